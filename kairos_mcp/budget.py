@@ -1,0 +1,231 @@
+"""The law of spending: what a step may hold of an account, decided before it begins. Integers alone, no I/O.
+
+The store calls `grant` inside the transaction that marks the step, with the account as it is then; so two steps can
+never be granted the same token. Rules and figures are those of RULINGS.md, "Limits and budgets".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kairos_mcp.steps import Limits, Refused
+
+USEFUL_TOKENS = 256  # a completion granted less than this says nothing worth its price
+CLOSING_TOKENS = 1024  # what a closing call may write, kept free before each round
+CLOSING_MS = 30_000  # what a closing call may take after `seconds` ran out
+USEFUL_MS = 1
+
+
+class Units(NamedTuple):
+    """An amount in every unit that can be limited. Money in nano-dollars, time in milliseconds."""
+
+    rounds: int = 0
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    nano_usd: int = 0
+    tool_calls: int = 0
+    milliseconds: int = 0
+
+    def plus(self, other: Units) -> Units:
+        return Units(*map(int.__add__, self, other))
+
+    def minus(self, other: Units) -> Units:
+        return Units(*map(int.__sub__, self, other))
+
+
+NOTHING = Units()
+
+
+def counts_of(kind: str) -> Units:
+    """What a step of this kind counts: a round is a model call, other completions are calls alone."""
+    match kind:
+        case "round":
+            return Units(rounds=1, model_calls=1)
+        case "call":
+            return Units(tool_calls=1)
+        case "pause":
+            return NOTHING
+        case _:
+            return Units(model_calls=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A limit over a run: what it may use (None: no limit), what open and begun steps hold, what is spent."""
+
+    id: int
+    caps: Limits
+    held: Units
+    spent: Units
+
+    def left(self, unit: str) -> int | None:
+        """What is neither spent nor held; None where unlimited, never below zero."""
+        cap: int | None = getattr(self.caps, unit)
+        if cap is None:
+            return None
+        used: int = getattr(self.spent, unit) + getattr(self.held, unit)
+        return max(0, cap - used)
+
+    def refusal(self, unit: str) -> Refused:
+        used: int = getattr(self.spent, unit) + getattr(self.held, unit)
+        return Refused(unit, used, getattr(self.caps, unit), "run")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a step would use. `counts` are exact; the rest bounds a completion that this server makes.
+
+    `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
+    it may take. `shares`: how many steps of this turn divide the time that is left. `open_step`: handed out to
+    somebody else, so it holds its counts alone.
+    """
+
+    counts: Units
+    purpose: str
+    open_step: bool = False
+    input_bound: int = 0
+    wanted_tokens: int = 0
+    timeout_ms: int = 0
+    shares: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Leave to begin: what the step holds of the account, the tokens it may write and the time it may take."""
+
+    held: Units
+    max_tokens: int
+    timeout_ms: int
+
+
+def grant(account: Account, claim: Claim) -> Grant | Refused:
+    """Leave to begin the step, or the first limit that forbids it."""
+    for unit in ("rounds", "model_calls", "tool_calls"):
+        left = account.left(unit)
+        wanted: int = getattr(claim.counts, unit)
+        if left is not None and wanted > left:
+            return account.refusal(unit)
+    if claim.counts.rounds and account.left("model_calls") == 1 and account.spent.rounds:
+        return account.refusal("model_calls")  # the last call is kept for the closing
+    if claim.open_step:
+        return _handed_out(account, claim)
+    timeout = _time(account, claim)
+    if isinstance(timeout, Refused):
+        return timeout
+    if not claim.wanted_tokens:
+        return Grant(claim.counts._replace(milliseconds=timeout), 0, timeout)
+    tokens = _tokens(account, claim)
+    if isinstance(tokens, Refused):
+        return tokens
+    held = claim.counts._replace(
+        input_tokens=claim.input_bound,
+        output_tokens=tokens,
+        total_tokens=claim.input_bound + tokens,
+        milliseconds=timeout,
+    )
+    return Grant(held, tokens, timeout)
+
+
+def _handed_out(account: Account, claim: Claim) -> Grant | Refused:
+    """Somebody else's completion holds no tokens, but is not asked for where none are left."""
+    if claim.wanted_tokens:
+        for unit in ("input_tokens", "output_tokens", "total_tokens"):
+            if account.left(unit) == 0:
+                return account.refusal(unit)
+    if claim.purpose != "closing" and account.left("milliseconds") == 0:
+        return account.refusal("milliseconds")
+    return Grant(claim.counts, claim.wanted_tokens, 0)
+
+
+def _time(account: Account, claim: Claim) -> int | Refused:
+    left = account.left("milliseconds")
+    if left is None:
+        return claim.timeout_ms
+    if claim.purpose == "closing":
+        return min(claim.timeout_ms, max(left, CLOSING_MS))
+    share = left // max(1, claim.shares)
+    if share < USEFUL_MS:
+        return account.refusal("milliseconds")
+    return min(claim.timeout_ms, share)
+
+
+def _tokens(account: Account, claim: Claim) -> int | Refused:
+    """The tokens a completion may write: what is wanted, clamped so that it and a closing call fit.
+
+    The first round may take what would be kept for the closing; its summary then comes from the record.
+    """
+    keeps_closing = claim.purpose not in ("closing", "compact")
+    roomy = _room(account, claim, keeps_closing)
+    if roomy[0] >= USEFUL_TOKENS or roomy[0] >= claim.wanted_tokens:
+        return roomy[0]
+    if keeps_closing and not account.spent.rounds:
+        tight = _room(account, claim, keeps_closing=False)
+        if tight[0] >= USEFUL_TOKENS:
+            return tight[0]
+        roomy = tight
+    return account.refusal(roomy[1])
+
+
+def _room(account: Account, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
+    """How many tokens may be written, and the unit that sets this bound.
+
+    A closing call reads at most what this completion reads and writes (its input bound plus its output).
+    """
+    bound = claim.input_bound
+    room = [(claim.wanted_tokens, "total_tokens")]
+    if (left := account.left("input_tokens")) is not None:
+        fits = left - bound
+        room.append(
+            (fits - bound if keeps_closing else (claim.wanted_tokens if fits >= 0 else fits), "input_tokens")
+        )
+    if (left := account.left("output_tokens")) is not None:
+        room.append((left - CLOSING_TOKENS if keeps_closing else left, "output_tokens"))
+    if (left := account.left("total_tokens")) is not None:
+        room.append(
+            ((left - 2 * bound - CLOSING_TOKENS) // 2 if keeps_closing else left - bound, "total_tokens")
+        )
+    return min(room)
+
+
+def standing_line(account: Account) -> str | None:
+    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`."""
+    caps, spent = account.caps, account.spent
+    parts = []
+    if caps.rounds is not None:
+        parts.append(f"round {spent.rounds + account.held.rounds + 1} of {caps.rounds}")
+    for unit, name in (("model_calls", "model calls"), ("tool_calls", "tool calls")):
+        if (cap := getattr(caps, unit)) is not None:
+            parts.append(f"{getattr(spent, unit)} of {cap} {name}")
+    for unit, name in (
+        ("total_tokens", "tokens"),
+        ("input_tokens", "tokens in"),
+        ("output_tokens", "tokens out"),
+    ):
+        if (cap := getattr(caps, unit)) is not None:
+            parts.append(f"{_short(getattr(spent, unit))} of {_short(cap)} {name}")
+    if caps.nano_usd is not None:
+        parts.append(f"${spent.nano_usd / 1e9:.2f} of ${caps.nano_usd / 1e9:.2f}")
+    if caps.milliseconds is not None:
+        parts.append(f"{spent.milliseconds / 1000:.0f} of {caps.milliseconds / 1000:.0f} s")
+    if not parts:
+        return None
+    return f"[{', '.join(parts)}{_warning(account)}]"
+
+
+def _warning(account: Account) -> str:
+    """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
+    rounds = account.left("rounds")
+    if rounds is not None and account.caps.rounds and rounds * 10 <= account.caps.rounds * 3:
+        return f"; {rounds} {'round' if rounds == 1 else 'rounds'} left: finish"
+    for unit in ("total_tokens", "input_tokens", "output_tokens", "nano_usd", "milliseconds", "tool_calls"):
+        left, cap = account.left(unit), getattr(account.caps, unit)
+        if left is not None and left * 4 <= cap:
+            return "; little is left: finish"
+    return ""
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

@@ -1,0 +1,128 @@
+"""`run`: a goal in a person's words, over the folder that they stand in; with -i a conversation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kairos_mcp.cli import CANCELLED, COMPLETED, WAITING
+from kairos_mcp.cli.running import PERSON, speak, stay
+from kairos_mcp.errors import BadArguments, ConfigError
+from kairos_mcp.host import Host
+from kairos_mcp.report import RunReport
+from kairos_mcp.settings import Flags, Route, Settings, inside_limits, load_settings
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks of `run`, in their words."""
+
+    goal: str
+    route: Route | None = None
+    limits: tuple[str, ...] = ()
+    model: str | None = None
+    key: str | None = None
+    as_json: bool = False
+
+
+def run_once(wish: Wish, flags: Flags) -> int:
+    """One run, until it ends or waits."""
+    if not wish.goal.strip():
+        raise BadArguments("There is no goal.", 'Say what is to be done: kairos-mcp run "GOAL".')
+    settings = settings_here(flags)
+    return speak(start(settings, _request(wish, settings), quiet=wish.as_json), flags, as_json=wish.as_json)
+
+
+def converse(wish: Wish, flags: Flags) -> int:
+    """Each line is the goal of a run that goes on from the one before, until the lines end."""
+    if wish.as_json:
+        raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
+    settings = settings_here(flags)
+    before: str | None = None
+    code = COMPLETED
+    goal: str | None = wish.goal.strip() or _next_line()
+    while goal is not None:
+        report = start(settings, _request(replace(wish, goal=goal), settings, before))
+        code = speak(report, flags)
+        if code in (WAITING, CANCELLED):
+            return code
+        before, wish = report.run_id, replace(wish, key=None)
+        goal = _next_line()
+    return code
+
+
+def start(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
+    """Start a run and stay with it until it rests."""
+
+    async def begin(host: Host) -> str:
+        return (await host.start_planner(request, PERSON)).run_id
+
+    return stay(settings, begin, quiet=quiet)
+
+
+def settings_here(flags: Flags) -> Settings:
+    """The settings, with the folder that this stands in as the workspace where none is set."""
+    settings = load_settings(flags, os.environ)
+    return settings if settings.workspaces else replace(settings, workspaces=(_folder_here(),))
+
+
+def workspace_here(settings: Settings) -> Path:
+    """Of the configured folders the one that this stands in, else the first."""
+    around = [folder for folder in settings.workspaces if Path.cwd().resolve().is_relative_to(folder)]
+    return around[0] if around else settings.workspaces[0]
+
+
+def _folder_here() -> Path:
+    """This folder; never `/`, the home folder or one above it: too much would lie open by accident."""
+    cure = "Go into the folder of a project, or name one by --workspace DIR."
+    try:
+        here, home = Path.cwd().resolve(), Path.home().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"The folder that this stands in can't be used: {error}.", cure) from error
+    if here == Path(here.anchor) or here == home or here in home.parents:
+        raise ConfigError(f"{here} is too wide to be a workspace.", cure)
+    return here
+
+
+def _request(wish: Wish, settings: Settings, before: str | None = None) -> PlannerRequest:
+    return PlannerRequest(
+        goal=wish.goal,
+        continues=before,
+        model=wish.model,
+        route=wish.route or "auto",
+        limits=_limits(wish.limits),
+        workspace=str(workspace_here(settings)),
+        key=wish.key,
+    )
+
+
+def _limits(texts: tuple[str, ...]) -> Limits:
+    from kairos_mcp.settings_file import caps_from_texts
+
+    given: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not value or name in given:
+            raise BadArguments(
+                f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8."
+            )
+        given[name] = value
+    return Limits(**inside_limits(caps_from_texts(given)))
+
+
+def _next_line() -> str | None:
+    """The next line that says something; None at the end of the input or on Ctrl-C."""
+    try:
+        while True:
+            if sys.stdin.isatty():
+                sys.stderr.write("\n> ")
+                sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line or line.strip():
+                return line.strip() or None
+    except KeyboardInterrupt:
+        return None

@@ -1,0 +1,216 @@
+"""What `doctor` looks at, one function a matter: what works here, and the cure for what does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kairos_mcp.errors import KairosError
+from kairos_mcp.settings import Settings, unknown_variables
+
+_SHARED = (
+    "nfs",
+    "cifs",
+    "smb",
+    "9p",
+    "fuse.sshfs",
+    "fuse.s3",
+    "afs",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "vboxsf",
+    "prl_fs",
+)
+_SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections (PARTS.md)
+_LITTLE_SPACE = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`ok` works, `note` works with less, `bad` does not work; `cure` says what to do."""
+
+    matter: str
+    state: Literal["ok", "note", "bad"]
+    text: str
+    cure: str = ""
+
+
+def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Everything that can be known without opening the store."""
+    yield _python()
+    yield _sqlite()
+    yield _re2()
+    yield _state_folder(settings.home)
+    yield from _shared_folders(settings)
+    yield from _workspaces(settings)
+    yield _opener()
+    yield _bubblewrap()
+    yield from _script(settings.script)
+    yield _route(settings)
+    yield from _prompts(settings)
+    for name in unknown_variables(environ):
+        yield Finding("environment", "note", f"{name} means nothing here", "Look for a slip, or unset it.")
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding("python", "ok", f"{version} at {sys.executable}")
+
+
+def _sqlite() -> Finding:
+    try:
+        import apsw
+    except ImportError as error:
+        return Finding("sqlite", "bad", f"apsw can't be loaded: {error}", "Install kairos-mcp again.")
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < _SAFE_SQLITE:
+        return Finding("sqlite", "bad", f"{version} is too old for several servers", "pip install -U apsw")
+    return Finding("sqlite", "ok", f"{version} (apsw {apsw.apsw_version()})")
+
+
+def _re2() -> Finding:
+    try:
+        import re2
+    except ImportError as error:
+        return Finding("search", "bad", f"RE2 can't be loaded: {error}", "Install kairos-mcp again.")
+    return Finding("search", "ok", f"RE2 {'matches' if re2.search('a+', 'aa') else 'fails'}")
+
+
+def _state_folder(home: Path) -> Finding:
+    standing = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not standing.is_dir():
+        return Finding("state folder", "bad", f"{standing} is no folder", "Name another by --home DIR.")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        return Finding("state folder", "bad", f"{standing} can't be written", "Name another by --home DIR.")
+    free = shutil.disk_usage(standing).free
+    if free < _LITTLE_SPACE:
+        return Finding("state folder", "note", f"{home}: {free >> 20} MB are free", "Make room.")
+    made = "" if standing == home else "; it is made at the first run"
+    return Finding("state folder", "ok", f"{home}{made}")
+
+
+def _shared_folders(settings: Settings) -> Iterator[Finding]:
+    """SQLite's WAL needs shared memory and real locks; over a network both may fail in silence."""
+    kind = file_system_of(settings.home)
+    if kind is not None and kind.startswith(_SHARED):
+        cure = "Name a folder on a disk of this machine by --home DIR."
+        yield Finding("state folder", "note", f"it lies on {kind}, where locks can't be trusted", cure)
+
+
+def file_system_of(path: Path) -> str | None:
+    """The kind of file system that a path lies on, as Linux names it; None where that can't be known."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    best: tuple[int, str] | None = None
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = Path(left.split()[4].replace("\\040", " "))
+        if path.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
+            best = (len(point.parts), right.split()[0])
+    return best[1] if best else None
+
+
+def _workspaces(settings: Settings) -> Iterator[Finding]:
+    if not settings.workspaces:
+        cure = "Start it with --workspace DIR; `run` and `demo` use the folder they stand in."
+        yield Finding("workspace", "note", "none, so `serve` has no file tools", cure)
+    for folder in settings.workspaces:
+        if not os.access(folder, os.R_OK | os.X_OK):
+            yield Finding(
+                "workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out."
+            )
+        elif settings.home.is_relative_to(folder):
+            cure = "Name a smaller folder, or another --home."
+            yield Finding(
+                "workspace", "note", f"{folder} holds the state folder, which tools could read", cure
+            )
+        else:
+            yield Finding("workspace", "ok", str(folder))
+
+
+def _opener() -> Finding:
+    from kairos_mcp.tools.beneath import by_kernel
+
+    handle = os.open(os.sep, os.O_RDONLY)
+    try:
+        found = by_kernel(handle)
+    finally:
+        os.close(handle)
+    if found is not None:
+        return Finding("containment", "ok", "openat2 keeps file tools inside the workspace")
+    return Finding("containment", "ok", "no openat2 here: paths are walked folder by folder, which is slower")
+
+
+def _bubblewrap() -> Finding:
+    """Nothing needs it yet: no tool starts a program."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return Finding(
+            "sandbox", "note", "bubblewrap is not here; no tool needs it yet", "apt install bubblewrap"
+        )
+    try:
+        tried = subprocess.run(
+            [found, "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "true"],
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("sandbox", "note", f"bubblewrap can't be started: {error}", "apt install bubblewrap")
+    if tried.returncode != 0:
+        cure = "Allow user namespaces on this machine; no tool needs it yet."
+        return Finding("sandbox", "note", "bubblewrap is here but may not make a sandbox", cure)
+    return Finding("sandbox", "ok", f"bubblewrap works ({found})")
+
+
+def _script(script: Path | None) -> Iterator[Finding]:
+    if script is None:
+        return
+    from kairos_mcp.models.scripted import Script
+
+    try:
+        Script.parse(script.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        yield Finding(
+            "script", "bad", f"{script} can't be read: {error}", "Name another, or unset KAIROS_SCRIPT."
+        )
+    except KairosError as error:
+        yield Finding("script", "bad", f"{script}: {error.message}", error.hint)
+    else:
+        yield Finding("script", "ok", str(script))
+
+
+def _route(settings: Settings) -> Finding:
+    if settings.route == "scripted" and settings.script is None:
+        return Finding(
+            "route", "bad", "scripted, but there is no script", "Set KAIROS_SCRIPT, or another route."
+        )
+    if settings.route != "auto":
+        return Finding("route", "ok", f"{settings.route}, as {settings.origins['route']} says")
+    if settings.script is not None:
+        return Finding("route", "ok", "auto takes scripted, since a script is set")
+    return Finding("route", "ok", "auto takes caller, since no script is set: the calling model thinks")
+
+
+def _prompts(settings: Settings) -> Iterator[Finding]:
+    """A replaced prompt is said; one that replaces nothing is a slip."""
+    ours, users = (folder / "prompts" for folder in settings.config_dirs)
+    known = {file.name for file in ours.glob("*.md")}
+    if not known:
+        yield Finding("prompts", "bad", f"none at {ours}", "Install kairos-mcp again.")
+    for file in sorted(users.glob("*")):
+        if file.name in known:
+            yield Finding("prompts", "ok", f"{file.stem} is replaced by {file}")
+        else:
+            yield Finding(
+                "prompts", "note", f"{file} replaces nothing", f"Ours are: {', '.join(sorted(known))}."
+            )

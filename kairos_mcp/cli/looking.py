@@ -1,0 +1,136 @@
+"""The commands that only look: `runs`, `show`, `replay`, `status`. None of them takes over a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+from kairos_mcp.cli import COMPLETED, FAILED
+from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.cli.shown import report_of, traced_line
+from kairos_mcp.cli.speech import line_of, say, say_json
+from kairos_mcp.host import Host
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.report import RunReport
+from kairos_mcp.settings import Flags, load_settings
+from kairos_mcp.trace import TraceQuery, View
+
+_PAGE_CHARS = 1_000_000  # so that no item of a page is cut
+
+
+def list_runs(flags: Flags, limit: int, *, as_json: bool) -> int:
+    """The newest runs, one a line."""
+
+    async def look(host: Host) -> list[RunReport]:
+        return [host.report(run_id, PERSON, full=False) for run_id in host.newest(PERSON, limit)]
+
+    reports = with_host(load_settings(flags, os.environ), look)
+    if as_json:
+        say_json({"runs": [report.as_json() for report in reports]})
+        return COMPLETED
+    if not reports:
+        say("No runs yet; try `kairos-mcp demo`.")
+    for report in reports:
+        text = line_of(report.summary or "", 50)
+        reason = report.stop_reason or ""
+        say(f"{report.run_id}  {report.status:<14} {reason:<15} {report.rounds:>3} rounds  {text}".rstrip())
+    return COMPLETED
+
+
+def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, as_json: bool) -> int:
+    """A run as its report, or a part of its record, from the first page to the last."""
+    settings = load_settings(flags, os.environ)
+    if view == "report" and ref is None:
+
+        async def report(host: Host) -> RunReport:
+            return host.report(run_id, PERSON)
+
+        found = with_host(settings, report)
+        if as_json:
+            say_json(found.as_json())
+        else:
+            for line in report_of(found, flags):
+                say(line)
+        return COMPLETED
+
+    async def trace(host: Host) -> JsonObject:
+        return _whole(host, run_id, "events" if view == "report" else cast("View", view), ref)
+
+    traced = with_host(settings, trace)
+    if as_json:
+        say_json(traced)
+    elif ref is not None:
+        say(traced["text"])
+    else:
+        for item in traced["items"]:
+            say(traced_line(item))
+    return COMPLETED
+
+
+def replay_run(flags: Flags, run_id: str, *, as_json: bool) -> int:
+    """Fold the run again from its rows. 0 where each step asks what was asked then."""
+
+    async def fold(host: Host) -> Any:
+        return host.replay(run_id, PERSON)
+
+    replayed = with_host(load_settings(flags, os.environ), fold)
+    if as_json:
+        say_json(
+            {
+                "run_id": replayed.run_id,
+                "steps": replayed.steps,
+                "identical": replayed.identical,
+                "first_difference": replayed.first_difference,
+            }
+        )
+    elif replayed.identical:
+        say(f"run {replayed.run_id}: {replayed.steps} steps built again from the record, all identical")
+    else:
+        say(f"run {replayed.run_id}: differs from its record at {replayed.first_difference}")
+    return COMPLETED if replayed.identical else FAILED
+
+
+def show_status(flags: Flags, *, as_json: bool) -> int:
+    """The store and who lives on it."""
+
+    async def look(host: Host) -> JsonObject:
+        return host.health()
+
+    health = with_host(load_settings(flags, os.environ), look)
+    if as_json:
+        say_json(health)
+    else:
+        for line in _lines_of(health):
+            say(line)
+    return COMPLETED
+
+
+def _whole(host: Host, run_id: str, view: View, ref: str | None) -> JsonObject:
+    """All pages as one: a person at a terminal has room, and pipes what is long."""
+    items: list[JsonObject] = []
+    text, cursor = "", None
+    while True:
+        page = host.trace(
+            run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), PERSON
+        )
+        items += page.get("items", ())
+        text += page.get("text", "")
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return (
+                {"run_id": run_id, "ref": ref, "text": text} if ref is not None else page | {"items": items}
+            )
+
+
+def _lines_of(health: JsonObject, indent: str = "") -> Iterator[str]:
+    for name, value in health.items():
+        label = f"{indent}{name.replace('_', ' ')}"
+        match value:
+            case dict():
+                yield label
+                yield from _lines_of(value, indent + "  ")
+            case list():
+                yield f"{label}: {', '.join(str(each) for each in value) or 'none'}"
+            case _:
+                yield f"{label}: {value}"

@@ -1,0 +1,102 @@
+"""A command that stays with a run until it rests; a person's Ctrl-C is a wish to cancel it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from kairos_mcp.cli import CANCELLED, COMPLETED, FAILED, WAITING
+from kairos_mcp.cli.screen import Screen
+from kairos_mcp.cli.shown import ending_of, waiting_of
+from kairos_mcp.cli.speech import say, say_json
+from kairos_mcp.host import Host
+from kairos_mcp.report import Beat, Caller, RunReport
+from kairos_mcp.settings import Flags, Settings
+
+PERSON = Caller(principal="local", via="command", client="kairos-mcp")
+
+Begin = Callable[[Host], Awaitable[str]]  # starts, answers or picks up a run and gives its id
+R = TypeVar("R")
+
+
+def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]]) -> R:
+    """Open the house for one act. A failure comes out as itself, not as a group of one."""
+
+    async def acting() -> R:
+        async with Host.open(settings, via="command") as host:
+            return await act(host)
+
+    try:
+        return anyio.run(acting)
+    except BaseExceptionGroup as group:
+        inner: BaseException = group
+        while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+            inner = inner.exceptions[0]
+        raise inner from group
+
+
+def stay(settings: Settings, begin: Begin, *, quiet: bool = False) -> RunReport:
+    """Begin, then wait until the run rests. Ctrl-C cancels the run, a second one leaves it where it is."""
+
+    async def staying(host: Host) -> RunReport:
+        run_id = await begin(host)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_by_hand, host, run_id, screen)
+            report = await _until_rest(host, run_id, screen)
+            tasks.cancel_scope.cancel()
+        return report
+
+    with Screen(quiet=quiet) as screen:
+        return with_host(settings, staying)
+
+
+def speak(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
+    """Say how a run came to rest; gives the exit code that this means."""
+    if as_json:
+        say_json(report.as_json())
+    else:
+        for line in ending_of(report):
+            say(line)
+        for item in report.waiting:
+            for line in waiting_of(report.run_id, item, flags):
+                say(line)
+    match report.status:
+        case "completed":
+            return COMPLETED
+        case "failed":
+            return FAILED
+        case "cancelled":
+            return CANCELLED
+        case _:
+            return WAITING
+
+
+async def _until_rest(host: Host, run_id: str, screen: Screen) -> RunReport:
+    async def on_beat(beat: Beat) -> None:
+        screen.beat(beat)
+        screen.calls(host.report(run_id, PERSON, full=False).calls)
+
+    while True:
+        await host.wait([run_id], until="rest", wait_s=600, caller=PERSON, on_beat=on_beat)
+        report = host.report(run_id, PERSON)
+        screen.calls(report.calls)
+        if report.status != "working":
+            return report
+
+
+async def _cancel_by_hand(host: Host, run_id: str, screen: Screen) -> None:
+    if (
+        os.name == "nt"
+    ):  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
+        return
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        async for _ in signals:
+            screen.line("cancelling; once more to leave at once")
+            await host.control(run_id, "cancel", PERSON)
+            break
+        async for _ in signals:
+            raise KeyboardInterrupt

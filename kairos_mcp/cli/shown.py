@@ -1,0 +1,141 @@
+"""A run as a person reads it in a terminal: lines of text from a report, nothing else."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+
+from kairos_mcp.cli.speech import line_of
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.report import RunReport
+from kairos_mcp.settings import Flags
+
+_MARKS = {True: "+", False: "!"}
+_SHOWN_CHARS = 2_000
+
+
+def head_of(report: RunReport) -> str:
+    reason = f" ({report.stop_reason})" if report.stop_reason else ""
+    return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
+
+
+def call_line(call: JsonObject) -> str:
+    """One executed call: `+` went well, `!` is an error that the model was shown."""
+    mark = _MARKS[bool(call["ok"])]
+    said = line_of(call["preview"], 60)
+    return f"  {mark} round {call['round']}  {call['name']:<14} {call['ms']:>5} ms  {said}"
+
+
+def usage_line(report: RunReport) -> str:
+    usage = report.usage
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return (
+        f"{_many(report.rounds, 'round')} · {_many(usage['model_calls'], 'model call')} · "
+        f"{_many(usage['tool_calls'], 'tool call')} · {tokens:,} tokens ({usage['exactness']}) · "
+        f"${usage['usd']:.4f} · {usage['seconds']:.1f} s"
+    )
+
+
+def ending_of(report: RunReport) -> Iterator[str]:
+    """What is said of a run that rests: summary, output, what was done otherwise than asked, the sums."""
+    if report.summary:
+        yield ""
+        yield report.summary
+    if report.output is not None and report.output != report.summary:
+        yield ""
+        yield "output " + json.dumps(report.output, ensure_ascii=False, indent=2)
+    yield ""
+    yield from _remarks(report)
+    yield usage_line(report)
+    yield head_of(report)
+
+
+def report_of(report: RunReport, flags: Flags) -> Iterator[str]:
+    """All of a run, as `show` prints it."""
+    yield head_of(report)
+    yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
+    for call in report.calls:
+        yield call_line(call)
+    yield from _remarks(report)
+    yield usage_line(report)
+    for item in report.waiting:
+        yield from waiting_of(report.run_id, item, flags)
+    if report.summary:
+        yield ""
+        yield report.summary
+    if report.output is not None and report.output != report.summary:
+        yield ""
+        yield "output " + json.dumps(report.output, ensure_ascii=False, indent=2)
+
+
+def waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
+    """A waiting item and the exact command that answers it."""
+    yield ""
+    yield f"waiting: {item['key']} ({item['kind']})"
+    match item["kind"]:
+        case "completion":
+            yield from _conversation(item["messages"])
+            if item["tools"]:
+                yield f"  tools: {', '.join(tool['name'] for tool in item['tools'])}"
+            template: JsonObject = {"content": "..."}
+        case "tool_call":
+            yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
+            template = {"content": "..."}
+        case _:
+            template = {}
+    yield ""
+    yield f"  {command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
+    yield f"  {command(flags, 'show', run_id, '--json')}   (the whole request)"
+
+
+def traced_line(item: JsonObject) -> str:
+    """An item of the record: where it stands, then what it says, then what it carries."""
+    if "role" in item:
+        calls = "".join(f"\n    calls {_called(call)}" for call in item.get("tool_calls", ()))
+        return f"{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
+    ref = item.get("ref", "")
+    rest = {
+        name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")
+    }
+    said = line_of(str(item.get("text") or item.get("content") or ""), 80)
+    figures = " ".join(f"{name}={_short(value)}" for name, value in rest.items() if value not in (None, []))
+    return f"{ref:<20} {figures}  {said}".rstrip()
+
+
+def command(flags: Flags, *words: str) -> str:
+    """A command line to copy, with the options that this one was given."""
+    given = [
+        *(("--home", flags.home) if flags.home else ()),
+        *(("--config", flags.config) if flags.config else ()),
+    ]
+    return shlex.join(["kairos-mcp", words[0], *given, *words[1:]])
+
+
+def _remarks(report: RunReport) -> Iterator[str]:
+    for text in report.degraded:
+        yield f"note: {text}"
+    if report.status == "paused" and report.next is not None:
+        yield f"paused: {report.next['why']}"
+
+
+def _conversation(messages: Iterable[JsonObject]) -> Iterator[str]:
+    for message in messages:
+        content = message["content"]
+        left_out = len(content) - _SHOWN_CHARS
+        shown = content if left_out <= 0 else f"{content[:_SHOWN_CHARS]}… ({left_out} characters left out)"
+        yield f"  {message['role']}: {shown}".replace("\n", "\n    ")
+        for call in message.get("tool_calls") or ():
+            yield f"    calls {_called(call)}"
+
+
+def _called(call: JsonObject) -> str:
+    return f"{call['name']} {line_of(json.dumps(call['arguments'], ensure_ascii=False), 90)}"
+
+
+def _short(value: object) -> str:
+    return value if isinstance(value, str) else line_of(json.dumps(value, ensure_ascii=False), 60)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,252 @@
+"""Drives one run that this server owns: commit what is known, perform what is not, until it waits or has ended.
+
+No request drives a run: whoever wants something of it leaves a row and nudges. Stopping means finishing what is
+being performed and committing it without a next mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from kairos_mcp.budget import NOTHING, Units
+from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
+from kairos_mcp.flows.outcome import ended
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.performer import Performed
+from kairos_mcp.standing import Mark, Move, Ready, Standing
+from kairos_mcp.steps import Failure
+from kairos_mcp.store import reading, runs, turns
+from kairos_mcp.store.codec import encode
+from kairos_mcp.store.store import Store
+from kairos_mcp.store.turns import Turn
+
+TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
+
+
+@dataclass(slots=True)
+class Driver:
+    """One run on the move. `rung` is called after each commit; `summarise` tells from the rows what was done."""
+
+    store: Store
+    standing: Standing
+    owner: int
+    fence: int
+    clock: Callable[[], int]
+    rung: Callable[[], None]
+    summarise: Callable[[], str]
+    folded: bool = False
+    trouble: KairosError | None = None
+    _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _nudged: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[object] | None = None
+    _looks: bool = True
+    _alone: bool = False
+    _interrupted: bool = False
+    _stopping: bool = False
+
+    async def drive(self) -> None:
+        """Go on until the run waits, is paused, has ended, or belongs to another.
+
+        Raises nothing of the store's: `trouble` then says why the run stands still, and answers that could not be
+        committed are kept in `standing.ready` for the next drive.
+        """
+        self._task, self.trouble, self._looks = asyncio.current_task(), None, True
+        with self.store.writer.moving():
+            try:
+                async with asyncio.TaskGroup() as group:
+                    await self._drive(group)
+            except* FenceLost:
+                self.folded = False
+            except* ReplayDiffers as differs:
+                self.folded, first = False, next(_leaves(differs))
+                go_on = f'planner_run continues="{self.standing.run.id}" goes on from it.'
+                self.trouble = Stale(f"The record does not fit the flow: {first}.", go_on)
+        self.rung()
+
+    def nudge(self, *, interrupt: bool = False) -> None:
+        """Something came for this run: look at its rows. `interrupt` stops what is being performed."""
+        self._looks = True
+        self._nudged.set()
+        if interrupt and self._alone and self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """Commit what is being performed and begin nothing more."""
+        self._stopping = True
+        self._nudged.set()
+
+    async def _drive(self, group: asyncio.TaskGroup) -> None:
+        try:
+            while not await self._step(group):
+                pass
+        except KairosError as error:
+            self.trouble, self.folded = error, False
+            await self._let_finish()
+        finally:
+            for task in self._inflight.values():
+                task.cancel()
+
+    async def _step(self, group: asyncio.TaskGroup) -> bool:
+        """Look, commit, perform, once. True when nothing is left to do here."""
+        if not self.folded:
+            self.standing.fold(self.store.reader, self._inflight)
+            self.folded = True
+        if self._looks:
+            self._looks = False
+            if await self._look():
+                return True
+        run = self.standing.run
+        still = run.paused is not None or self._stopping
+        move = self.standing.next_move(
+            self.owner, self.fence, self.clock(), still=still, performing=bool(self._inflight)
+        )
+        if move.ready or move.fresh or move.again or move.turn.outcome is not None:
+            if await self._make(move):
+                return True
+            if self.standing.ready or not (self.standing.granted or self._inflight):
+                return False
+        return await self._perform_granted(group, move)
+
+    async def _make(self, move: Move) -> bool:
+        """Commit the turn. True when the run was let go of."""
+        try:
+            committed = await self._commit(move.turn)
+        except KairosError:
+            self.standing.ready[:0] = move.ready
+            raise
+        self.standing.learn(move, committed)
+        self._looks = self._looks or (move.turn.park and not committed.parked)
+        self.rung()
+        return committed.parked
+
+    async def _commit(self, turn: Turn) -> turns.Committed:
+        for pause in TRY_AGAIN_S:
+            try:
+                return await self.store.submit(lambda connection: turns.apply(connection, turn))
+            except KairosError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause)
+        return await self.store.submit(lambda connection: turns.apply(connection, turn))
+
+    async def _look(self) -> bool:
+        """Take up the wishes and answers that others left. True if the run ended by it."""
+        reader, run = self.store.reader, self.standing.run
+        if reading.wishes(reader, run.n):
+            owner, fence, at = self.owner, self.fence, self.clock()
+            taken = await self.store.submit(
+                lambda connection: runs.take_up(connection, run, owner, fence, at)
+            )
+            self.standing.run = taken.run
+            if taken.cancelled:
+                await self._cancel()
+                return True
+            if taken.resumed:
+                self.standing.resume_pauses()
+        self.standing.collect(reader, self.clock())
+        return False
+
+    # -- performing --------------------------------------------------------------------------------------------
+
+    async def _perform_granted(self, group: asyncio.TaskGroup, move: Move) -> bool:
+        granted = self.standing.granted
+        if len(granted) == 1 and not self._inflight:
+            await self._perform_alone(*granted[0])
+            return False
+        for path, mark in granted:
+            self._inflight[path] = group.create_task(self._perform_beside(path, mark))
+        if self._inflight:
+            await self._nudged.wait()
+            self._nudged.clear()
+            return False
+        if self._stopping:
+            return True  # still owned: whoever finds this server gone goes on with it
+        let_go = await self.store.submit(lambda connection: turns.let_go(connection, move.turn))
+        self._looks = not let_go
+        return let_go
+
+    async def _perform_alone(self, path: str, mark: Mark) -> None:
+        """Perform the only step there is in this task: a task of its own costs more than a commit."""
+        self._alone = True
+        try:
+            performed = await self._perform(path, mark)
+        except asyncio.CancelledError:
+            if not self._interrupted or self._task is None:
+                raise
+            self._interrupted = False
+            self._task.uncancel()
+        else:
+            self.standing.settle(path, performed, mark.sent.route or "house")
+        finally:
+            self._alone = False
+
+    async def _perform_beside(self, path: str, mark: Mark) -> None:
+        performed = await self._perform(path, mark)
+        del self._inflight[path]
+        if self.folded:
+            self.standing.settle(path, performed, mark.sent.route or "house")
+        else:
+            self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
+        self._nudged.set()
+
+    async def _perform(self, path: str, mark: Mark) -> Performed:
+        granted, mark.grant = mark.grant, None
+        assert granted is not None
+        return await self.standing.performer.perform(path, mark.step, mark.sent, granted)
+
+    async def _let_finish(self) -> None:
+        """What was begun is paid for: wait for it, so that its answer can be committed later."""
+        if self._inflight:
+            await asyncio.wait(self._inflight.values())
+
+    async def _cancel(self) -> None:
+        """End the run: stop what is performed, journal it as stopped, tell from the rows what was done."""
+        for task in self._inflight.values():
+            task.cancel()
+        standing, run = self.standing, self.standing.run
+        begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
+        stopped = [Ready(path, mark, _stopped(mark), "house") for path, mark in begun]
+        released = NOTHING
+        for mark in standing.marks.values():
+            released = released.plus(mark.held) if mark.open_step else released
+        outcome = encode(ended("cancelled", self.summarise()))
+        answers = tuple(each.settled() for each in (*standing.ready, *stopped))
+        turn = Turn(
+            run.n,
+            run.id,
+            self.owner,
+            self.fence,
+            run.account,
+            self.clock(),
+            answers,
+            released=released,
+            outcome=outcome,
+        )
+        await self._commit(
+            replace(turn, texts=tuple(r.performed.text for r in standing.ready if r.performed.text))
+        )
+        standing.ready = []
+        self._inflight.clear()
+
+
+def _stopped(mark: Mark) -> Performed:
+    """The answer of an attempt that a cancellation stopped: charged with all that it held, but time."""
+    spent: Units = mark.held._replace(milliseconds=0)
+    if mark.step.kind == "completion":
+        return Performed(
+            Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded"
+        )
+    return Performed(
+        ToolResult("The run was cancelled during this call.", is_error=True, code="cancelled"), spent
+    )
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

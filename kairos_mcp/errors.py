@@ -1,0 +1,156 @@
+"""Every failure that a caller can act on, as one tree; a failure that the model can act on is a ToolResult.
+
+    KairosError
+    ├── BadArguments            the call is wrong: unknown, mistyped, out of range
+    │   └── SchemaRejected      a JSON Schema that is refused: remote, recursive, too large
+    ├── UnknownRun · UnknownTool
+    ├── NotWaiting · AlreadyAnswered · Stale     the call came at the wrong time
+    ├── Busy                    another server owns the run
+    ├── Denied                  a rule of the gate forbids it
+    ├── PathDenied · NotFound · NotRegularFile · BinaryFile · TooLarge
+    ├── ToolNotOffered · Timeout
+    ├── ProviderError           a model's side failed, or a script ended too soon
+    ├── StoreBusy · StoreUnavailable · StoreCorrupt · NoSpace
+    └── ConfigError             a setting or a file of the user's is wrong
+
+    NotForCallers               our own signals, caught inside the house; they never reach a door
+    ├── FenceLost               this server no longer owns the run: stop, do nothing more
+    └── ReplayDiffers           the recorded answers do not belong to this flow: a changed flow, or a damaged row
+
+Each leaf has a code of INTERFACE.md. `message` says what happened, `hint` what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KairosError(Exception):
+    """A failure with a code, a sentence for what happened and a sentence for what to do next."""
+
+    code: ClassVar[str]
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, hint: str = "", *, run_id: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class BadArguments(KairosError):
+    code = "bad_arguments"
+
+
+class SchemaRejected(BadArguments):
+    code = "schema_rejected"
+
+
+class UnknownRun(KairosError):
+    code = "unknown_run"
+
+
+class UnknownTool(KairosError):
+    code = "unknown_tool"
+
+
+class NotWaiting(KairosError):
+    code = "not_waiting"
+
+
+class AlreadyAnswered(KairosError):
+    code = "already_answered"
+
+
+class Stale(KairosError):
+    code = "stale"
+
+
+class Busy(KairosError):
+    code = "busy"
+    retryable = True
+
+
+class Denied(KairosError):
+    code = "denied"
+
+
+class PathDenied(KairosError):
+    code = "path_denied"
+
+
+class NotFound(KairosError):
+    code = "not_found"
+
+
+class NotRegularFile(KairosError):
+    code = "not_regular_file"
+
+
+class BinaryFile(KairosError):
+    code = "binary_file"
+
+
+class TooLarge(KairosError):
+    code = "too_large"
+
+
+class ToolNotOffered(KairosError):
+    code = "tool_not_offered"
+
+
+class Timeout(KairosError):
+    code = "timeout"
+    retryable = True
+
+
+class ProviderError(KairosError):
+    code = "provider_error"
+
+
+class StoreBusy(KairosError):
+    code = "store_busy"
+    retryable = True
+
+
+class StoreUnavailable(KairosError):
+    code = "store_unavailable"
+    retryable = True
+
+
+class StoreCorrupt(KairosError):
+    code = "store_corrupt"
+
+
+class NoSpace(KairosError):
+    code = "no_space"
+    retryable = True
+
+
+class ConfigError(KairosError):
+    code = "config_error"
+
+
+class NotForCallers(Exception):  # noqa: N818 - signals inside the house, named for what happened
+    """A signal between the parts of the house; a door that sees one has found a bug."""
+
+
+class FenceLost(NotForCallers):
+    """Another server has taken the run; the fencing number of this one is old."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} belongs to another server now")
+        self.run_id = run_id
+
+
+class ReplayDiffers(NotForCallers):
+    """A recorded row is not what the flow asks at this path; `recorded` and `asked` are hex digests."""
+
+    def __init__(self, path: str, recorded: str, asked: str) -> None:
+        super().__init__(
+            f"at {path} the record says {recorded[:12]}, the flow asks {asked[:12] or 'nothing'}"
+        )
+        self.path, self.recorded, self.asked = path, recorded, asked

@@ -1,0 +1,24 @@
+"""One call of one tool as a run of its own: the same gate, budget and record as a call inside a loop."""
+
+from __future__ import annotations
+
+from kairos_mcp.flows.outcome import Outcome, ended
+from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.steps import CallTool, Flow, Refused
+
+VERSION = 1
+PATH = "call-1"
+
+
+def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
+    """The run's output is the result as `{content, is_error, data?}`."""
+    match (yield from CallTool(PATH, ToolCall(PATH, name, arguments))):
+        case ToolResult() as result:
+            output = {"content": result.content, "is_error": result.is_error}
+            if result.data is not None:
+                output["data"] = result.data
+            return ended("assistant_stop", None, output)
+        case Refused(limit=limit):
+            return ended("budget", f"The call was not made: the limit on {limit} is reached.", None)
+        case _:
+            return ended("unknown_outcome", "The call was begun; its end is not known.", None)

@@ -1,0 +1,66 @@
+"""How a run ended: the closed set of stop reasons, and the status that each one means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+StopReason = Literal[
+    "assistant_stop",
+    "no_tool_calls",
+    "max_rounds",
+    "budget",
+    "timeout",
+    "stalled",
+    "llm_error",
+    "length",
+    "content_filter",
+    "refused",
+    "format_errors",
+    "unknown_outcome",
+    "empty_answer",
+    "context_full",
+    "cancelled",
+]
+EndStatus = Literal["completed", "failed", "cancelled"]
+
+STATUS_OF: Mapping[StopReason, EndStatus] = {
+    "assistant_stop": "completed",
+    "no_tool_calls": "completed",
+    "max_rounds": "completed",
+    "budget": "completed",
+    "timeout": "completed",
+    "stalled": "completed",
+    "llm_error": "failed",
+    "length": "failed",
+    "content_filter": "failed",
+    "refused": "failed",
+    "format_errors": "failed",
+    "unknown_outcome": "failed",
+    "empty_answer": "failed",
+    "context_full": "failed",
+    "cancelled": "cancelled",  # written by the host; no flow knows that it was cancelled
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gives back. `notes` go to the result's `degraded`: everything done otherwise than asked."""
+
+    stop_reason: StopReason
+    status: EndStatus
+    summary: str | None = None
+    output: Any = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.status != STATUS_OF[self.stop_reason]:
+            raise ValueError(f"a run that ends as {self.stop_reason} is {STATUS_OF[self.stop_reason]}")
+
+
+def ended(
+    stop_reason: StopReason, summary: str | None = None, output: Any = None, notes: tuple[str, ...] = ()
+) -> Outcome:
+    """The outcome with this stop reason and the status that belongs to it."""
+    return Outcome(stop_reason, STATUS_OF[stop_reason], summary, output, notes)

@@ -1,0 +1,61 @@
+"""The planner loop: ask the model, run what it calls, show it the results, until it stops or is stopped.
+
+It knows no limit, no route and no clock: it goes on until the model stops or a step is answered `Refused`.
+Its steps are `round-N`, `round-N/call-M`, `round-N/compact`, `output/repair-N` and `closing`.
+Recorded runs replay through this file and those it calls: who changes what they ask raises VERSION.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from kairos_mcp.flows.brief import Brief
+from kairos_mcp.flows.calls import executed, not_executed, numbered, stop_of, turn_messages
+from kairos_mcp.flows.closing import delivered, stopped
+from kairos_mcp.flows.compaction import Room, compacted
+from kairos_mcp.flows.guards import Guards, lapse, turn_of
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.flows.record import Record
+from kairos_mcp.messages import Completion
+from kairos_mcp.steps import Flow, RequestCompletion
+
+VERSION = 1
+
+
+def planner(brief: Brief) -> Flow[Outcome]:
+    """The loop on one screen; its calls, guards, compaction and endings have a file each."""
+    talk, room, guards, record = brief.opening(), Room.of(brief), Guards(brief.prompts), Record()
+    for number in count(1):
+        name = f"round-{number}"
+        if room.is_full(talk):
+            shorter = yield from compacted(name, talk, brief, room)
+            if shorter is None:
+                return record.broken_off("context_full")
+            talk, room = shorter.talk, shorter.room
+            record.notes.append(shorter.note)
+            guards.forget_repeats()
+
+        turn = yield from RequestCompletion(
+            name, "round", talk, brief.tools, brief.output_schema, brief.max_tokens, guards.reminder(number)
+        )
+        if not isinstance(turn, Completion):
+            return (yield from stopped(brief, talk, record, turn))
+        room, kind = room.after(turn, talk), turn_of(turn)
+        record.heard(turn, kind)
+        if (reason := guards.ends(kind)) is not None:
+            return record.broken_off(reason)
+
+        match kind:
+            case "final":
+                return (yield from delivered(brief, talk, record, turn))
+            case "calls":
+                answered = yield from executed(numbered(turn, name), brief.tools)
+                stop = stop_of(answered) or guards.circling(answered)
+            case flaw:
+                answered, stop = not_executed(numbered(turn, name), flaw), None
+        record.did(name, answered)
+        talk = talk.add(*turn_messages(brief.prompts, turn.content, answered))
+        talk = talk.add(*lapse(brief.prompts, kind, turn))
+        if stop is not None:
+            return (yield from stopped(brief, talk, record, stop))
+    raise AssertionError("rounds are never used up: a limit ends the loop")

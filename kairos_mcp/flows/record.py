@@ -1,0 +1,62 @@
+"""What a loop has said and done so far: enough to end it at any moment with nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kairos_mcp.flows.calls import CALLS_A_TURN, Answered
+from kairos_mcp.flows.guards import Turn
+from kairos_mcp.flows.outcome import Outcome, StopReason, ended
+from kairos_mcp.messages import Completion
+
+_TEXT = 2_000  # characters of the last text that stand in a summary made from the record
+
+
+@dataclass(slots=True)
+class Record:
+    """A loop's own memory: it lives in the generator and is rebuilt with it, so it need not be frozen."""
+
+    rounds: int = 0
+    said: str = ""  # the last text that the model gave and that could be read
+    calls: list[tuple[str, bool]] = field(default_factory=list)  # (tool, went well), in source order
+    notes: list[str] = field(default_factory=list)
+
+    def heard(self, turn: Completion, kind: Turn) -> None:
+        self.rounds += 1
+        if kind != "unreadable" and turn.content.strip():
+            self.said = turn.content
+
+    def did(self, name: str, answered: Sequence[Answered]) -> None:
+        self.calls += [(each.call.name, each.went_well) for each in answered]
+        if len(answered) > CALLS_A_TURN:
+            self.notes.append(f"{name}: of {len(answered)} calls in one turn {CALLS_A_TURN} were executed.")
+
+    def outcome(self, stop_reason: StopReason, summary: str, output: Any = None, *notes: str) -> Outcome:
+        return ended(stop_reason, summary, output, (*self.notes, *notes))
+
+    def broken_off(self, stop_reason: StopReason, *notes: str) -> Outcome:
+        """The end without another model call: the last text is the summary, else what the record can tell."""
+        if self.said:
+            return self.outcome(stop_reason, self.said, None, *notes, "The summary is the model's last text.")
+        return self.outcome(stop_reason, self.retold(), None, *notes, "The summary was made from the record.")
+
+    def retold(self) -> str:
+        return record_summary(self.rounds, self.calls, self.said)
+
+
+def record_summary(rounds: int, calls: Iterable[tuple[str, bool]], said: str) -> str:
+    """A summary that no model writes: rounds, calls by tool in order of first use, and the last text."""
+    tally: dict[str, list[bool]] = {}
+    for tool, went_well in calls:
+        tally.setdefault(tool, []).append(went_well)
+    lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
+    for tool, results in tally.items():
+        failed = results.count(False)
+        lines.append(f"- {tool}: {len(results)} calls" + (f", {failed} failed" if failed else ""))
+    if said:
+        left_out = len(said) - _TEXT
+        lines += ["Last text of the model:", said[:_TEXT]]
+        lines += [f"({left_out} further characters are in the run's messages)"] if left_out > 0 else []
+    return "\n".join(lines)

@@ -1,0 +1,213 @@
+"""Freezes a request into a spec, and thaws a spec into the flow it says. What is thawed never reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from typing import Any
+
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.flows import call, planner
+from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.messages import JsonObject, Message, ToolSet, ToolSpec
+from kairos_mcp.models.scripted import Script
+from kairos_mcp.schemas import compiled
+from kairos_mcp.settings import Settings
+from kairos_mcp.spec import PlannerRequest, Spec
+from kairos_mcp.steps import Flow, Limits
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.tools.registry import Registry
+
+VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION}
+MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
+
+Texts = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The run that a new one continues: its conversation without the system prompt, and the newest summaries."""
+
+    run_id: str
+    conversation: tuple[Message, ...]
+    summaries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A spec with the texts that it refers to, the limits that hold, and what was done otherwise than asked."""
+
+    spec: Spec
+    texts: tuple[tuple[str, str], ...]
+    limits: Limits
+    notes: tuple[str, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """A spec taken apart: the tools offered, the script if there is one, and how to build the flow anew."""
+
+    spec: Spec
+    offered: ToolSet
+    script: Script | None
+    flow: Callable[[], Flow[Outcome]]
+    brief: Brief | None
+
+
+@dataclass(slots=True)
+class _Freezer:
+    texts: Texts = field(default_factory=dict)
+
+    def keep(self, text: str) -> str:
+        content_hash = sha256(text.encode()).hexdigest()
+        self.texts[content_hash] = text
+        return content_hash
+
+
+def freeze_planner(
+    request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None
+) -> Frozen:
+    """The frozen spec of a planner run. Raises BadArguments, SchemaRejected, UnknownTool, ConfigError."""
+    keep = _Freezer()
+    offered = _offered(request, registry)
+    if request.output_schema is not None:
+        compiled(request.output_schema)
+    script = _script_text(settings)
+    route, notes = _route(request, settings, script)
+    limits, cut = narrowed(request.limits, settings)
+    if limits.nano_usd is not None:
+        raise BadArguments(
+            f"limits.usd can't be kept on the route {route}, which has no price.",
+            "Leave usd out; limits.total_tokens bounds what is used.",
+        )
+    prompts = Prompts.gathered(settings.prompt)
+    earlier = past.summaries if past is not None else ()
+    history = in_order((*(past.conversation if past is not None else ()), *request.messages))
+    system = request.system if request.system is not None else settings.prompt("planner").strip()
+    user = render_user(settings.prompt("planner-user"), request.goal, request.context, earlier)
+    spec = Spec(
+        "planner",
+        request.goal,
+        route,
+        keep.keep(encode(tuple(offered))),
+        system_text=keep.keep(system),
+        history_text=keep.keep(encode(history)) if history else None,
+        user_text=keep.keep(user),
+        schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
+        prompts_text=keep.keep(encode(prompts)),
+        script_text=keep.keep(script) if script is not None else None,
+        context_tokens=settings.context_tokens,
+        max_tokens=MAX_TOKENS,
+        model=request.model,
+        temperature=request.temperature,
+        continues=request.continues,
+    )
+    return Frozen(spec, tuple(keep.texts.items()), limits, (*notes, *cut), planner.VERSION)
+
+
+def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: Registry) -> Frozen:
+    """The frozen spec of one call. Raises UnknownTool; arguments that don't fit raise BadArguments."""
+    offered = registry.select((name,))
+    tool = registry.find(name)
+    if tool is None:  # a glob, where one name is meant
+        raise BadArguments(f"{name[:80]!r} is no name of a tool.", "registry_search lists the names.")
+    given = {key: value for key, value in arguments.items() if value is not None}
+    problems = tool.schema.problems(given)
+    if problems:
+        raise BadArguments(
+            f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.'
+        )
+    keep = _Freezer()
+    spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
+    limits, cut = narrowed(Limits(), settings)
+    return Frozen(spec, tuple(keep.texts.items()), replace(limits, rounds=None), cut, call.VERSION)
+
+
+def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
+    """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
+    spec: Spec = decode(Spec, spec_text)
+    offered = ToolSet(decode(tuple[ToolSpec, ...], text_of(spec.tools_text)))
+    if spec.flow == "call":
+        return Thawed(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
+
+    def text(content_hash: str | None) -> str:
+        return text_of(content_hash) if content_hash is not None else ""
+
+    brief = Brief(
+        system=text(spec.system_text),
+        history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
+        user=text(spec.user_text),
+        tools=offered,
+        output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
+        context_tokens=spec.context_tokens,
+        max_tokens=spec.max_tokens,
+        prompts=decode(Prompts, text(spec.prompts_text)),
+    )
+    script = Script.parse(text(spec.script_text)) if spec.script_text else None
+    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief)
+
+
+def rerouted(spec: Spec, wanted: str) -> str:
+    """The route that a run goes on with. Raises BadArguments for one that it can't take."""
+    if wanted == "scripted" and spec.script_text is None:
+        raise BadArguments("This run has no script.", "Scripts are frozen at the start: KAIROS_SCRIPT=FILE.")
+    if wanted == "auto":
+        return "scripted" if spec.script_text is not None else "caller"
+    return wanted
+
+
+def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+    """What is asked, within what the configuration allows; what was cut is named."""
+    kept: dict[str, int | None] = {}
+    cut = []
+    for unit in fields(Limits):
+        wanted: int | None = getattr(asked, unit.name)
+        allowed: int | None = getattr(settings.limits, unit.name)
+        if unit.name == "rounds" and wanted is None:
+            wanted = settings.default_rounds
+        if wanted is not None and allowed is not None and wanted > allowed:
+            cut.append(f"limits.{unit.name}: {wanted} asked, {allowed} allowed by the configuration.")
+        kept[unit.name] = min((each for each in (wanted, allowed) if each is not None), default=None)
+    return Limits(**kept), tuple(cut)
+
+
+def _offered(request: PlannerRequest, registry: Registry) -> ToolSet:
+    chosen = registry.select(request.tools)
+    for spec in request.caller_tools:
+        compiled(spec.input_schema)
+        if registry.find(spec.name) is not None:
+            raise BadArguments(
+                f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name."
+            )
+    names = [spec.name for spec in request.caller_tools]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadArguments(f"caller_tools: {twice[0]} stands there twice.", "Names must differ.")
+    return ToolSet((*chosen, *request.caller_tools))
+
+
+def _script_text(settings: Settings) -> str | None:
+    if settings.script is None:
+        return None
+    try:
+        text = settings.script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadArguments("The script can't be read.", f"Check KAIROS_SCRIPT: {error}.") from error
+    Script.parse(text)
+    return text
+
+
+def _route(request: PlannerRequest, settings: Settings, script: str | None) -> tuple[str, Sequence[str]]:
+    wanted = request.route if request.route != "auto" else settings.route
+    if wanted == "scripted" and script is None:
+        raise BadArguments(
+            "There is no script.", "Start the server with KAIROS_SCRIPT=FILE, or use another route."
+        )
+    if wanted != "auto":
+        return wanted, ()
+    if script is not None:
+        return "scripted", ("route auto chose scripted, since a script is set.",)
+    return "caller", ("route auto chose caller, since no script is set: you answer through run_continue.",)

@@ -1,0 +1,234 @@
+"""What a loop and a model say to each other: messages, calls, results, completions. Values only: nothing acts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal, overload
+
+from pydantic_core import to_json
+
+Role = Literal["system", "user", "assistant", "tool"]
+Effect = Literal["read", "idempotent", "checked", "irreversible"]
+Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
+Exactness = Literal["exact", "reported", "estimated", "bounded"]
+JsonObject = dict[str, Any]
+
+
+def canonical(value: Any) -> str:
+    """One text for one JSON value: sorted keys, no spaces. Equal values give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of(*parts: bytes) -> bytes:
+    """SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
+    folded = sha256()
+    for part in parts:
+        folded.update(len(part).to_bytes(8, "big"))
+        folded.update(part)
+    return folded.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model's wish to call a tool. `id` is the ordinal path of its step (`round-3/call-2`).
+
+    `unreadable` is set, and `arguments` empty, where the model's arguments were no JSON object: such a call
+    is answered with an error and never executed.
+    """
+
+    id: str
+    name: str
+    arguments: JsonObject = field(default_factory=dict)
+    unreadable: str | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """What is called with what, without who asked for it: equal calls have equal digests."""
+        return digest_of(
+            self.name.encode(), canonical(self.arguments).encode(), (self.unreadable or "").encode()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave. `content` is what the model is shown; `code` an error code of INTERFACE.md.
+
+    A content that was too long for a conversation is kept whole in the store: `kept` is its hash, `chars` its
+    full length in characters, and `content` its head and tail.
+    """
+
+    content: str
+    is_error: bool = False
+    data: Any = None
+    code: str | None = None
+    kept: str | None = None
+    chars: int | None = None
+    kind: Literal["result"] = "result"
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(
+            self.content.encode(), b"error" if self.is_error else b"", (self.kept or "").encode()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation. `tool_call_id` belongs to role `tool`, `tool_calls` to role `assistant`."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    def encoded(self) -> bytes:
+        calls = [(call.id, call.name, canonical(call.arguments), call.unreadable) for call in self.tool_calls]
+        return to_json((self.role, self.content, calls, self.tool_call_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A message with what was before it: the digest and the size in bytes of the conversation up to here."""
+
+    message: Message
+    digest: bytes
+    size: int
+
+
+class Conversation(Sequence[Message]):
+    """Messages as a value: a length over a shared list that only grows, so that a further turn costs one message.
+
+    Each message is encoded once, when it is added; the digest is folded over the digests before it, so that
+    asking for it costs the same at any length. A second writer from the same point copies the list.
+    """
+
+    __slots__ = ("_length", "_links")
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self._links: list[_Link] = []
+        self._length = 0
+        for message in messages:
+            self._push(message)
+
+    def _push(self, message: Message) -> None:
+        encoded = message.encoded()
+        self._links.append(_Link(message, digest_of(self.digest, encoded), self.size + len(encoded)))
+        self._length += 1
+
+    def add(self, *messages: Message) -> Conversation:
+        """The conversation that goes on from here; this one stays what it is."""
+        longer = Conversation()
+        longer._links = self._links if len(self._links) == self._length else self._links[: self._length]
+        longer._length = self._length
+        for message in messages:
+            longer._push(message)
+        return longer
+
+    @property
+    def digest(self) -> bytes:
+        return self._links[self._length - 1].digest if self._length else b""
+
+    def digest_at(self, length: int) -> bytes | None:
+        """The digest of the first `length` messages, or None where there are fewer."""
+        return self._links[length - 1].digest if 0 < length <= self._length else None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages, encoded."""
+        return self._links[self._length - 1].size if self._length else 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self._links[i].message for i in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._links[index % self._length].message
+
+    def __iter__(self) -> Iterator[Message]:
+        for i in range(self._length):
+            yield self._links[i].message
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model sees it, and what the house must know of it: its effect class, category and source."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    effect: Effect = "irreversible"
+    category: str = "other"
+    source: str = "builtin"
+
+
+class ToolSet(Sequence[ToolSpec]):
+    """The tools offered in one request, in order; encoded and digested once, when the set is made."""
+
+    __slots__ = ("_by_name", "_specs", "digest", "size")
+
+    def __init__(self, specs: Sequence[ToolSpec] = ()) -> None:
+        self._specs = tuple(specs)
+        self._by_name = {spec.name: spec for spec in self._specs}
+        encoded = canonical([[s.name, s.description, s.input_schema, s.effect] for s in self._specs]).encode()
+        self.digest = digest_of(encoded)
+        self.size = len(encoded)
+
+    def find(self, name: str) -> ToolSpec | None:
+        return self._by_name.get(name)
+
+    @overload
+    def __getitem__(self, index: int) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, index: int | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        return self._specs[index]
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one completion as its route reported them, or as we estimated or bounded them (`exactness`)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    nano_usd: int = 0
+    exactness: Exactness = "reported"
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """A provider's own JSON (thinking signatures, ids): sent back to `origin` alone, never hashed or shown."""
+
+    origin: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's answer. `finish` is None where the route states none; `usage` is None where it reports none.
+
+    `context_tokens` is the context of the route that answered, where known. `unreadable` says why a reply could
+    not be taken apart; its raw text is then the content.
+    """
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: Finish | None = None
+    usage: Usage | None = None
+    context_tokens: int | None = None
+    unreadable: str | None = None
+    private: Private | None = None
+    kind: Literal["completion"] = "completion"

@@ -1,0 +1,107 @@
+"""An answer from outside, in the shape of INTERFACE.md, as a value of ours: strict, bounded, not coerced."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kairos_mcp.decoding import unfit
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+
+_Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
+
+
+class UsageInvalid(BadArguments):
+    """An answer's usage is no count of tokens; nothing of the answer is taken."""
+
+    code = "usage_invalid"
+
+
+class _Outside(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Call(_Outside):
+    id: str | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    arguments: JsonObject | str
+
+
+class _Usage(_Outside):
+    input_tokens: _Tokens
+    output_tokens: _Tokens
+    cached_tokens: _Tokens | None = None
+
+
+class _Completion(_Outside):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+    usage: _Usage | None = None
+    finish: Finish | None = None
+
+
+class _ToolResult(_Outside):
+    content: str
+    is_error: bool | None = None
+    data: Any = None
+
+
+_Shape = TypeVar("_Shape", bound=_Outside)
+
+
+def completion_from(value: object, path: str) -> Completion:
+    """The answer `{content?, tool_calls?: [{id?, name, arguments}], usage?, finish?}` of the step at `path`.
+
+    Ids from outside are dropped for ordinals (`PATH/call-1`). A text as arguments is not decoded: the call is
+    marked unreadable. An empty turn is legal; the flow decides what it means.
+    Raises BadArguments, and UsageInvalid where only the usage is wrong.
+    """
+    answer = _read(_Completion, value, "completion")
+    calls = tuple(_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
+    return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
+
+
+def tool_result_from(value: object) -> ToolResult:
+    """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
+    answer = _read(_ToolResult, value, "tool_call")
+    return ToolResult(answer.content, bool(answer.is_error), answer.data)
+
+
+def _call(call: _Call, ordinal: str) -> ToolCall:
+    match call.arguments:
+        case str():
+            return ToolCall(
+                ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed"
+            )
+        case arguments:
+            return ToolCall(ordinal, call.name, arguments)
+
+
+def _usage(usage: _Usage | None) -> Usage | None:
+    if usage is None:
+        return None
+    return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
+
+
+def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
+    if (reason := unfit(value)) is not None:
+        raise BadArguments(f"The {kind} answer is refused: {reason}.", "Send plain JSON of less than 4 MiB.")
+    try:
+        return shape.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(shape, kind, error) from None
+
+
+def _refusal(shape: type[_Outside], kind: str, error: ValidationError) -> BadArguments:
+    """What is wrong and what is valid, without an echo of what was sent."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    texts = "; ".join(f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
+    leaf = UsageInvalid if all(problem["loc"][:1] == ("usage",) for problem in problems) else BadArguments
+    return leaf(f"The {kind} answer does not fit: {texts}.", f"Valid keys: {', '.join(shape.model_fields)}.")
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """The place of a problem; a key from outside may be long, and is cut."""
+    return ".".join(str(part)[:60] for part in location) or "the answer"

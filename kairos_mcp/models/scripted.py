@@ -1,0 +1,133 @@
+"""A model that reads its answers from a script: for tests and demos, and public.
+
+A script is JSON Lines, one completion a line in the shape of an answer (INTERFACE.md). A line may also carry
+`for`, the path of the one step that it answers; `delay_s`, how long the answer takes; and, in place of a
+completion, `error {code, message, retryable?}`. Lines without `for` are taken in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kairos_mcp.decoding import Undecodable, strict_json
+from kairos_mcp.errors import BadArguments, ConfigError
+from kairos_mcp.messages import Completion, JsonObject
+from kairos_mcp.models.answers import completion_from
+from kairos_mcp.steps import Failure, RequestCompletion
+
+_OUR_KEYS = ("for", "delay_s", "error")
+
+
+class _Error(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    code: Annotated[str, Field(min_length=1, max_length=100)]
+    message: Annotated[str, Field(max_length=2_000)]
+    retryable: bool = False
+
+
+class _Extras(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    step: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(None, alias="for")
+    delay_s: Annotated[float, Field(ge=0, le=3_600)] = 0
+    error: _Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAnswer:
+    """What a line gives to a step, and how many seconds it takes."""
+
+    answer: Completion | Failure
+    delay_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    completion: JsonObject
+    error: Failure | None
+    delay_s: float
+
+    def given(self, path: str) -> ScriptedAnswer:
+        return ScriptedAnswer(self.error or completion_from(self.completion, path), self.delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script as it was read; made by `parse`. `asked` keeps each (path, request) that it was asked for."""
+
+    in_order: tuple[_Line, ...]
+    by_path: dict[str, _Line]
+    asked: list[tuple[str, RequestCompletion]] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, text: str) -> Script:
+        """Raises ConfigError that names the first line which is no answer."""
+        in_order: list[_Line] = []
+        by_path: dict[str, _Line] = {}
+        for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+            if not raw.strip():
+                continue
+            step, line = _line(number, raw)
+            if step is None:
+                in_order.append(line)
+            elif step in by_path:
+                raise _wrong(number, f"there is another line for {step}")
+            else:
+                by_path[step] = line
+        return cls(tuple(in_order), by_path)
+
+    def ordinal(self, earlier: Iterable[str]) -> int:
+        """The ordinal of the next completion after those at the `earlier` paths: own lines don't count."""
+        return sum(path not in self.by_path for path in earlier)
+
+    def line_for(self, path: str, ordinal: int, request: RequestCompletion | None = None) -> ScriptedAnswer:
+        """The answer for the step at `path`: its own line, else line number `ordinal`, from 0, of the others.
+
+        The same question gets the same line, so a retry does. A script that has ended is a Failure.
+        """
+        if request is not None:
+            self.asked.append((path, request))
+        if (own := self.by_path.get(path)) is not None:
+            return own.given(path)
+        if ordinal < len(self.in_order):
+            return self.in_order[ordinal].given(path)
+        message = f"The script has ended: {path} is completion {ordinal + 1} of {len(self.in_order)}."
+        return ScriptedAnswer(Failure("provider_error", message))
+
+
+def _line(number: int, raw: str) -> tuple[str | None, _Line]:
+    try:
+        value = strict_json(raw)
+    except Undecodable as error:
+        raise _wrong(number, error.reason) from None
+    if not isinstance(value, dict):
+        raise _wrong(number, "it is no JSON object")
+    extras = _extras(number, {key: value[key] for key in _OUR_KEYS if value.get(key) is not None})
+    completion = {key: part for key, part in value.items() if key not in _OUR_KEYS}
+    if extras.error is not None:
+        if completion:
+            raise _wrong(number, "it has an error and a completion")
+        failure = Failure(extras.error.code, extras.error.message, extras.error.retryable)
+        return extras.step, _Line({}, failure, extras.delay_s)
+    try:
+        completion_from(completion, "check")
+    except BadArguments as refusal:
+        raise _wrong(number, str(refusal)) from None
+    return extras.step, _Line(completion, None, extras.delay_s)
+
+
+def _extras(number: int, value: dict[str, Any]) -> _Extras:
+    try:
+        return _Extras.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise _wrong(number, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
+
+
+def _wrong(number: int, reason: str) -> ConfigError:
+    return ConfigError(f"Line {number} of the script is no answer: {reason}", "One JSON object a line.")

@@ -1,0 +1,291 @@
+"""Performs one step of one run: says how it is to be marked, then asks the model or calls the tool, within its grant."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, counts_of, standing_line
+from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
+from kairos_mcp.gate import judge
+from kairos_mcp.messages import Completion, Conversation, Exactness, ToolResult, ToolSet, ToolSpec, Usage
+from kairos_mcp.models import Asked, Model
+from kairos_mcp.schemas import compiled
+from kairos_mcp.settings import GateRule
+from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
+from kairos_mcp.store.turns import NewMark
+from kairos_mcp.tools.registry import Registry, Surroundings, call, failed
+from kairos_mcp.tools.results import shorten
+
+COMPLETION_TIMEOUT_MS = 300_000
+MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
+MESSAGE_TOKENS = 16  # and around each message
+PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of a step: its answer, what it cost, and a long text to be kept (hash, body)."""
+
+    answer: Answer
+    spent: Units
+    cached: int = 0
+    exactness: Exactness | None = None
+    text: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a server performs steps with: tools, rules, threads, and how much of a result is shown."""
+
+    registry: Registry
+    rules: Sequence[GateRule]
+    threads: Executor
+    shown_chars: int
+
+
+@dataclass(slots=True)
+class Meter:
+    """The bound of a completion's input: the last report of the same conversation, plus what was added since."""
+
+    length: int = 0
+    digest: bytes = b""
+    size: int = 0
+    tokens: int = 0
+
+    def bound(self, step: RequestCompletion) -> int:
+        conversation = step.conversation
+        extra = len(step.reminder or "") + MARGIN_TOKENS
+        if self.length and conversation.digest_at(self.length) == self.digest:
+            added = conversation.size - self.size
+            return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + extra
+        return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + extra
+
+    def learn(self, conversation: Conversation, usage: Usage | None) -> None:
+        if usage is not None and usage.exactness == "reported":
+            self.length, self.digest = len(conversation), conversation.digest
+            self.size, self.tokens = conversation.size, usage.input_tokens
+
+
+@dataclass(slots=True)
+class Performer:
+    """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
+
+    A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
+    """
+
+    run_id: str
+    offered: ToolSet
+    means: Means
+    models: Mapping[str, Model]
+    model: str | None
+    kept: Callable[[str], str | None]
+    own_lines: frozenset[str] = frozenset()
+    lines: int = 0
+    _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
+    _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+
+    def plan(self, path: str, step: Step, route: str, account: Account, at: int, shares: int = 1) -> NewMark:
+        """How the step is to be marked: begun, open, or answered at once because it is known how it ends."""
+        match step:
+            case RequestCompletion():
+                return self._plan_completion(path, step, route, account)
+            case CallTool():
+                return self._plan_call(path, step, at, shares)
+            case Pause():
+                return NewMark(path, "pause", step.digest, Claim(NOTHING, "pause", open_step=True), Sent())
+
+    def _plan_completion(self, path: str, step: RequestCompletion, route: str, account: Account) -> NewMark:
+        performed = route in self.models
+        if step.purpose == "compact" and not performed:
+            return NewMark(
+                path, "compact", step.digest, Claim(NOTHING, "compact", open_step=True), Sent(), Mechanical()
+            )
+        claim = self.claim(path, step, route, counts_of(step.purpose))
+        tail = standing_line(account) if step.purpose == "round" else None
+        return NewMark(path, step.purpose, step.digest, claim, self.sent(path, route, tail))
+
+    def sent(self, path: str, route: str, tail: str | None) -> Sent:
+        """What the hands add to a completion on this route; a script's next line is taken."""
+        return Sent(route, self.model, tail=tail, line=self._next_line(path) if route == "scripted" else None)
+
+    def claim(self, path: str, step: Step, route: str, counts: Units) -> Claim:
+        """What the step asks of its account; `counts` are less at a further attempt."""
+        match step:
+            case RequestCompletion():
+                meter = self._meters[_strand(path)]
+                open_step = route not in self.models
+                return Claim(
+                    counts, step.purpose, open_step, meter.bound(step), step.max_tokens, COMPLETION_TIMEOUT_MS
+                )
+            case CallTool():
+                tool = self.means.registry.find(step.call.name)
+                return Claim(counts, "call", timeout_ms=int((tool.timeout_s if tool else 60) * 1000))
+            case Pause():
+                return Claim(NOTHING, "pause", open_step=True)
+
+    def _plan_call(self, path: str, step: CallTool, at: int, shares: int) -> NewMark:
+        counts = counts_of("call")
+        spec = self.offered.find(step.call.name)
+        refusal = self._refusal(step, spec, at)
+        if refusal is not None or spec is None:
+            answer = failed(refusal) if refusal else None
+            return NewMark(path, "call", step.digest, Claim(counts, "call", open_step=True), Sent(), answer)
+        self._calls[spec.name].append(at)
+        if spec.source == "caller":
+            return NewMark(path, "call", step.digest, Claim(counts, "call", open_step=True), Sent("caller"))
+        tool = self.means.registry.find(spec.name)
+        timeout_ms = int(tool.timeout_s * 1000) if tool else 0
+        claim = Claim(counts, "call", timeout_ms=timeout_ms, shares=shares)
+        return NewMark(path, "call", step.digest, claim, Sent("house"))
+
+    def _refusal(self, step: CallTool, spec: ToolSpec | None, at: int) -> KairosError | None:
+        """Why this call is answered without being made, if it is."""
+        wanted = step.call
+        if spec is None:
+            names = ", ".join(each.name for each in self.offered) or "none"
+            return ToolNotOffered(
+                f"{wanted.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}."
+            )
+        if wanted.unreadable is not None:
+            return BadArguments(
+                f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object."
+            )
+        verdict = judge(self.means.rules, spec)
+        if verdict.decision == "deny":
+            return Denied(
+                f"{spec.name} was not run: {verdict.because}.", "Go on without it, or say what you would do."
+            )
+        if spec.source == "caller":
+            problems = compiled(spec.input_schema).problems(wanted.arguments)
+            if problems:
+                return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
+        elif self.means.registry.find(spec.name) is None:
+            return ToolNotOffered(f"{spec.name} is not there any more.", "Use another tool.")
+        return self._too_often(spec, at)
+
+    def _too_often(self, spec: ToolSpec, at: int) -> KairosError | None:
+        recent = self._calls[spec.name]
+        while recent and at - recent[0] >= 60_000:
+            recent.popleft()
+        if spec.effect == "read" or len(recent) < PER_MINUTE:
+            return None
+        seconds = -(-(60_000 - (at - recent[0])) // 1000)
+        return Denied(
+            f"{spec.name} was called {PER_MINUTE} times within a minute.",
+            f"Call it again in {seconds} seconds.",
+        )
+
+    def _next_line(self, path: str) -> int | None:
+        if path in self.own_lines:
+            return None
+        self.lines += 1
+        return self.lines - 1
+
+    def learn(self, path: str, step: Step, answer: Answer, at: int, sent: Sent) -> None:
+        """Take note of a step that was answered before, while a run is folded."""
+        match step, answer:
+            case RequestCompletion(), Completion(usage=usage):
+                self._meters[_strand(path)].learn(step.conversation, usage)
+            case CallTool(), ToolResult():
+                self._calls[step.call.name].append(at)
+        self.learn_sent(sent)
+
+    def learn_sent(self, sent: Sent) -> None:
+        """Take note of a script's line that a step in the record has taken."""
+        if sent.line is not None and sent.line == self.lines:
+            self.lines += 1
+
+    async def perform(self, path: str, step: Step, sent: Sent, grant: Grant) -> Performed:
+        """Carry the step out. Never raises but for cancellation: every failure is an answer."""
+        began = time.monotonic()
+        match step:
+            case RequestCompletion():
+                answer: Completion | Failure | ToolResult = await self._complete(
+                    Asked(path, step, sent), grant
+                )
+                text = None
+            case CallTool():
+                answer, text = await self._call(path, step, grant)
+            case Pause():
+                raise AssertionError("a pause is never performed")
+        took = min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
+        return self._costed(path, step, answer, took, text)
+
+    async def _complete(self, asked: Asked, grant: Grant) -> Completion | Failure:
+        model = self.models[asked.sent.route or ""]
+        try:
+            async with asyncio.timeout(grant.timeout_ms / 1000):
+                return await model(asked)
+        except TimeoutError:
+            return Failure(
+                "timeout", f"The model did not answer within {grant.timeout_ms / 1000:g} s.", retryable=True
+            )
+
+    async def _call(
+        self, path: str, step: CallTool, grant: Grant
+    ) -> tuple[ToolResult, tuple[str, str] | None]:
+        tool = self.means.registry.find(step.call.name)
+        assert tool is not None, "a call is begun only for a tool that is there"
+        seconds = grant.timeout_ms / 1000
+        around = Surroundings(self.run_id, time.monotonic() + seconds, self.kept)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(seconds):
+                result = await loop.run_in_executor(
+                    self.means.threads, call, tool, step.call.arguments, around
+                )
+        except TimeoutError:
+            result = failed(
+                Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once.")
+            )
+        shown, whole = shorten(result, self.means.shown_chars, path)
+        return shown, (shown.kept, whole) if shown.kept and whole is not None else None
+
+    def _costed(
+        self,
+        path: str,
+        step: Step,
+        answer: Completion | Failure | ToolResult,
+        took: int,
+        text: tuple[str, str] | None,
+    ) -> Performed:
+        match step, answer:
+            case RequestCompletion(), Completion():
+                usage = answer.usage or estimated(step, answer)
+                self._meters[_strand(path)].learn(step.conversation, answer.usage)
+                spent = counts_of(step.purpose).plus(tokens_of(usage))._replace(milliseconds=took)
+                return Performed(answer, spent, usage.cached_tokens, usage.exactness, text)
+            case RequestCompletion(), _:
+                return Performed(
+                    answer, counts_of(step.purpose)._replace(milliseconds=took), exactness="reported"
+                )
+            case _:
+                return Performed(answer, counts_of("call")._replace(milliseconds=took), text=text)
+
+
+def estimated(step: RequestCompletion, completion: Completion) -> Usage:
+    """Tokens of a completion whose route reports none: a quarter of the bytes, on both sides."""
+    written = len(completion.content.encode()) + sum(
+        len(call.name) + len(str(call.arguments)) for call in completion.tool_calls
+    )
+    return Usage((step.conversation.size + step.tools.size) // 4, -(-written // 4), exactness="estimated")
+
+
+def tokens_of(usage: Usage) -> Units:
+    """A completion's usage as an amount of an account."""
+    return Units(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        nano_usd=usage.nano_usd,
+    )
+
+
+def _strand(path: str) -> str:
+    """The part of a path that names the flow a step belongs to: `task-1/round-2/compact` is of `task-1`."""
+    return "/".join(part for part in path.split("/") if part.startswith(("task-", "try-", "cycle-")))

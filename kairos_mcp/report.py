@@ -1,0 +1,320 @@
+"""What a run looks like from outside: status, usage, newest calls, what waits, the one call that makes sense now.
+
+Everything here is computed from rows; only the text of a waiting completion needs the flow, which `steps` gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apsw
+
+from kairos_mcp.budget import Account, Units
+from kairos_mcp.errors import KairosError
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
+from kairos_mcp.store import reading
+from kairos_mcp.store.codec import decode, decode_answer
+from kairos_mcp.store.reading import RunRow, WaitingRow
+from kairos_mcp.store.turns import read_account
+
+PREVIEW_CHARS = 160
+NEWEST_CALLS = 5
+EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and through what: the record names them with every wish and decision."""
+
+    principal: str = "local"
+    via: str = "mcp"
+    client: str = ""
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        return (self.principal, self.via, self.client)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`."""
+
+    run_id: str
+    round: int
+    rounds: int | None
+    text: str
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The result of every tool that touches a run; the fields are those of INTERFACE.md."""
+
+    run_id: str
+    flow: str
+    status: str
+    stop_reason: str | None
+    summary: str | None
+    output: Any
+    rounds: int
+    route: str
+    model: str | None
+    resume_at: str | None
+    usage: JsonObject
+    remaining: JsonObject
+    calls: tuple[JsonObject, ...]
+    plan: tuple[JsonObject, ...]
+    waiting: tuple[JsonObject, ...]
+    degraded: tuple[str, ...]
+    next: JsonObject | None
+
+    def as_json(self) -> JsonObject:
+        fields = asdict(self)
+        return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does."""
+
+    owner_lives: bool
+    trouble: KairosError | None = None
+    needs: str | None = None
+    attached: bool = False
+
+
+def status_of(run: RunRow, waiting: Mapping[str, WaitingRow], around: Circumstances) -> str:
+    """working, input_required, paused, completed, failed or cancelled."""
+    if run.outcome is not None:
+        outcome: Outcome = decode(Outcome, run.outcome)
+        return outcome.status
+    if run.paused is not None or around.trouble is not None:
+        return "paused"
+    if any(row.kind != "pause" for row in waiting.values()):
+        return "input_required"
+    return "working" if around.owner_lives and not waiting else "paused"
+
+
+def report(
+    connection: apsw.Connection,
+    run: RunRow,
+    around: Circumstances,
+    steps: Callable[[], Mapping[str, Step]] | None,
+) -> RunReport:
+    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds."""
+    account = read_account(connection, run.account)
+    waiting = {} if run.outcome is not None else reading.waiting(connection, run.n)
+    status = status_of(run, waiting, around)
+    outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
+    tally = reading.tally(connection, run.n)
+    items = tuple(_items(waiting, steps))
+    return RunReport(
+        run_id=run.id,
+        flow=run.flow,
+        status=status,
+        stop_reason=_stop_reason(run, outcome),
+        summary=outcome.summary if outcome is not None else None,
+        output=outcome.output if outcome is not None else None,
+        rounds=account.spent.rounds + account.held.rounds,
+        route=run.route,
+        model=json.loads(run.spec).get("model"),
+        resume_at=None,
+        usage=_usage(account.spent, tally),
+        remaining=_remaining(account),
+        calls=tuple(newest_calls(connection, run)),
+        plan=(),
+        waiting=items,
+        degraded=_degraded(connection, run, around, tally),
+        next=_next(run, status, items, around),
+    )
+
+
+def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
+    """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
+    found = []
+    for row in reading.newest_calls(connection, run.n, limit):
+        result = decode_answer(row.body)
+        name = _call_name(connection, run, row.path)
+        content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
+        found.append(
+            {
+                "round": _ordinal(row.path),
+                "name": name,
+                "ok": isinstance(result, ToolResult) and not result.is_error,
+                "ms": row.spent.milliseconds,
+                "preview": content if len(content) <= PREVIEW_CHARS else content[: PREVIEW_CHARS - 1] + "…",
+                "ref": row.path,
+            }
+        )
+    return found[::-1]
+
+
+def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
+    turn, _, call = path.rpartition("/")
+    body = reading.body_at(connection, run.n, turn) if turn else None
+    match decode_answer(body) if body is not None else None:
+        case Completion(tool_calls=calls):
+            return calls[int(call.removeprefix("call-")) - 1].name
+        case _:
+            name: str = json.loads(run.spec)["goal"]
+            return name
+
+
+def _ordinal(path: str) -> int:
+    part = next((part for part in path.split("/") if part.startswith("round-")), "round-0")
+    return int(part.removeprefix("round-"))
+
+
+def _items(
+    waiting: Mapping[str, WaitingRow], steps: Callable[[], Mapping[str, Step]] | None
+) -> Iterator[JsonObject]:
+    shown = steps() if waiting and steps is not None else {}
+    for path, row in waiting.items():
+        if row.kind != "pause":
+            brief = {"key": path, "kind": "tool_call" if row.kind == "call" else "completion"}
+            yield _item(path, row.sent, shown[path]) if path in shown else brief
+
+
+def _item(path: str, sent: Sent, step: Step) -> JsonObject:
+    """A waiting item as the caller sees it; the hands' line and the flow's reminder stand in the newest turn."""
+    match step:
+        case RequestCompletion():
+            return {"key": path, "kind": "completion", **_completion_item(step, sent)}
+        case CallTool(call=call):
+            return {"key": path, "kind": "tool_call", "name": call.name, "arguments": call.arguments}
+        case _:
+            raise AssertionError("a pause is shown by its status")
+
+
+def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
+    messages = list(step.conversation)
+    system = messages.pop(0).content if messages and messages[0].role == "system" else ""
+    shown = [_message(message.role, message.content, message) for message in messages]
+    tail = "\n\n".join(part for part in (step.reminder, sent.tail) if part)
+    if tail and shown:
+        shown[-1]["content"] = f"{shown[-1]['content']}\n\n{tail}"
+    tools = [
+        {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in step.tools
+    ]
+    item: JsonObject = {
+        "system": system,
+        "messages": shown,
+        "tools": tools,
+        "max_tokens": sent.max_tokens or step.max_tokens,
+    }
+    return item if step.output_schema is None else item | {"schema": step.output_schema}
+
+
+def _message(role: str, content: str, message: Any) -> JsonObject:
+    shown: JsonObject = {"role": role, "content": content}
+    if message.tool_calls:
+        calls = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
+        ]
+        shown["tool_calls"] = calls
+    if message.tool_call_id is not None:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
+
+
+def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
+    return outcome.stop_reason if outcome is not None and run.flow != "call" else None
+
+
+def _usage(spent: Units, tally: reading.Tally) -> JsonObject:
+    return {
+        "model_calls": spent.model_calls,
+        "attempts": tally.attempts,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cached_tokens": tally.cached,
+        "usd": spent.nano_usd / 1e9,
+        "tool_calls": spent.tool_calls,
+        "seconds": spent.milliseconds / 1000,
+        "exactness": max(tally.exactness, key=EXACTNESS.index, default="exact"),
+    }
+
+
+def _remaining(account: Account) -> JsonObject:
+    left = {unit: account.left(unit) for unit in Units._fields}
+    usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
+    remaining: JsonObject = dict(left)
+    remaining["usd"] = None if usd is None else usd / 1e9
+    remaining["seconds"] = None if milliseconds is None else milliseconds / 1000
+    order = (
+        "rounds",
+        "model_calls",
+        "input_tokens",
+        "output_tokens",
+        "total_tokens",
+        "usd",
+        "tool_calls",
+        "seconds",
+    )
+    return {unit: remaining[unit] for unit in order}
+
+
+def _degraded(
+    connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally
+) -> tuple[str, ...]:
+    texts = reading.notes(connection, run.n)
+    if around.attached:
+        texts.append("attached: an identical start made this run before; another key makes a new one.")
+    if around.trouble is not None:
+        texts.append(f"The run stands still: {around.trouble}")
+    if around.needs is not None:
+        texts.append(around.needs)
+    if tally.lost:
+        texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")
+    return tuple(texts)
+
+
+def _next(
+    run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances
+) -> JsonObject | None:
+    match status:
+        case "input_required":
+            answers = {item["key"]: _blank(item["kind"]) for item in items}
+            why = "Answer what waits; `waiting` has each request in full."
+            return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
+        case "working":
+            return _call(
+                "run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news."
+            )
+        case "paused" if around.trouble is not None and around.trouble.code == "stale":
+            return _call(
+                "planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can."
+            )
+        case "paused" if run.paused is None:
+            return _call(
+                "run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it."
+            )
+        case "paused":
+            return _call("run_control", {"run_id": run.id, "action": "resume"}, "It was paused.")
+        case "completed" if _cut_short(run):
+            return _call(
+                "planner_run",
+                {"goal": "Go on.", "continues": run.id},
+                "A limit ended it; a new run can go on.",
+            )
+        case _:
+            return None
+
+
+def _cut_short(run: RunRow) -> bool:
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    return run.flow == "planner" and outcome.stop_reason in ("max_rounds", "budget", "timeout", "stalled")
+
+
+def _blank(kind: str) -> JsonObject:
+    """The shape of an answer, ready to be filled in."""
+    return {"content": "…"} if kind == "tool_call" else {"content": "…", "tool_calls": []}
+
+
+def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:
+    return {"tool": tool, "arguments": arguments, "why": why}

@@ -1,0 +1,144 @@
+"""The law of replay: unfolds a flow and its branches, says which steps wait, and feeds them their answers.
+
+Pure: no I/O, no clock. What waits is a function of the flow and of the answers given so far, in whatever order they
+came; so building a flow again and feeding it the recorded answers is the same act as going on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kairos_mcp.errors import ReplayDiffers
+from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One row of the record: what was asked at a path (its digest) and the answer, if there is one."""
+
+    path: str
+    digest: bytes
+    answer: Answer | None
+
+
+@dataclass(slots=True)
+class _Strand:
+    """One generator that is under way, the prefix of its steps, and where its outcome goes (None: the run's)."""
+
+    flow: Generator[Any, Any, Any]
+    prefix: str
+    goal: _Gathering | None = None
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """A Gather that is under way: outcomes so far, names not yet started, and the strand that waits for it."""
+
+    gather: Gather[Any]
+    strand: _Strand
+    outcomes: dict[str, Any] = field(default_factory=dict)
+    unstarted: list[str] = field(default_factory=list)
+
+    def startable(self) -> str | None:
+        """The next branch in declared order whose forerunners have ended, if one more may run."""
+        running = len(self.gather.branches) - len(self.unstarted) - len(self.outcomes)
+        if running >= self.gather.limit:
+            return None
+        return next((name for name in self.unstarted if self.outcomes.keys() >= set(self._after(name))), None)
+
+    def _after(self, name: str) -> tuple[str, ...]:
+        return self.gather.after.get(name, ())
+
+    def forerunners(self, name: str) -> Mapping[str, Any]:
+        return {before: self.outcomes[before] for before in self._after(name)}
+
+
+class Runner:
+    """A flow as far as its answers carry it. `waiting` maps path to step, in the order in which they were asked."""
+
+    __slots__ = ("_places", "_used", "finished", "outcome", "waiting")
+
+    def __init__(self, flow: Flow[Any]) -> None:
+        self.waiting: dict[str, Step] = {}
+        self.finished = False
+        self.outcome: Any = None
+        self._places: dict[str, tuple[_Strand | None, _Gathering | None]] = {}
+        self._used: set[str] = set()
+        self._send(_Strand(flow, ""), None)
+
+    def answer(self, path: str, answer: Answer) -> None:
+        """Give the step at `path` its answer. Raises KeyError where no step waits."""
+        del self.waiting[path]
+        strand, gathering = self._places.pop(path)
+        if strand is not None:
+            self._send(strand, answer)
+        elif gathering is not None:
+            self._collect(gathering, path.removeprefix(gathering.strand.prefix), answer)
+
+    def fold(self, record: Iterable[Recorded]) -> None:
+        """Feed what is recorded, in order of the marks; each row must be a step that waits, with its digest."""
+        for row in record:
+            step = self.waiting.get(row.path)
+            asked = step.digest if step is not None else b""
+            if asked != row.digest:
+                raise ReplayDiffers(row.path, row.digest.hex(), asked.hex())
+            if row.answer is not None:
+                self.answer(row.path, row.answer)
+
+    def _send(self, strand: _Strand, value: Any) -> None:
+        try:
+            asked = strand.flow.send(value)
+            while asked.kind == "gather" and not asked.branches:
+                asked = strand.flow.send({})
+        except StopIteration as end:
+            self._ended(strand, end.value)
+        except GiveUp as reason:
+            if strand.goal is None:
+                raise
+            self._ended(strand, Failed(str(reason)))
+        else:
+            self._take(strand, asked)
+
+    def _take(self, strand: _Strand, asked: Step | Gather[Any]) -> None:
+        match asked:
+            case Gather():
+                gathering = _Gathering(asked, strand, unstarted=list(asked.branches))
+                self._start_branches(gathering)
+                if gathering.unstarted and len(gathering.unstarted) == len(asked.branches):
+                    raise RuntimeError(f"no branch can start: {asked.after} is a circle")
+            case _:
+                self._wait(strand.prefix + asked.name, asked, strand, None)
+
+    def _wait(self, path: str, step: Step, strand: _Strand | None, gathering: _Gathering | None) -> None:
+        if path in self._used:
+            raise RuntimeError(f"the flow used the name {path} twice")
+        self._used.add(path)
+        self.waiting[path] = step
+        self._places[path] = (strand, gathering)
+
+    def _start_branches(self, gathering: _Gathering) -> None:
+        while (name := gathering.startable()) is not None:
+            gathering.unstarted.remove(name)
+            prefix = gathering.strand.prefix
+            match gathering.gather.branches[name]:
+                case CallTool() as step:
+                    self._wait(prefix + name, step, None, gathering)
+                case Branch(flow):
+                    begun = flow(gathering.forerunners(name)) if callable(flow) else flow
+                    self._send(_Strand(begun, f"{prefix}{name}/", gathering, name), None)
+
+    def _collect(self, gathering: _Gathering, name: str, outcome: Any) -> None:
+        gathering.outcomes[name] = outcome
+        self._start_branches(gathering)
+        if len(gathering.outcomes) == len(gathering.gather.branches):
+            declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}
+            self._send(gathering.strand, declared)
+
+    def _ended(self, strand: _Strand, outcome: Any) -> None:
+        if strand.goal is not None:
+            self._collect(strand.goal, strand.name, outcome)
+        else:
+            self.finished, self.outcome = True, outcome

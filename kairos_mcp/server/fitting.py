@@ -1,0 +1,157 @@
+"""How a result is brought to a size that a host's model can be shown; whatever is cut is named in `degraded`.
+
+Works on results as JSON and knows no protocol. A completion's conversation, which alone may be long, is cut
+by a rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import to_json
+
+from kairos_mcp.messages import JsonObject
+
+RESULT_CHARS = 6_000
+CONVERSATION_CHARS = 24_000
+SUMMARY_CHARS = 3_000  # what a summary and an output may have at most when both are long
+OUTPUT_CHARS = 2_600
+PREVIEW_CHARS = 80
+NOTE_CHARS = 300
+NOTES = 5
+
+
+def size(value: Any) -> int:
+    """Characters of the value as compact JSON."""
+    return len(to_json(value).decode())
+
+
+def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
+    """The result in at most `chars` characters, its waiting items apart, which are cut by their own rule."""
+    items = [_item_cut(item) for item in result["waiting"]]
+    body = {
+        **result,
+        "waiting": [],
+        "degraded": [*result["degraded"], *(note for _, notes in items for note in notes)],
+    }
+    share = chars / RESULT_CHARS
+    for cut in _CUTS:
+        if size(body) <= chars:
+            break
+        body = cut(body, share)
+    return {**body, "waiting": [item for item, _ in items]}
+
+
+def _noted(body: JsonObject, note: str, **changed: Any) -> JsonObject:
+    return {**body, **changed, "degraded": [*body["degraded"], note]}
+
+
+def _shorter_previews(body: JsonObject, _share: float) -> JsonObject:
+    calls = [
+        call if len(call["preview"]) <= PREVIEW_CHARS else _short_preview(call) for call in body["calls"]
+    ]
+    return (
+        body
+        if calls == body["calls"]
+        else _noted(body, "previews of calls cut: run_trace view=calls", calls=calls)
+    )
+
+
+def _short_preview(call: JsonObject) -> JsonObject:
+    return {**call, "preview": call["preview"][:PREVIEW_CHARS] + "..."}
+
+
+def _no_calls(body: JsonObject, _share: float) -> JsonObject:
+    return _noted(body, "calls left out: run_trace view=calls", calls=[]) if body["calls"] else body
+
+
+def _output_by_ref(body: JsonObject, share: float) -> JsonObject:
+    """A tool's content keeps its head and tail; any other JSON can't be cut and stay valid."""
+    output, room = body["output"], int(OUTPUT_CHARS * share)
+    if size(output) <= room:
+        return body
+    match output:
+        case {"content": str() as content, "is_error": bool()}:
+            rest = {**output, "content": "", "data": None} if size(output.get("data")) > room // 2 else output
+            cut = {**rest, "content": _ends(content, room // 2)}
+            return _noted(
+                body, f"output cut from {size(output)} characters: run_trace ref=output", output=cut
+            )
+        case _:
+            by_ref = {"ref": "output", "chars": size(output)}
+            return _noted(body, f"output has {size(output)} characters: run_trace ref=output", output=by_ref)
+
+
+def _shorter_summary(body: JsonObject, share: float) -> JsonObject:
+    summary, room = body["summary"] or "", int(SUMMARY_CHARS * share)
+    if size(summary) <= room:
+        return body
+    note = f"summary cut from {len(summary)} characters: run_trace ref=summary"
+    return _noted(body, note, summary=_ends(summary, room))
+
+
+def _shorter_plan(body: JsonObject, _share: float) -> JsonObject:
+    plan = [
+        {**task, "description": str(task.get("description", ""))[:PREVIEW_CHARS]} for task in body["plan"]
+    ]
+    return body if plan == body["plan"] else _noted(body, "plan cut: run_trace view=events", plan=plan)
+
+
+def _no_plan(body: JsonObject, _share: float) -> JsonObject:
+    return _noted(body, "plan left out: run_trace view=events", plan=[]) if body["plan"] else body
+
+
+def _fewer_notes(body: JsonObject, _share: float) -> JsonObject:
+    notes = body["degraded"]
+    kept = [note if len(note) <= NOTE_CHARS else note[:NOTE_CHARS] + "..." for note in notes[-NOTES:]]
+    return {**body, "degraded": [*kept, f"{len(notes)} notes, some cut: run_trace view=events"]}
+
+
+_CUTS: tuple[Callable[[JsonObject, float], JsonObject], ...] = (
+    _shorter_previews,
+    _shorter_plan,
+    _no_calls,
+    _output_by_ref,
+    _shorter_summary,
+    _no_plan,
+    _fewer_notes,
+)
+"""In this order, each only while the result is too long: what is easiest to get again goes first."""
+
+
+def _ends(text: str, room: int) -> str:
+    """Head and tail of a text in about `room` characters of JSON, with a word on what is missing between."""
+    if size(text) <= room:
+        return text
+    kept = max(20, int(len(text) * room / size(text)) - 60)
+    head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
+    short = f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"
+    # escapes may crowd in head and tail: then halve until it fits
+    return short if size(short) <= room or room < 200 else _ends(head + tail, room // 2)
+
+
+def _item_cut(item: JsonObject) -> tuple[JsonObject, list[str]]:
+    """A completion item, its older tool results shrunk to refs where the conversation is too long."""
+    messages = item.get("messages") or []
+    over = sum(len(message["content"]) for message in messages) - CONVERSATION_CHARS
+    shrunk: list[str] = []
+    shown = list(messages)
+    newest_turn = max(
+        (at for at, message in enumerate(messages) if message["role"] == "assistant"), default=0
+    )
+    for at, message in enumerate(messages[:newest_turn]):
+        if over <= 0:
+            break
+        if message["role"] == "tool":
+            ref, length = str(message.get("tool_call_id")), len(message["content"])
+            note = f'[{length} characters left out: run_trace ref="{ref}"]'
+            if len(note) < length:
+                over -= length - len(note)
+                shown[at] = {**message, "content": note}
+                shrunk.append(ref)
+    if not shrunk:
+        return item, []
+    return {**item, "messages": shown}, [
+        f"{item['key']}: {len(shrunk)} older tool results shrunk to refs ({shrunk[0]} to {shrunk[-1]})"
+    ]

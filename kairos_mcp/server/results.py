@@ -1,0 +1,56 @@
+"""From what the host reports to what a client is sent: structured content and a text that says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mcp_types as wire
+from pydantic_core import to_json
+
+from kairos_mcp.errors import KairosError
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.report import RunReport
+from kairos_mcp.server import lines
+from kairos_mcp.server.fitting import RESULT_CHARS, fitted
+
+NEWEST = 5  # runs that run_status shows when none is named: so many fit a result
+LEAST_CHARS = 1_100  # what one run among several has at least
+
+
+def run_result(report: RunReport) -> wire.CallToolResult:
+    """One run. Where it is a single tool's call, the protocol's mark of an error is that call's."""
+    body = fitted(report.as_json())
+    failed = (
+        report.flow == "call" and isinstance(report.output, dict) and report.output.get("is_error") is True
+    )
+    return _result(body, lines.run_text(body), is_error=failed)
+
+
+def runs_result(reports: Sequence[RunReport]) -> wire.CallToolResult:
+    share = max(LEAST_CHARS, RESULT_CHARS // max(1, len(reports)))
+    runs = [fitted(report.as_json(), share) for report in reports]
+    following = next((run["next"] for run in runs if run["next"] is not None), None)
+    return _result({"runs": runs, "next": following}, lines.runs_text(runs, following))
+
+
+def plain_result(body: JsonObject) -> wire.CallToolResult:
+    """What has a size of its own: the text is the JSON itself."""
+    return _result(body, to_json(body).decode())
+
+
+def error_result(error: KairosError) -> wire.CallToolResult:
+    body: JsonObject = {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "retryable": error.retryable,
+    }
+    if error.run_id is not None:
+        body["run_id"] = error.run_id
+    return _result(body, lines.error_text(body), is_error=True)
+
+
+def _result(body: JsonObject, text: str, *, is_error: bool = False) -> wire.CallToolResult:
+    return wire.CallToolResult(
+        content=[wire.TextContent(type="text", text=text)], structured_content=body, is_error=is_error
+    )

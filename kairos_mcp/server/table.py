@@ -1,0 +1,167 @@
+"""The tools this server offers: one table, from which the listing, the schemas and the hints are made.
+
+What a tool does is a line of handlers.py; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as wire
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.messages import Effect, JsonObject
+from kairos_mcp.server import arguments, handlers
+from kairos_mcp.server.schemata import listed_schema
+
+if TYPE_CHECKING:
+    from kairos_mcp.server.handlers import Call
+
+TEXT: JsonObject = {"type": "string"}
+FAILED: JsonObject = {"required": ["code", "message"]}
+
+RUN_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {"run_id": TEXT, "status": TEXT, "code": TEXT, "message": TEXT},
+    "anyOf": [{"required": ["run_id", "status"]}, FAILED],
+}
+"""Open, and admits errors: some clients check the structured content of those too, and a root without a type
+breaks the whole listing for legacy ones."""
+
+RUNS_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "runs": {"type": "array", "items": {"type": "object"}},
+        "code": TEXT,
+        "message": TEXT,
+    },
+    "anyOf": [{"required": ["runs"]}, FAILED],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool of this server. `effect` is its effect class, from which its hints follow."""
+
+    name: str
+    title: str
+    description: str
+    effect: Effect
+    arguments: type[arguments.Arguments]
+    handle: Callable[[Call, Any], Awaitable[wire.CallToolResult]]
+    output_schema: JsonObject | None = None
+
+    def as_tool(self) -> wire.Tool:
+        return wire.Tool(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=self._input_schema(),
+            output_schema=self.output_schema,
+            annotations=hints(self.effect),
+        )
+
+    def _input_schema(self) -> JsonObject:
+        """Limits are spelled out in planner_run alone: the listing is sent in every session."""
+        schema = listed_schema(self.arguments)
+        limits = schema["properties"].get("limits")
+        if limits is None or self.name == "planner_run":
+            return schema
+        brief = {"type": "object", "description": limits["description"]}
+        return {**schema, "properties": {**schema["properties"], "limits": brief}}
+
+
+def hints(effect: Effect) -> wire.ToolAnnotations:
+    """All four hints of the protocol, from the effect class alone."""
+    return wire.ToolAnnotations(
+        read_only_hint=effect == "read",
+        destructive_hint=effect in ("checked", "irreversible"),
+        idempotent_hint=effect in ("read", "idempotent"),
+        open_world_hint=effect == "irreversible",
+    )
+
+
+TOOLS = (
+    Offered(
+        "planner_run",
+        "Run a planner loop",
+        "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
+        "answer through run_continue. An identical call returns the open run.",
+        "idempotent",
+        arguments.PlannerRun,
+        handlers.planner_run,
+        RUN_RESULT,
+    ),
+    Offered(
+        "run_status",
+        "See runs",
+        "Where runs stand and what to call next. With until it blocks: no polling.",
+        "read",
+        arguments.RunStatus,
+        handlers.run_status,
+        RUNS_RESULT,
+    ),
+    Offered(
+        "run_continue",
+        "Answer a run",
+        "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless.",
+        "idempotent",
+        arguments.RunContinue,
+        handlers.run_continue,
+        RUN_RESULT,
+    ),
+    Offered(
+        "run_control",
+        "Steer a run",
+        "Pause, resume or cancel a run, extend its limits, or change who thinks.",
+        "idempotent",
+        arguments.RunControl,
+        handlers.run_control,
+        RUN_RESULT,
+    ),
+    Offered(
+        "run_trace",
+        "Look into a run",
+        "What happened in a run, or the whole text behind a ref.",
+        "read",
+        arguments.RunTrace,
+        handlers.run_trace,
+    ),
+    Offered(
+        "registry_search",
+        "Find tools",
+        "Find tools that a run may be given.",
+        "read",
+        arguments.RegistrySearch,
+        handlers.registry_search,
+    ),
+    Offered(
+        "registry_call",
+        "Call one tool",
+        "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
+        "irreversible",
+        arguments.RegistryCall,
+        handlers.registry_call,
+        RUN_RESULT,
+    ),
+)
+
+LEAN = ("planner_run", "run_status", "run_continue")
+CORE = (*LEAN, "run_control", "run_trace", "registry_search")
+
+
+def listed(choice: str) -> tuple[Offered, ...]:
+    """The tools of `--tools`: lean, core, all, or names with commas between; always in the table's order."""
+    known = [tool.name for tool in TOOLS]
+    names = {"lean": LEAN, "core": CORE, "all": tuple(known)}.get(choice)
+    if names is None:
+        names = tuple(name.strip() for name in choice.split(","))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"There is no tool {unknown[0][:80]!r} to list.",
+            f"Use lean, core, all, or names of: {', '.join(known)}.",
+        )
+    return tuple(tool for tool in TOOLS if tool.name in names)

@@ -1,0 +1,248 @@
+"""What a person has decided before anything starts: one frozen value, and where each part of it came from.
+
+Order: flag, environment (`KAIROS_*`), file, default. The defaults stand here, once; `config/kairos.toml`
+shows them with a word on each, and a test holds the two together. What comes in is checked by
+`settings_file.py`, imported only where something does, since `serve` is started often and mostly without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.steps import Limits
+
+Durability = Literal["full", "process"]
+Route = Literal["auto", "caller", "scripted"]
+Origin = Literal["flag", "environment", "file", "default"]
+
+CAPS = (
+    "rounds",
+    "model_calls",
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+    "usd",
+    "tool_calls",
+    "seconds",
+)
+"""The eight limits in the words of the outside; inside, usd are nano-dollars and seconds milliseconds."""
+
+
+DEFAULT_CAPS = Limits(rounds=100)
+
+
+@dataclass(frozen=True, slots=True)
+class GateRule:
+    """`tools` is a glob over tool names. Deny rules are tried first; else the first that matches counts."""
+
+    tools: str
+    verdict: Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What stood on the command line; None and an empty tuple mean: nothing."""
+
+    home: str | None = None
+    workspaces: tuple[str, ...] = ()
+    config: str | None = None
+    tools: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`limits` caps what a caller may ask for; `default_rounds` is what one gets who asks for nothing.
+
+    `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
+    a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
+    first. `origins` names for each setting where it came from, limits one by one (`limits.usd`).
+    """
+
+    home: Path
+    config_dirs: tuple[Path, ...]
+    workspaces: tuple[Path, ...] = ()
+    durability: Durability = "full"
+    route: Route = "auto"
+    script: Path | None = None
+    model: str | None = None
+    tools: str = "all"
+    default_rounds: int = 5
+    context_tokens: int = 100_000
+    read_bytes: int = 2 * 1024 * 1024
+    shown_chars: int = 12_000
+    limits: Limits = DEFAULT_CAPS
+    gate: tuple[GateRule, ...] = ()
+    config_file: Path | None = None
+    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
+
+    def prompt(self, name: str) -> str:
+        """The text of `prompts/NAME.md`: the user's own where there is one, else ours."""
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+            raise ConfigError(
+                f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _."
+            )
+        for folder in reversed(self.config_dirs):
+            file = folder / "prompts" / f"{name}.md"
+            try:
+                return file.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"The prompt {file} can't be read: {error}.", "Repair or remove it."
+                ) from error
+        raise ConfigError(
+            f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md."
+        )
+
+
+def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """The settings that hold. Nothing is created, written or opened but the file of settings."""
+    home, home_from = _home(flags, environ)
+    file = _file(flags, environ, home)
+    layers: list[tuple[Origin, dict[str, Any]]] = []
+    if file is not None:
+        from kairos_mcp.settings_file import given_by_file
+
+        layers.append(("file", given_by_file(file)))
+    if any(name in environ for name in _VARIABLES):
+        from kairos_mcp.settings_file import given_by_environment
+
+        layers.append(("environment", given_by_environment(environ)))
+    layers.append(("flag", _given_by_flags(flags)))
+
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = dict.fromkeys(SETTINGS, "default")
+    for origin, given in layers:
+        values.update(given)
+        origins.update(dict.fromkeys(given, origin))
+    caps = {name.removeprefix("limits."): values.pop(name) for name in _CAP_NAMES if name in values}
+    if "workspaces" in values:
+        values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
+    if "script" in values:
+        values["script"] = _path(values["script"])
+    return Settings(
+        home=home,
+        config_dirs=(packaged_config(), home / "config"),
+        limits=replace(DEFAULT_CAPS, **inside_limits(caps)),
+        config_file=file,
+        origins=MappingProxyType({"home": home_from, **origins}),
+        **values,
+    )
+
+
+def packaged_config() -> Path:
+    """Our own `config/`: inside the package in a wheel, beside it in a checkout."""
+    inside = Path(__file__).parent / "_config"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "config"
+
+
+def default_of(name: str) -> Any:
+    """The default of a setting, in the words of the file: None where there is none."""
+    if name.startswith("limits."):
+        return outside_limits(DEFAULT_CAPS)[name.removeprefix("limits.")]
+    (found,) = (each for each in fields(Settings) if each.name == name)
+    return None if found.default is MISSING else found.default
+
+
+def outside_limits(limits: Limits) -> dict[str, int | float | None]:
+    """Limits in the words and units of the outside: dollars and seconds."""
+    usd, seconds = limits.nano_usd, limits.milliseconds
+    return {
+        "rounds": limits.rounds,
+        "model_calls": limits.model_calls,
+        "input_tokens": limits.input_tokens,
+        "output_tokens": limits.output_tokens,
+        "total_tokens": limits.total_tokens,
+        "usd": None if usd is None else usd / 1e9,
+        "tool_calls": limits.tool_calls,
+        "seconds": None if seconds is None else seconds / 1000,
+    }
+
+
+def inside_limits(given: Mapping[str, int | float]) -> dict[str, int]:
+    """The fields of Limits for caps that were already checked, turned from dollars and seconds."""
+    inside = {name: int(given[name]) for name in given if name not in ("usd", "seconds")}
+    if "usd" in given:
+        inside["nano_usd"] = round(given["usd"] * 1e9)
+    if "seconds" in given:
+        inside["milliseconds"] = round(given["seconds"] * 1000)
+    return inside
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting: `limits.usd` is KAIROS_LIMITS_USD."""
+    return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that mean nothing: shown by doctor, since one of them may be a slip."""
+    known = {*_VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG"}
+    return sorted(name for name in environ if name.startswith("KAIROS_") and name not in known)
+
+
+_CAP_NAMES = tuple(f"limits.{name}" for name in CAPS)
+
+SETTINGS = (
+    *("workspaces", "durability", "route", "script", "model", "tools"),
+    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "gate"),
+    *_CAP_NAMES,
+)
+"""Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
+
+_VARIABLES = frozenset(variable(name) for name in SETTINGS if name != "gate")
+
+
+def _home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
+    if flags.home is not None:
+        return _path(flags.home), "flag"
+    if environ.get("KAIROS_HOME"):
+        return _path(environ["KAIROS_HOME"]), "environment"
+    from platformdirs import user_state_path
+
+    return user_state_path("kairos-mcp", appauthor=False), "default"
+
+
+def _file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
+    """A file that was named has to be there; the one in the state folder may be missing."""
+    named = flags.config or environ.get("KAIROS_CONFIG")
+    if named:
+        return _path(named)
+    usual = home / "kairos.toml"
+    return usual if usual.exists() else None
+
+
+def _given_by_flags(flags: Flags) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if flags.workspaces:
+        given["workspaces"] = list(flags.workspaces)
+    if flags.tools is not None:
+        given["tools"] = flags.tools
+    return given
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"The path {text!r} can't be made whole: {error}.", "Give an absolute path."
+        ) from error
+
+
+def _folder(text: str) -> Path:
+    try:
+        folder = _path(text).resolve(strict=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The workspace {text!r} can't be found.", "Name a folder that is there."
+        ) from error
+    if not folder.is_dir():
+        raise ConfigError(f"The workspace {text!r} is no folder.", "Name a folder, not a file.")
+    return folder

@@ -1,0 +1,233 @@
+"""A run as this server has it in memory: its flow unfolded, its marks, its account, the answers not committed yet.
+
+All of it can be thrown away and folded again from the rows. Nothing here performs, commits or waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import apsw
+
+from kairos_mcp.budget import NOTHING, Account, Grant, Units, counts_of
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.performer import Performed, Performer
+from kairos_mcp.runner import Runner
+from kairos_mcp.steps import Answer, CallTool, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
+from kairos_mcp.store import reading, turns
+from kairos_mcp.store.codec import decode_answer, encode
+from kairos_mcp.store.reading import MarkRow, RunRow
+from kairos_mcp.store.turns import Committed, NewMark, Retry, Settled, Turn
+
+REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
+
+
+@dataclass(slots=True)
+class Mark:
+    """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
+    that was not used yet. `lost`: it was begun, and nobody here performs it."""
+
+    id: int
+    step: Step
+    open_step: bool
+    held: Units
+    sent: Sent
+    grant: Grant | None = None
+    lost: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind of its row: a completion's purpose, or call, or pause."""
+        match self.step:
+            case RequestCompletion():
+                return self.step.purpose
+            case CallTool():
+                return "call"
+            case _:
+                return "pause"
+
+    @property
+    def loss(self) -> Units:
+        """What a lost attempt stays charged with. The round or call itself goes on, so it is not counted twice."""
+        return NOTHING if self.open_step else self.held._replace(rounds=0, tool_calls=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An answer that is not committed yet; `by`: the route or hand that it came from."""
+
+    path: str
+    mark: Mark
+    performed: Performed
+    by: str
+
+    def settled(self) -> Settled:
+        done = self.performed
+        return Settled(
+            self.mark.id, done.answer, self.mark.held, done.spent, self.by, done.cached, done.exactness
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The next turn, and what it is made of: answers, marks to be begun again, new marks."""
+
+    turn: Turn
+    ready: list[Ready]
+    again: list[tuple[str, Mark]]
+    fresh: list[NewMark]
+
+
+@dataclass(slots=True)
+class Standing:
+    """One run in memory. `rebuild` makes its flow anew."""
+
+    run: RunRow
+    performer: Performer
+    rebuild: Callable[[], Flow[Outcome]]
+    account: Account = field(init=False)
+    runner: Runner = field(init=False)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    ready: list[Ready] = field(default_factory=list)
+
+    def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
+        """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
+        under_way = {path: self.marks[path] for path in performing}
+        self.account = turns.read_account(connection, self.run.account)
+        self.runner = Runner(self.rebuild())
+        self.marks = {}
+        self.performer.lines = 0
+        for row in reading.record(connection, self.run.n):
+            step = self.runner.waiting.get(row.path)
+            recorded = row.recorded()
+            self.runner.fold([recorded])
+            assert step is not None, "the fold refuses a row for which no step waits"
+            if recorded.answer is not None:
+                self.performer.learn(row.path, step, recorded.answer, row.at, row.sent)
+            else:
+                self.performer.learn_sent(row.sent)
+                self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
+        unsaved, self.ready = self.ready, []
+        for each in unsaved:
+            if each.path in self.marks:  # else the commit that seemed to fail had been made
+                self.settle(each.path, each.performed, each.by)
+
+    def settle(self, path: str, performed: Performed, by: str) -> None:
+        """An answer is here: feed it; the next turn commits it."""
+        mark = self.marks.pop(path)
+        self.ready.append(Ready(path, mark, performed, by))
+        self.runner.answer(path, performed.answer)
+
+    def collect(self, connection: apsw.Connection, at: int) -> None:
+        """Feed the answers that others have recorded for open steps."""
+        open_steps = {mark.id: path for path, mark in self.marks.items() if mark.open_step}
+        for mark, body in reading.answers_of(connection, list(open_steps)) if open_steps else ():
+            path, answer = open_steps[mark], decode_answer(body)
+            step = self.marks.pop(path).step
+            self.performer.learn(path, step, answer, at, Sent())
+            self.runner.answer(path, answer)
+        self.account = turns.read_account(connection, self.run.account)
+
+    def resume_pauses(self) -> None:
+        for path in [path for path, mark in self.marks.items() if mark.kind == "pause"]:
+            self.settle(path, Performed(Resumed(), NOTHING), "person")
+
+    @property
+    def granted(self) -> list[tuple[str, Mark]]:
+        """Marks that may begin now."""
+        return [(path, mark) for path, mark in self.marks.items() if mark.grant is not None]
+
+    def next_move(self, owner: int, fence: int, at: int, *, still: bool, performing: bool) -> Move:
+        """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
+        if not still:
+            self._give_up_unrepeatable()
+        ready, self.ready = self.ready, []
+        again = (
+            [] if still else [(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
+        )
+        fresh = [] if still else self._plan(ready, at)
+        outcome = self.runner.outcome if self.runner.finished else None
+        opened = all(new.claim.open_step for new in fresh)
+        turn = Turn(
+            self.run.n,
+            self.run.id,
+            owner,
+            fence,
+            self.run.account,
+            at,
+            answers=tuple(each.settled() for each in ready),
+            marks=tuple(fresh),
+            retries=tuple(self._retry(path, mark) for path, mark in again),
+            notes=outcome.notes if outcome is not None else (),
+            texts=tuple(each.performed.text for each in ready if each.performed.text is not None),
+            outcome=encode(outcome) if outcome is not None else None,
+            park=opened and not (performing or again or still),
+            waiting=tuple(mark.id for mark in self.marks.values() if mark.open_step),
+        )
+        return Move(turn, ready, again, fresh)
+
+    def learn(self, move: Move, committed: Committed) -> None:
+        """Take over what was granted; feed what was refused, or known at once."""
+        self.account = committed.account
+        paths = [path for path, _ in move.again] + [new.path for new in move.fresh]
+        for new in move.fresh:
+            self.marks[new.path] = Mark(
+                0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent
+            )
+        for path, marked in zip(paths, committed.marks, strict=True):
+            mark = self.marks[path]
+            if marked.answer is not None:
+                del self.marks[path]
+                self.runner.answer(path, marked.answer)
+            elif marked.grant is not None:
+                begun_again = mark.id != 0
+                mark.held = mark.held.minus(mark.loss).plus(marked.grant.held)
+                mark.open_step = mark.open_step and not begun_again
+                mark.id, mark.sent, mark.lost = marked.mark, marked.sent, False
+                mark.grant = None if mark.open_step else marked.grant
+
+    def _plan(self, ready: list[Ready], at: int) -> list[NewMark]:
+        account = self._as_after(ready)
+        unmarked = [item for item in self.runner.waiting.items() if item[0] not in self.marks]
+        return [
+            self.performer.plan(path, step, self.run.route, account, at, len(unmarked) - i)
+            for i, (path, step) in enumerate(unmarked)
+        ]
+
+    def _as_after(self, ready: list[Ready]) -> Account:
+        """The account as it will be when these answers are settled, for the line that tells the model."""
+        held, spent = self.account.held, self.account.spent
+        for each in ready:
+            held, spent = held.minus(each.mark.held), spent.plus(each.performed.spent)
+        return Account(self.account.id, self.account.caps, held, spent)
+
+    def _begins_again(self, mark: Mark) -> bool:
+        """A lost attempt, or a completion that was handed out and that a new route performs."""
+        performed = self.run.route in self.performer.models
+        return mark.lost or (mark.open_step and performed and mark.step.kind == "completion")
+
+    def _give_up_unrepeatable(self) -> None:
+        """A lost call that may have changed something is never made again by itself."""
+        for path, mark in list(self.marks.items()):
+            match mark.step:
+                case CallTool(call=call) if mark.lost:
+                    spec = self.performer.offered.find(call.name)
+                    if spec is None or spec.effect not in REPEATABLE:
+                        unknown: Answer = Unknown()
+                        self.settle(path, Performed(unknown, mark.held), "house")
+                case _:
+                    pass
+
+    def _retry(self, path: str, mark: Mark) -> Retry:
+        models = self.performer.models
+        route = mark.sent.route if mark.lost and mark.sent.route in models else self.run.route
+        counts = NOTHING if mark.open_step else counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
+        claim = self.performer.claim(path, mark.step, route or "", counts)
+        sent = self.performer.sent(path, self.run.route, mark.sent.tail) if mark.open_step else mark.sent
+        return Retry(mark.id, claim, sent, mark.held, mark.loss)
+
+
+def _mark_of(row: MarkRow, step: Step) -> Mark:
+    held = counts_of(row.kind) if row.held is None else row.held
+    return Mark(row.id, step, row.waits, held, row.sent, lost=row.begun)

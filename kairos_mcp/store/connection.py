@@ -1,0 +1,126 @@
+"""One way to open the file, one way to run a statement, and the store's failures in our own words."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+
+from kairos_mcp.errors import KairosError, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+
+Durability = Literal["full", "process"]
+Row = tuple[Any, ...]
+
+BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
+BUSY_LIMIT_S = 5.0
+
+
+def connect(path: Path, durability: Durability, *, read_only: bool = False) -> apsw.Connection:
+    """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors."""
+    _refuse_odd_file(path)
+    with mapped_errors():
+        flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
+        connection = apsw.Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        try:
+            connection.set_busy_handler(_patient())
+            connection.execute("pragma journal_mode = wal")
+            connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
+            connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
+            connection.execute(
+                "pragma foreign_keys = off"
+            )  # every key is written in the transaction of its row
+            if read_only:
+                connection.execute("pragma query_only = on")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Iterator[Row]:
+    """The typed door to `execute`."""
+    return connection.execute(statement, tuple(bindings))
+
+
+def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
+    return next(iter(rows(connection, statement, bindings)), None)
+
+
+def be_patient(connection: apsw.Connection, patient: bool) -> None:
+    """Wait up to 5 s for another process's lock, or not at all: the event loop never waits."""
+    connection.set_busy_handler(_patient() if patient else None)
+
+
+class _patient:  # noqa: N801 - used as a function
+    """A busy handler that sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self.since = now
+        time.sleep(BUSY_STEP_S)
+        return now - self.since < BUSY_LIMIT_S
+
+
+def _refuse_odd_file(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The state file can't be reached: {error.strerror}.", "Check --home."
+        ) from error
+    if not stat.S_ISREG(mode):
+        raise StoreUnavailable(
+            "The state file is not a regular file.",
+            "Name another folder with --home, or move what stands there.",
+        )
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Turn SQLite's failures into ours, each with the cure."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise StoreBusy("Another process holds the state file.", "Call again in a moment.") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreCorrupt(
+            "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
+        ) from error
+    except apsw.FullError as error:
+        raise NoSpace("The disk of the state folder is full.", "Free some space and call again.") from error
+    except apsw.ReadOnlyError as error:
+        raise StoreUnavailable("The state file can't be written.", "Check its permissions.") from error
+    except (apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
+        raise StoreUnavailable(
+            "The state file can't be opened.", "Check --home and its permissions."
+        ) from error
+    except apsw.IOError as error:
+        raise StoreUnavailable(
+            "The disk failed under the state file.", "Check the disk, then call again; nothing was recorded."
+        ) from error
+
+
+def failure_of(error: BaseException) -> KairosError:
+    """The same mapping, for an error that is at hand."""
+    if isinstance(error, KairosError):
+        return error
+    try:
+        with mapped_errors():
+            raise error
+    except KairosError as ours:
+        return ours
+    except apsw.Error as unknown:
+        return StoreUnavailable(
+            f"The state file failed: {type(unknown).__name__}.", "Run `kairos-mcp doctor`."
+        )

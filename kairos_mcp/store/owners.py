@@ -1,0 +1,89 @@
+"""Who owns runs: a server is alive while the kernel holds its lock file; nothing is renewed and no clock is read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import apsw
+
+from kairos_mcp.store.connection import row, rows
+
+LOCKS = "owners"
+NOBODY = 0  # owns a run that has moved on while no server was there to go on with it
+
+
+class Ownership:
+    """This server's lock file, held until the process ends, and its number in the record."""
+
+    def __init__(self, home: Path) -> None:
+        folder = home / LOCKS
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.number = 0  # this server's row, written with the first run that it takes
+        while True:
+            self.lock = f"{os.getpid()}-{secrets.token_hex(4)}"
+            self._path = folder / self.lock
+            self._descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            if os.fstat(self._descriptor).st_nlink:
+                return
+            os.close(self._descriptor)  # swept away by another server between the two calls
+
+    def enter(self, connection: apsw.Connection, via: str, at: int) -> int:
+        """Write this server's row and give its number; part of a transaction."""
+        new = "insert into owner(lock, pid, via, started_at) values (?, ?, ?, ?)"
+        rows(connection, new, (self.lock, os.getpid(), via, at))
+        return connection.last_insert_rowid()
+
+    def close(self) -> None:
+        """Let go. The file is removed: a lock that is not there is free."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def alive(home: Path, lock: str) -> bool:
+    """Whether the server with this lock file still runs."""
+    try:
+        descriptor = os.open(home / LOCKS / lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def owner_lives(connection: apsw.Connection, home: Path, number: int) -> bool:
+    found = row(connection, "select lock from owner where id = ?", (number,))
+    return found is not None and alive(home, found[0])
+
+
+def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]:
+    """The owners of unfinished runs whose servers have ended, NOBODY included."""
+    owners = rows(
+        connection,
+        "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
+        " where run.outcome is null and run.owner is not null and run.owner <> ?",
+        (mine,),
+    )
+    return [number for number, lock in list(owners) if lock is None or not alive(home, lock)]
+
+
+def living(connection: apsw.Connection, home: Path) -> list[tuple[int, str]]:
+    """The servers that own runs or did, and still run: (process id, what they are)."""
+    found = rows(connection, "select lock, pid, via from owner order by id")
+    return [(pid, via) for lock, pid, via in list(found) if alive(home, lock)]
+
+
+def sweep(home: Path, keep: Iterable[str] = ()) -> None:
+    """Remove the lock files of servers that have ended."""
+    kept = set(keep)
+    for path in (home / LOCKS).glob("*"):
+        if path.name not in kept and not alive(home, path.name):
+            path.unlink(missing_ok=True)

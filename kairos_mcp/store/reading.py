@@ -1,0 +1,287 @@
+"""What the record says: typed rows by constant statements. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+
+from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.errors import UnknownRun
+from kairos_mcp.messages import Exactness
+from kairos_mcp.runner import Recorded
+from kairos_mcp.steps import Sent
+from kairos_mcp.store.codec import decode, decode_answer, decode_units
+from kairos_mcp.store.connection import row, rows
+
+_RUN = (
+    "n, id, flow, version, spec, principal, via, client, workspace, account, created_at, owner, fence, route,"
+    " paused, outcome, ended_at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `outcome` set: it has ended."""
+
+    n: int
+    id: str
+    flow: str
+    version: int
+    spec: str
+    principal: str
+    via: str
+    client: str
+    workspace: str | None
+    account: int
+    created_at: int
+    owner: int | None
+    fence: int
+    route: str
+    paused: str | None
+    outcome: str | None
+    ended_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """A step as it stands in the record. `held` null: open. The held amounts include those of later attempts."""
+
+    id: int
+    path: str
+    kind: str
+    digest: bytes
+    at: int
+    held: Units | None
+    sent: Sent
+    body: str | None
+    answered_at: int | None
+    spent: Units
+    cached: int
+    exactness: Exactness | None
+    by: str | None
+    attempts: int
+
+    @property
+    def waits(self) -> bool:
+        """Handed out and not yet answered."""
+        return self.held is None and self.body is None
+
+    @property
+    def begun(self) -> bool:
+        """Begun by a server, its end not recorded: after a crash, the only question."""
+        return self.held is not None and self.body is None
+
+    def recorded(self) -> Recorded:
+        return Recorded(self.path, self.digest, decode_answer(self.body) if self.body is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A control wish that the owner has not taken up."""
+
+    id: int
+    kind: str
+    body: str
+    via: str
+
+
+def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = None) -> RunRow:
+    """The run, or UnknownRun; another principal's looks like an unknown one."""
+    found = row(connection, f"select {_RUN} from run where id = ?", (run_id,))
+    if found is None or (principal is not None and found[5] != principal):
+        shown = run_id if len(run_id) <= 40 else run_id[:40] + "…"
+        raise UnknownRun(f"There is no run {shown!r}.", "run_status without run_ids lists the newest runs.")
+    return RunRow(*found)
+
+
+def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
+    found = row(connection, f"select {_RUN} from run where n = ?", (n,))
+    assert found is not None
+    return RunRow(*found)
+
+
+def newest(connection: apsw.Connection, principal: str, limit: int) -> list[str]:
+    found = rows(
+        connection, "select id from run where principal = ? order by n desc limit ?", (principal, limit)
+    )
+    return [run_id for (run_id,) in found]
+
+
+def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
+    """The unfinished runs of these owners, oldest first."""
+    marks = ", ".join("?" * len(owners))
+    statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
+    return [RunRow(*found) for found in rows(connection, statement, owners)]
+
+
+_RECORD = """
+    select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, cached, exactness, by_route,
+        (select count(*) from attempt where attempt.mark = mark.id)
+    from mark left join answer on answer.mark = mark.id where run = ? order by mark.id
+"""
+
+
+def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
+    """Every step of a run in the order in which it was marked, with its answer."""
+    return [_mark_row(connection, found) for found in rows(connection, _RECORD, (n,))]
+
+
+def _mark_row(connection: apsw.Connection, found: tuple[object, ...]) -> MarkRow:
+    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = (
+        found
+    )
+    kept = decode_units(str(held)) if held is not None else None
+    shown = decode(Sent, str(sent)) if sent else Sent()
+    if attempts:
+        kept, shown = _with_attempts(connection, int(str(mark)), kept or counts_of(str(kind)))
+    paid = decode_units(str(spent)) if spent is not None else NOTHING
+    return MarkRow(
+        mark,
+        path,
+        kind,
+        digest,
+        at,
+        kept,
+        shown,
+        body,
+        answered_at,
+        paid,
+        cached or 0,
+        exactness,
+        by,
+        attempts,
+    )  # type: ignore[arg-type]  # columns are typed by the schema
+
+
+def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units, Sent]:
+    """What a mark holds after further attempts: its own, less each loss, plus each new hold."""
+    sent = Sent()
+    tries = "select held, sent, lost from attempt where mark = ? order by id"
+    for again, shown, lost in rows(connection, tries, (mark,)):
+        held = held.minus(decode_units(lost)).plus(decode_units(again))
+        sent = decode(Sent, shown)
+    return held, sent
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """An open step: its mark, kind, and what the hands added."""
+
+    mark: int
+    kind: str
+    sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """An answered call."""
+
+    path: str
+    body: str
+    spent: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Figures of a run that no account holds. `lost`: attempts whose end is unknown."""
+
+    attempts: int
+    lost: int
+    cached: int
+    exactness: tuple[str, ...]
+
+
+_WAITING = """
+    select path, mark.id, kind, sent from mark left join answer on answer.mark = mark.id
+    where run = ? and held is null and answer.mark is null
+        and not exists (select 1 from attempt where attempt.mark = mark.id) order by mark.id
+"""
+
+
+def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
+    """The open steps by path, in the order in which they were handed out."""
+    found = rows(connection, _WAITING, (n,))
+    return {path: WaitingRow(mark, kind, decode(Sent, sent)) for path, mark, kind, sent in found}
+
+
+def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
+    """The newest answered calls, newest first."""
+    found = rows(
+        connection,
+        "select path, body, spent from mark join answer on answer.mark = mark.id"
+        " where run = ? and kind = 'call' order by mark.id desc limit ?",
+        (n, limit),
+    )
+    return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
+
+
+def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
+    """The encoded answer at a path, or None."""
+    found = row(
+        connection,
+        "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
+        (n, path),
+    )
+    return found[0] if found else None
+
+
+def tally(connection: apsw.Connection, n: int) -> Tally:
+    figures = row(
+        connection,
+        "select count(*), coalesce(sum(cached), 0), group_concat(distinct exactness)"
+        " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call' and by_route <> 'house'",
+        (n,),
+    )
+    assert figures is not None
+    answered, cached, exactness = figures
+    again = row(
+        connection,
+        "select count(*), coalesce(sum(lost <> '[0,0,0,0,0,0,0,0]'), 0) from attempt join mark on mark.id = attempt.mark"
+        " where run = ?",
+        (n,),
+    )
+    assert again is not None
+    return Tally(answered + again[1], again[1], cached, tuple(exactness.split(",")) if exactness else ())
+
+
+def wishes(connection: apsw.Connection, n: int) -> list[Wish]:
+    """Control wishes not yet taken up, in the order in which they came."""
+    found = rows(
+        connection,
+        "select id, kind, body, via from deposit where run = ? and taken is null order by id",
+        (n,),
+    )
+    return [Wish(*each) for each in found]
+
+
+def runs_with_wishes(connection: apsw.Connection, owner: int) -> list[int]:
+    found = rows(
+        connection,
+        "select distinct deposit.run from deposit join run on run.n = deposit.run"
+        " where deposit.taken is null and run.owner = ? and run.outcome is null",
+        (owner,),
+    )
+    return [n for (n,) in found]
+
+
+def answers_of(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
+    """The answers that have come for these marks: (mark, body)."""
+    places = ", ".join("?" * len(marks))
+    return list(rows(connection, f"select mark, body from answer where mark in ({places})", marks))
+
+
+def notes(connection: apsw.Connection, n: int) -> list[str]:
+    return [text for (text,) in rows(connection, "select text from note where run = ? order by rowid", (n,))]
+
+
+def text(connection: apsw.Connection, content_hash: str) -> str | None:
+    found = row(connection, "select body from text where hash = ?", (content_hash,))
+    return found[0] if found else None
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """Changes when any other connection has committed."""
+    found = row(connection, "pragma data_version")
+    assert found is not None
+    return int(found[0])

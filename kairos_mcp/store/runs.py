@@ -1,0 +1,260 @@
+"""The jobs that make a run, take it, answer its open steps and carry wishes to it: what anybody entitled may commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import apsw
+
+from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
+from kairos_mcp.messages import Exactness
+from kairos_mcp.steps import Answer, Limits
+from kairos_mcp.store.codec import decode, encode_answer
+from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.reading import RunRow, run_by_number, wishes
+from kairos_mcp.store.turns import Settled, change_account, insert_answer, read_account
+
+Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
+
+ATTACH_MS = (
+    10 * 60 * 1000
+)  # hosts repeat calls they gave up on; an identical start joins an open run this young
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be made: its frozen spec, the texts the spec refers to by hash, and who asked for it."""
+
+    id: str
+    flow: str
+    version: int
+    spec: str
+    texts: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    limits: Limits
+    route: str
+    principal: str
+    via: str
+    client: str
+    key: str | None
+    start_digest: bytes
+    workspace: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The run of a start: a new one, or the one that the same start made before."""
+
+    run: RunRow
+    attached: bool
+
+
+def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
+    """Make the run, owned; or find the one with this key, or the identical start that is still open."""
+    if (same := _made_before(connection, new)) is not None:
+        return Made(same, True)
+    names = [f"cap_{unit}" for unit in Units._fields]
+    places = ", ".join("?" * (len(names) + 1))
+    caps = asdict(new.limits)
+    rows(
+        connection,
+        f"insert into account(scope, {', '.join(names)}) values ({places})",
+        ("run", *(caps[unit] for unit in Units._fields)),
+    )
+    account = connection.last_insert_rowid()
+    for text in new.texts:
+        rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
+    rows(
+        connection,
+        "insert into run(id, flow, version, spec, principal, via, client, key, start_digest, workspace, account,"
+        " created_at, owner, fence, route) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
+        (
+            new.id,
+            new.flow,
+            new.version,
+            new.spec,
+            new.principal,
+            new.via,
+            new.client,
+            new.key,
+            new.start_digest,
+        )
+        + (new.workspace, account, new.at, owner, new.route),
+    )
+    n = connection.last_insert_rowid()
+    for note in new.notes:
+        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (n, note))
+    return Made(run_by_number(connection, n), False)
+
+
+def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
+    if new.key is not None:
+        by_key = "select n, id, start_digest from run where principal = ? and key = ?"
+        found = row(connection, by_key, (new.principal, new.key))
+        if found is None:
+            return None
+        if found[2] != new.start_digest:
+            raise BadArguments(
+                f"The key belongs to run {found[1]}, which was started with other arguments.",
+                "Use another key, or call run_status for that run.",
+                run_id=found[1],
+            )
+        return run_by_number(connection, found[0])
+    found = row(
+        connection,
+        "select n from run where start_digest = ? and principal = ? and key is null and outcome is null"
+        " and created_at > ? order by n desc limit 1",
+        (new.start_digest, new.principal, new.at - ATTACH_MS),
+    )
+    return run_by_number(connection, found[0]) if found else None
+
+
+def take(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -> int | None:
+    """Own the run if nobody living does: the new fencing number, or None."""
+    places = ", ".join("?" * len(dead))
+    statement = (
+        "update run set owner = ?, fence = fence + 1"
+        f" where n = ? and outcome is null and (owner is null or owner in ({places})) returning fence"
+    )
+    found = row(connection, statement, (owner, n, *dead))
+    return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """An answer that somebody brings for an open step: the step's path, and what it costs."""
+
+    path: str
+    answer: Answer
+    tokens: Units = NOTHING
+    cached: int = 0
+    exactness: Exactness | None = None
+    text: tuple[str, str] | None = None
+
+
+def deposit(
+    connection: apsw.Connection, run: RunRow, deposits: Sequence[Deposit], by: str, owner: int, at: int
+) -> int | None:
+    """Record answers of open steps, all or none, with their charge; own the run if nobody does.
+
+    The same answer again is no error. Raises NotWaiting, AlreadyAnswered. Gives the fence if the run was taken.
+    """
+    run = run_by_number(connection, run.n)
+    fresh = [found for each in deposits if (found := _open_mark(connection, run, each)) is not None]
+    for mark, counts, each in fresh:
+        spent = each.tokens.plus(counts)
+        settled = Settled(mark, each.answer, counts, spent, by, each.cached, each.exactness)
+        insert_answer(connection, settled, at)
+        change_account(connection, run.account, NOTHING.minus(counts), spent)
+        if each.text is not None:
+            rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
+    if fresh:
+        _flag_overshoot(connection, run)
+    return take(connection, run.n, owner, ()) if fresh else None
+
+
+def _flag_overshoot(connection: apsw.Connection, run: RunRow) -> None:
+    """Somebody else's completion may pass a token limit by its own size; then it is said."""
+    account = read_account(connection, run.account)
+    for unit in ("input_tokens", "output_tokens", "total_tokens"):
+        cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
+        if cap is not None and spent > cap:
+            note = f"limits.{unit} is {cap}; an answer brought from outside took it to {spent}."
+            rows(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, note))
+
+
+def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple[int, Units, Deposit] | None:
+    found = row(
+        connection,
+        "select mark.id, kind, held is null and not exists (select 1 from attempt where mark = mark.id), body"
+        " from mark left join answer on answer.mark = mark.id where run = ? and path = ?",
+        (run.n, each.path),
+    )
+    if found is None or (found[3] is None and not found[2]) or (run.outcome is not None and found[3] is None):
+        raise NotWaiting(
+            f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id
+        )
+    mark, kind, _open, body = found
+    if body is None:
+        return mark, counts_of(kind), each
+    if body == encode_answer(each.answer):
+        return None
+    raise AlreadyAnswered(
+        f"{each.path!r} was answered before, otherwise.",
+        "Call run_status to see where the run stands.",
+        run_id=run.id,
+    )
+
+
+def wish(
+    connection: apsw.Connection,
+    run: RunRow,
+    action: Action,
+    body: str,
+    who: tuple[str, str, str],
+    owner: int,
+    at: int,
+) -> int | None:
+    """Leave a control wish for the owner; own the run if nobody does, and give the fence then."""
+    go_on = f'Go on from it with planner_run continues="{run.id}".'
+    if run_by_number(connection, run.n).outcome is not None:
+        raise Stale("The run has ended.", go_on, run_id=run.id)
+    if action == "extend" and _was_refused(connection, run.n):
+        raise Stale("A limit has ended the run already; it is closing.", go_on, run_id=run.id)
+    rows(
+        connection,
+        "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        (run.n, action, body, *who, at),
+    )
+    return take(connection, run.n, owner, ())
+
+
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """The run after its owner took up the wishes, and which of them ask for more than a changed row."""
+
+    run: RunRow
+    cancelled: bool
+    resumed: bool
+
+
+def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> TakenUp:
+    """Carry out every wish that came: pause, route, limits. Raises FenceLost."""
+    now = run_by_number(connection, run.n)
+    if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
+        raise FenceLost(run.id)
+    came = wishes(connection, run.n)
+    for each in came:
+        match each.kind:
+            case "pause":
+                rows(connection, "update run set paused = ? where n = ?", (each.body, run.n))
+            case "resume":
+                rows(connection, "update run set paused = null where n = ?", (run.n,))
+            case "reroute":
+                rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
+            case "extend":
+                _extend(connection, run, each.body)
+            case _:
+                continue  # never taken up: the outcome, which the driver writes next, is what ends it
+        rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
+    kinds = {each.kind for each in came}
+    return TakenUp(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds)
+
+
+def _was_refused(connection: apsw.Connection, n: int) -> bool:
+    bodies = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? limit 1"
+    return row(connection, bodies, (n, '%"kind":"refused"}')) is not None
+
+
+def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
+    """Raise the caps to those of the wish; a limit that is not set stays unset."""
+    caps: Limits = decode(Limits, body)
+    now = read_account(connection, run.account).caps
+    for unit in Units._fields:
+        new, old = getattr(caps, unit), getattr(now, unit)
+        if new is not None and old is not None and new > old:
+            rows(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))

@@ -1,0 +1,82 @@
+"""The tables, as a list of migrations; the file's `user_version` says how many have been applied.
+
+run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome
+mark     a step that was asked: `held` is null while it is open (handed out), else what it reserved (begun)
+answer   the one answer of a mark; its primary key makes a second one impossible
+attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
+account  a limit: caps (null: none), what open and begun steps hold, what is spent
+deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
+note     what was cut, defaulted or done otherwise than asked
+text     long texts, once each, by content hash
+owner    a server that may own runs, known alive by its lock file
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from kairos_mcp.budget import Units
+from kairos_mcp.errors import StoreUnavailable
+
+_UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
+_UNIT_COLUMNS = ", ".join(
+    f"{name} integer" if name.startswith("cap_") else f"{name} integer not null default 0" for name in _UNITS
+)
+
+MIGRATIONS: tuple[str, ...] = (
+    f"""
+    create table account(id integer primary key, parent integer references account, scope text not null,
+        period text, {_UNIT_COLUMNS});
+    create table owner(id integer primary key, lock text not null unique, pid integer not null,
+        via text not null, started_at integer not null);
+    create table run(n integer primary key, id text not null unique, flow text not null, version integer not null,
+        spec text not null, principal text not null, via text not null, client text not null, key text,
+        start_digest blob not null, workspace text, account integer not null references account,
+        created_at integer not null, owner integer references owner, fence integer not null default 0,
+        route text not null, paused text, outcome text, ended_at integer);
+    create unique index run_key on run(principal, key) where key is not null;
+    create index run_start on run(start_digest);
+    create index run_open on run(owner) where outcome is null;
+    create table mark(id integer primary key, run integer not null references run, path text not null,
+        kind text not null, digest blob not null, fence integer not null, at integer not null, held text, sent text);
+    create unique index mark_path on mark(run, path);
+    create table answer(mark integer primary key references mark, at integer not null, body text not null,
+        spent text not null, cached integer not null default 0, exactness text, by_route text not null);
+    create table attempt(id integer primary key, mark integer not null references mark, fence integer not null,
+        at integer not null, held text not null, sent text, lost text not null);
+    create index attempt_mark on attempt(mark);
+    create table deposit(id integer primary key, run integer not null references run, kind text not null,
+        body text not null, principal text not null, via text not null, client text not null,
+        at integer not null, taken integer);
+    create index deposit_waiting on deposit(run) where taken is null;
+    create table note(run integer not null references run, text text not null, unique(run, text));
+    create table text(hash text primary key, body text not null);
+    """,
+)
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the file to the newest version, in one transaction. Raises StoreUnavailable for a newer file."""
+    if _version(connection) == len(MIGRATIONS):
+        return
+    connection.execute("begin immediate")
+    try:
+        version = _version(connection)
+        if version > len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
+                "Install the newer kairos-mcp that wrote it, or name another folder with --home.",
+            )
+        for statements in MIGRATIONS[version:]:
+            connection.execute(statements)
+        connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    connection.execute("commit")
+
+
+def _version(connection: apsw.Connection) -> int:
+    version = connection.pragma("user_version")
+    assert isinstance(version, int)
+    return version

@@ -1,0 +1,145 @@
+"""The state folder opened: a connection that reads, the writer, and this server's ownership, each at first use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from kairos_mcp.errors import StoreCorrupt, StoreUnavailable
+from kairos_mcp.store import owners, reading, schema
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.connection import Durability, connect, mapped_errors, row
+from kairos_mcp.store.owners import Ownership
+from kairos_mcp.store.writer import Job, Writer
+
+T = TypeVar("T")
+
+FILE = "kairos.db"
+CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 1 MiB takes about 1 ms
+
+
+class Store:
+    """One state folder. Nothing is created or opened before something is asked of it."""
+
+    def __init__(self, home: Path, durability: Durability, via: str) -> None:
+        self.home = home
+        self.path = home / FILE
+        self._durability: Durability = durability
+        self._via = via
+
+    @property
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    @cached_property
+    def reader(self) -> apsw.Connection:
+        """The connection that reads; opening it makes the folder and brings the file to the newest version."""
+        _make_folder(self.home)
+        with mapped_errors():
+            connection = connect(self.path, self._durability)
+            try:
+                _check(connection, self.path)
+                schema.migrate(connection)
+                connection.execute("pragma query_only = on")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    @cached_property
+    def writer(self) -> Writer:
+        assert self.reader is not None  # migrated before anything writes
+        return Writer(self.path, self._durability, connect(self.path, self._durability))
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        assert self.reader is not None
+        owners.sweep(self.home)
+        return Ownership(self.home)
+
+    @property
+    def opened(self) -> bool:
+        """Whether anything was asked of the file yet."""
+        return "reader" in self.__dict__
+
+    @property
+    def own_number(self) -> int:
+        """This server's number as an owner, or -1 while it has owned nothing."""
+        return self.ownership.number or -1 if "ownership" in self.__dict__ else -1
+
+    async def own(self, at: int) -> int:
+        """This server's number as an owner of runs."""
+        mine = self.ownership
+        if not mine.number:
+            mine.number = await self.writer.submit(lambda connection: mine.enter(connection, self._via, at))
+        return mine.number
+
+    async def submit(self, job: Job[T]) -> T:
+        """Commit the job; see Writer.submit."""
+        return await self.writer.submit(job)
+
+    @contextmanager
+    def aside(self) -> Iterator[apsw.Connection]:
+        """A connection of its own for a worker thread that reads."""
+        connection = connect(self.path, self._durability, read_only=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def whole_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+        """The whole text of the result at `path` of run number `n`, or None where there is no such result."""
+        found = row(
+            connection,
+            "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
+            (n, path),
+        )
+        answer = decode_answer(found[0]) if found else None
+        match getattr(answer, "kind", None):
+            case "result":
+                kept: str | None = getattr(answer, "kept", None)
+                content: str = getattr(answer, "content", "")
+                return reading.text(connection, kept) if kept else content
+            case "completion":
+                said: str = getattr(answer, "content", "")
+                return said
+            case _:
+                return None
+
+    async def close(self) -> None:
+        """Commit what is queued and let go of everything that was opened."""
+        opened = self.__dict__
+        if "writer" in opened:
+            await self.writer.close()
+        if "ownership" in opened:
+            self.ownership.close()
+        if "reader" in opened:
+            self.reader.close()
+
+
+def _make_folder(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The state folder can't be made: {error.strerror}.",
+            "Name another one with --home or KAIROS_HOME.",
+        ) from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")
+
+
+def _check(connection: apsw.Connection, path: Path) -> None:
+    if path.stat().st_size > CHECKED_BYTES:
+        return
+    found = row(connection, "pragma quick_check(1)")
+    if found is None or found[0] != "ok":
+        raise StoreCorrupt(
+            "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
+        )

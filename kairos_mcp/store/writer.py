@@ -1,0 +1,215 @@
+"""The one connection that writes. What arrives together is one commit; the event loop never waits for a lock.
+
+A job is a function of the connection, run inside a transaction. It refuses (KairosError, NotForCallers) before its
+first write, so that jobs of many runs share a transaction without savepoints. Where the commit runs was measured:
+one run is quickest in the loop; many runs at full durability share one sync in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from kairos_mcp.errors import KairosError, NotForCallers
+from kairos_mcp.store.connection import Durability, be_patient, connect, failure_of
+
+T = TypeVar("T")
+Job = Callable[[apsw.Connection], T]
+
+CHECKPOINT_PAGES = 1_000  # passive, as the log grows by this much
+RESTART_PAGES = 10_000  # beyond this readers are waited for, so that the log starts anew
+
+
+@dataclass(slots=True)
+class _Queued:
+    job: Job[Any]
+    done: asyncio.Future[Any]
+    value: Any = None
+    error: BaseException | None = None
+
+    def tell(self) -> None:
+        if self.done.cancelled():
+            return
+        if self.error is not None:
+            self.done.set_exception(self.error)
+        else:
+            self.done.set_result(self.value)
+
+
+class Writer:
+    """Commits jobs: in the loop while one run moves, grouped while several do."""
+
+    def __init__(self, path: Path, durability: Durability, connection: apsw.Connection) -> None:
+        self.commits = 0
+        self._path = path
+        self._durability: Durability = durability
+        self._connection = connection
+        self._queue: list[_Queued] = []
+        self._moving = 0
+        self._flush_called = False
+        self._in_thread = False
+        self._thread: ThreadPoolExecutor | None = None
+        self._pages = self._checkpointed = 0
+        self._checkpointer: ThreadPoolExecutor | None = None
+        self._checkpointing = False
+        connection.set_wal_hook(self._grown)
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """While a run moves: two at once, and their commits are grouped."""
+        self._moving += 1
+        try:
+            yield
+        finally:
+            self._moving -= 1
+
+    async def submit(self, job: Job[T]) -> T:
+        """Run the job in a transaction; it is durable when this returns. Raises what the job or the store raises."""
+        if self._moving <= 1 and not self._in_thread and not self._queue:
+            queued = _Queued(job, asyncio.Future())
+            if self._commit_here([queued]):
+                self._checkpoint_if_grown()
+                if queued.error is not None:
+                    raise queued.error
+                done: T = queued.value
+                return done
+        else:
+            queued = _Queued(job, asyncio.Future())
+        self._queue.append(queued)
+        self._call_flush()
+        value: T = await queued.done
+        return value
+
+    async def close(self) -> None:
+        """Commit what is queued, shorten the log, close."""
+        while self._queue or self._in_thread or self._flush_called:
+            await asyncio.sleep(0)
+            if self._in_thread:
+                await asyncio.sleep(0.001)
+        for thread in (self._thread, self._checkpointer):
+            if thread is not None:
+                thread.shutdown(wait=True)
+        self._connection.close()
+
+    def _call_flush(self) -> None:
+        if not self._flush_called and not self._in_thread:
+            self._flush_called = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_called = False
+        if not self._queue or self._in_thread:
+            return
+        group, self._queue = self._queue, []
+        if self._durability == "process" and self._commit_here(group):
+            self._checkpoint_if_grown()
+            for queued in group:
+                queued.tell()
+        else:
+            self._commit_in_thread(group)
+
+    def _commit_here(self, group: list[_Queued]) -> bool:
+        """Commit in the loop without waiting; False where another process holds the lock."""
+        be_patient(self._connection, False)
+        try:
+            _commit(self._connection, group)
+        except apsw.BusyError:
+            return False
+        finally:
+            be_patient(self._connection, True)
+        self.commits += 1
+        return True
+
+    def _commit_in_thread(self, group: list[_Queued]) -> None:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "kairos-writer")
+        self._in_thread = True
+        loop = asyncio.get_running_loop()
+
+        def committed() -> None:
+            self._in_thread = False
+            self.commits += 1
+            self._checkpoint_if_grown()
+            for queued in group:
+                queued.tell()
+            if self._queue:
+                self._call_flush()
+
+        def work() -> None:
+            try:
+                _commit(self._connection, group)
+            except BaseException as error:  # whatever it was, those who wait must hear of it
+                for queued in group:
+                    queued.error = queued.error or failure_of(error)
+            loop.call_soon_threadsafe(committed)
+
+        self._thread.submit(work)
+
+    def _grown(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint_if_grown(self) -> None:
+        if self._pages < self._checkpointed:
+            self._checkpointed = 0  # the log has started anew
+        if self._checkpointing or self._pages - self._checkpointed < CHECKPOINT_PAGES:
+            return
+        if self._checkpointer is None:
+            self._checkpointer = ThreadPoolExecutor(1, "kairos-checkpoint")
+        self._checkpointing, self._checkpointed = True, self._pages
+        mode = (
+            apsw.SQLITE_CHECKPOINT_RESTART if self._pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
+        )
+        self._checkpointer.submit(self._checkpoint, mode)
+
+    def _checkpoint(self, mode: int) -> None:
+        try:
+            connection = connect(self._path, self._durability)
+            try:
+                connection.wal_checkpoint(mode=mode)
+            finally:
+                connection.close()
+        except (apsw.Error, KairosError):
+            pass  # a checkpoint that fails costs space alone; the next one tries again
+        finally:
+            self._checkpointing = False
+
+
+def _commit(connection: apsw.Connection, group: list[_Queued]) -> None:
+    """One transaction for all; if the store fails under it, each job again in its own. Raises BusyError only."""
+    try:
+        _transact(connection, group)
+    except apsw.BusyError:
+        raise
+    except (apsw.Error, KairosError) as error:
+        if len(group) == 1:
+            group[0].error = failure_of(error)
+            return
+        for queued in group:
+            queued.error = None
+            try:
+                _transact(connection, [queued])
+            except (apsw.Error, KairosError) as alone:
+                queued.error = failure_of(alone)
+
+
+def _transact(connection: apsw.Connection, group: list[_Queued]) -> None:
+    connection.execute("begin immediate")
+    try:
+        for queued in group:
+            try:
+                queued.value = queued.job(connection)
+            except (KairosError, NotForCallers) as refusal:
+                queued.error = refusal
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise

@@ -1,0 +1,101 @@
+"""Two ways to open a path beneath a folder's descriptor without ever leaving it: the kernel's, and a walk.
+
+Both refuse symbolic links anywhere in the path and whatever lies on another file system, and fail with an
+OSError: ELOOP for a link, EXDEV for a way out. Neither checks first and opens afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+
+_COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+FILE = _COMMON | getattr(os, "O_NONBLOCK", 0)  # the open of a FIFO without a writer must not block
+FOLDER = _COMMON | getattr(os, "O_DIRECTORY", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+_OPENAT2 = 437  # the same on every architecture of Linux but alpha
+_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
+_TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
+
+Opening = Callable[
+    [int, str, int], int
+]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
+
+
+def by_kernel(root: int) -> Opening | None:
+    """`openat2`, or None where there is none (before Linux 5.6) or a sandbox forbids it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+    how_type = ctypes.c_uint64 * 3  # struct open_how: flags, mode, resolve
+    hows = {flags: how_type(flags, 0, _RESOLVE) for flags in (FILE, FOLDER)}
+    size = ctypes.sizeof(how_type)
+
+    def openat2(root: int, path: str, flags: int) -> int:
+        encoded = os.fsencode(path)
+        code = errno.EAGAIN
+        for _ in range(_TRIES):
+            fd: int = syscall(_OPENAT2, root, encoded, hows[flags], size)
+            if fd >= 0:
+                return fd
+            code = ctypes.get_errno()
+            if code not in (errno.EAGAIN, errno.EINTR):
+                break
+        raise OSError(code, os.strerror(code))
+
+    try:
+        os.close(openat2(root, ".", FOLDER))
+    except OSError:
+        return None
+    return openat2
+
+
+def by_walk(root: int) -> Opening:
+    """One component at a time, each opened relative to the one before, no link followed."""
+    home = _file_system(root)
+
+    def walk(root: int, path: str, flags: int) -> int:
+        at = os.dup(root)
+        try:
+            *folders, last = path.split("/")
+            for name in folders:
+                inner = _step(at, name, FOLDER, home)
+                os.close(at)
+                at = inner
+            return _step(at, last, flags, home)
+        finally:
+            os.close(at)
+
+    return walk
+
+
+def _step(at: int, name: str, flags: int, home: tuple[int, str]) -> int:
+    try:
+        found = os.open(name, flags | _NOFOLLOW, dir_fd=at)
+    except NotADirectoryError:
+        # With O_DIRECTORY a link counts as no folder. Nothing is opened any more: this only words the error.
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+    if _file_system(found) != home:
+        os.close(found)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return found
+
+
+def _file_system(fd: int) -> tuple[int, str]:
+    """What NO_XDEV compares: the device and, where it is told, the mount (a bind mount keeps its device)."""
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
+            mount = next((line for line in told if line.startswith("mnt_id")), "")
+    except OSError:
+        mount = ""
+    return os.fstat(fd).st_dev, mount

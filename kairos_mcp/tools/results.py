@@ -1,0 +1,64 @@
+"""How a tool's result fits into a conversation: safe to store, and shown head and tail when it is long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from kairos_mcp.messages import ToolResult
+
+HEAD = 0.7  # most texts say what they are at the top, and how they ended in fewer words
+LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far
+LEAST_SHOWN = 400  # below this the line that says what was left out would be most of the text
+
+
+def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult, str | None]:
+    """The result as it is shown, and its whole text when that must be kept in the store under `ref`.
+
+    What is shown has at most `shown_chars` characters (400 at least), its own note included.
+    """
+    text = visible(result.content)
+    result = replace(result, content=text, data=_visible_json(result.data))
+    allowed = max(shown_chars, LEAST_SHOWN)
+    if len(text) <= allowed:
+        return result, None
+    room = allowed - len(_note(len(text), len(text), ref))
+    head = _to_line_end(text[: int(room * HEAD)])
+    tail = _from_line_start(text[len(text) - (room - int(room * HEAD)) :])
+    shown = head + _note(len(text) - len(head) - len(tail), len(text), ref) + tail
+    kept = sha256(text.encode()).hexdigest()
+    return replace(result, content=shown, kept=kept, chars=len(text)), text
+
+
+def visible(text: str) -> str:
+    """The text without what a store or a wire can't carry: lone surrogates become ?, NUL becomes U+2400."""
+    if "\0" in text:
+        text = text.replace("\0", "\u2400")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _visible_json(value: Any) -> Any:
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {visible(name): _visible_json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_visible_json(item) for item in value]
+        case _:
+            return value
+
+
+def _note(left_out: int, whole: int, ref: str) -> str:
+    return f'\n[{left_out:,} of {whole:,} characters left out here; read_result(ref="{ref}") has the whole]\n'
+
+
+def _to_line_end(head: str) -> str:
+    end = head.rfind("\n")
+    return head[:end] if end >= len(head) - LINE_SLACK and end > 0 else head
+
+
+def _from_line_start(tail: str) -> str:
+    start = tail.find("\n")
+    return tail[start + 1 :] if 0 <= start < min(LINE_SLACK, len(tail) - 1) else tail

@@ -1,0 +1,115 @@
+"""Builds what a run is performed with from its frozen spec: tools of its workspace, its script, its budgeted hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.freeze import VERSIONS, Thawed, thaw
+from kairos_mcp.messages import Completion
+from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.scripted import Script
+from kairos_mcp.performer import Means, Performer
+from kairos_mcp.settings import Settings
+from kairos_mcp.standing import Standing
+from kairos_mcp.steps import Failure
+from kairos_mcp.store import reading
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.store import Store
+from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.registry import Registry
+
+THREADS = 10  # reads side by side (SYSTEMS.md P3)
+
+
+class Wiring:
+    """The parts that runs share in this server, each made at first use and closed at the end."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self._store = store
+        self._opened = ExitStack()
+        self._threads: ThreadPoolExecutor | None = None
+        self.means = cache(self._means)  # one registry and one open folder for each workspace
+
+    def workspace(self, wanted: str | None) -> str | None:
+        """The configured folder that is meant: by its path, or its name where that is unambiguous; the first is
+        the default. Raises BadArguments."""
+        known = self.settings.workspaces
+        if wanted is None:
+            return str(known[0]) if known else None
+        named = [path for path in known if wanted in (str(path), path.name)]
+        if len(named) != 1:
+            names = ", ".join(path.name for path in known) or "none"
+            raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
+        return str(named[0])
+
+    def registry(self, workspace: str | None) -> Registry:
+        return self.means(workspace).registry
+
+    def can_perform(self, run: RunRow) -> bool:
+        """Whether this server may go on with a run by itself: its workspace, its tools and its flow's version."""
+        if run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
+            return False
+        return VERSIONS.get(run.flow) == run.version and self._knows_tools(run)
+
+    def thawed(self, run: RunRow) -> Thawed:
+        return thaw(run.spec, self._text)
+
+    def standing(self, run: RunRow) -> Standing:
+        """The run in memory, not folded yet."""
+        thawed = self.thawed(run)
+        models: Mapping[str, Model] = {"scripted": scripted(thawed.script)} if thawed.script else {}
+
+        def kept(ref: str) -> str | None:
+            with self._store.aside() as connection:
+                return self._store.whole_text(connection, run.n, ref)
+
+        own_lines = thawed.script.by_path if thawed.script else {}
+        performer = Performer(
+            run.id,
+            thawed.offered,
+            self.means(run.workspace),
+            models,
+            thawed.spec.model,
+            kept,
+            frozenset(own_lines),
+        )
+        return Standing(run, performer, thawed.flow)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        self._opened.close()
+
+    def _means(self, workspace: str | None) -> Means:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, "kairos-tools")
+        opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
+        registry = Registry(builtin_tools(opener, read_bytes=self.settings.read_bytes))
+        return Means(registry, self.settings.gate, self._threads, self.settings.shown_chars)
+
+    def _knows_tools(self, run: RunRow) -> bool:
+        registry = self.registry(run.workspace)
+        offered = self.thawed(run).offered
+        return all(spec.source == "caller" or registry.find(spec.name) is not None for spec in offered)
+
+    def _text(self, content_hash: str) -> str:
+        return reading.text(self._store.reader, content_hash) or ""
+
+
+def scripted(script: Script) -> Model:
+    """The model that a script is: each completion takes the line that its step was marked with."""
+
+    async def complete(asked: Asked) -> Completion | Failure:
+        line = script.line_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
+        await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
+        return line.answer
+
+    return complete

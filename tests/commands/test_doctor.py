@@ -1,0 +1,80 @@
+"""`doctor` and `status`: what they find, and that they find it without changing anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.settings import SETTINGS
+
+
+def states(said) -> dict[str, str]:
+    return {finding["matter"]: finding["state"] for finding in said.json["findings"]}
+
+
+def test_all_is_well_here_and_nothing_is_made(kairos) -> None:
+    said = kairos("doctor", "--json", "--workspace", ".")
+    assert said.code == 0
+    assert "bad" not in states(said).values()
+    assert {"python", "sqlite", "search", "store", "workspace", "containment", "route"} <= set(states(said))
+    assert not kairos.state.exists()
+
+
+def test_each_setting_is_shown_with_where_it_came_from(kairos) -> None:
+    said = kairos("doctor", "--json", "--workspace", ".", KAIROS_LIMITS_USD="0.5")
+    settings = said.json["settings"]
+    assert set(settings) == {"home", "config", *SETTINGS}
+    assert settings["home"] == {"value": str(kairos.state), "from": "environment"}
+    assert settings["workspaces"] == {"value": [str(kairos.folder)], "from": "flag"}
+    assert settings["limits.usd"] == {"value": 0.5, "from": "environment"}
+    assert settings["limits.rounds"] == {"value": 100, "from": "default"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "matter", "state"),
+    [
+        ({"KAIROS_ROUTE": "nonsense"}, "settings", "bad"),
+        ({"KAIROS_SCRIPT": "/nowhere.jsonl"}, "script", "bad"),
+        ({"KAIROS_SCRIPT": "/proc/version"}, "script", "bad"),
+        ({"KAIROS_ROUTE": "scripted"}, "route", "bad"),
+        ({"KAIROS_HOME": "/proc/version"}, "state folder", "bad"),
+        ({"KAIROS_NONSENSE": "1"}, "environment", "note"),
+        ({}, "workspace", "note"),
+    ],
+)
+def test_what_does_not_work_is_found_with_its_cure(
+    kairos, environ: dict[str, str], matter: str, state: str
+) -> None:
+    said = kairos("doctor", "--json", **environ)
+    assert said.code == (1 if state == "bad" else 0)
+    (found,) = [f for f in said.json["findings"] if f["matter"] == matter and f["state"] == state]
+    assert found["cure"]
+
+
+def test_a_damaged_store_is_found(kairos) -> None:
+    kairos("demo")
+    (store,) = [file for file in kairos.state.iterdir() if file.read_bytes().startswith(b"SQLite format 3")]
+    for file in kairos.state.glob(f"{store.name}-*"):
+        file.unlink()
+    store.write_bytes(b"this is no database" * 1_000)
+    said = kairos("doctor", "--json")
+    assert (said.code, states(said)["store"]) == (1, "bad")
+    assert kairos("runs").code == 1
+
+
+def test_a_replaced_prompt_is_named_and_one_that_replaces_nothing_too(kairos) -> None:
+    prompts = kairos.state / "config" / "prompts"
+    prompts.mkdir(parents=True)
+    (prompts / "closing.md").write_text("End.", encoding="utf-8")
+    (prompts / "colour.md").write_text("Blue.", encoding="utf-8")
+    found = [f["state"] for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "prompts"]
+    assert found == ["ok", "note"]
+
+
+def test_status_counts_the_runs(kairos, tmp_path: Path) -> None:
+    kairos("demo")
+    kairos("run", "Think.", "--route", "caller")
+    health = kairos("status", "--json").json
+    assert health["runs"] == {"completed": 1, "input_required": 1}
+    assert kairos("status").code == 0

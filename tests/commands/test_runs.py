@@ -1,0 +1,231 @@
+"""Runs from the command line: the real command, the real store, scripts in place of a model."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
+END = {"content": "All done.", "finish": "stop"}
+
+
+def script(kairos, *lines: dict[str, Any]) -> str:
+    file = kairos.home / "script.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return str(file)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def waiting_run(kairos, *more: str) -> dict[str, Any]:
+    said = kairos("run", "Think.", "--route", "caller", "--json", *more)
+    assert said.code == 3
+    report: dict[str, Any] = said.json
+    return report
+
+
+def test_the_demo_completes_on_the_files_of_this_folder_and_changes_none(kairos) -> None:
+    before = files_below(kairos.folder)
+    said = kairos("demo")
+    assert said.code == 0
+    assert files_below(kairos.folder) == before
+    (report,) = kairos("runs", "--json").json["runs"]
+    assert (report["status"], report["stop_reason"], report["route"]) == (
+        "completed",
+        "assistant_stop",
+        "scripted",
+    )
+    assert (report["rounds"], report["usage"]["model_calls"], report["usage"]["tool_calls"]) == (4, 4, 4)
+    assert report["run_id"] in said.out
+    calls = kairos("show", report["run_id"], "--json").json["calls"]
+    assert {(call["name"], call["ok"]) for call in calls} == {
+        *(("list_files", True), ("file_tree", True), ("read_file", True), ("search_files", True)),
+    }
+
+
+def test_the_demo_works_in_an_empty_folder(kairos, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    said = kairos("demo", "--json", cwd=empty)
+    assert (said.code, said.json["status"], said.json["rounds"]) == (0, "completed", 3)
+    assert all(call["ok"] for call in said.json["calls"])
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ['say "hi".txt', "line\nbreak.txt", "$file.txt", "ü.txt"])
+def test_the_demo_reads_a_file_of_any_name(kairos, tmp_path: Path, name: str) -> None:
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    (odd / name).write_text("one line\n", encoding="utf-8")
+    said = kairos("demo", "--json", cwd=odd)
+    assert (said.code, said.json["rounds"]) == (0, 4)
+    assert all(call["ok"] for call in said.json["calls"])
+
+
+@pytest.mark.parametrize("words", [["demo"], ["run", "Look."], ["run", "-i", "Look."]])
+def test_run_and_demo_refuse_the_root_and_the_home_folder_and_make_nothing(kairos, words: list[str]) -> None:
+    for folder in (Path("/"), kairos.home, kairos.home.parent):
+        assert kairos(*words, cwd=folder).code == 2
+    assert not kairos.state.exists()
+
+
+def test_a_script_that_ends_completes_the_run(kairos) -> None:
+    said = kairos("run", "Look.", "--json", KAIROS_SCRIPT=script(kairos, LOOK, END))
+    assert (said.code, said.json["status"], said.json["summary"]) == (0, "completed", "All done.")
+
+
+def test_a_script_that_ends_too_soon_fails_the_run(kairos) -> None:
+    said = kairos("run", "Look.", "--json", KAIROS_SCRIPT=script(kairos, LOOK))
+    assert (said.code, said.json["status"], said.json["stop_reason"]) == (1, "failed", "llm_error")
+
+
+def test_a_limit_holds(kairos) -> None:
+    path = script(kairos, LOOK, LOOK, LOOK, END)
+    said = kairos("run", "Look.", "--json", "--limit", "rounds=2", KAIROS_SCRIPT=path)
+    assert (said.code, said.json["stop_reason"], said.json["rounds"]) == (0, "max_rounds", 2)
+
+
+@pytest.mark.parametrize(
+    "limit", ["rounds", "rounds=", "rounds=many", "rounds=-1", "colour=1", "usd=nan", "=1"]
+)
+def test_a_limit_that_is_none_is_a_wrong_use(kairos, limit: str) -> None:
+    assert kairos("run", "Look.", "--limit", limit).code == 2
+    assert not kairos.state.exists()
+
+
+def test_without_anybody_to_think_the_printed_command_goes_on(kairos) -> None:
+    said = kairos("run", "Say hello.", "--home", str(kairos.state))
+    assert said.code == 3
+    (line,) = [line.strip() for line in said.out.splitlines() if line.strip().startswith("kairos-mcp answer")]
+    words = shlex.split(line)[1:]
+    assert json.loads(words[-1]) == {"content": "..."}
+    answered = kairos(*words[:-1], "--json", typed='{"content": "Hello."}', without=["KAIROS_HOME"])
+    assert (answered.code, answered.json["status"], answered.json["summary"]) == (0, "completed", "Hello.")
+
+
+def test_an_answer_comes_from_the_argument_a_file_or_stdin(kairos, tmp_path: Path) -> None:
+    report = waiting_run(kairos)
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(LOOK), encoding="utf-8")
+    said = kairos("answer", report["run_id"], report["waiting"][0]["key"], "--file", str(file), "--json")
+    assert (said.code, said.json["rounds"], said.json["calls"][0]["ok"]) == (3, 1, True)
+    said = kairos("answer", report["run_id"], said.json["waiting"][0]["key"], json.dumps(END), "--json")
+    assert (said.code, said.json["status"], said.json["rounds"]) == (0, "completed", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no json", "[]", '"text"', '{"content": 1}', '{"a": 1, "a": 2}', '{"b": NaN}']
+)
+def test_an_answer_that_is_none_is_refused_and_the_run_waits_on(kairos, text: str) -> None:
+    report = waiting_run(kairos)
+    key = report["waiting"][0]["key"]
+    assert kairos("answer", report["run_id"], key, typed=text).code == 2
+    assert kairos("show", report["run_id"], "--json").json["waiting"][0]["key"] == key
+
+
+def test_an_answer_is_stored_once(kairos) -> None:
+    report = waiting_run(kairos)
+    key = report["waiting"][0]["key"]
+    assert kairos("answer", report["run_id"], key, json.dumps(END)).code == 0
+    assert kairos("answer", report["run_id"], key, json.dumps({"content": "Other."})).code == 1
+    assert kairos("show", report["run_id"], "--json").json["summary"] == "All done."
+
+
+def test_commands_that_look_do_not_take_a_run_over(kairos) -> None:
+    report = waiting_run(kairos)
+    run_id = report["run_id"]
+    stored = kairos("answer", run_id, report["waiting"][0]["key"], json.dumps(LOOK), "--no-drive")
+    assert stored.code == 0
+    before = kairos("show", run_id, "--view", "events", "--json").json
+    for words in (["runs"], ["show", run_id], ["replay", run_id], ["status"], ["doctor"]):
+        assert kairos(*words).code == 0
+    assert kairos("show", run_id, "--view", "events", "--json").json == before
+
+
+def test_a_conversation_goes_on_from_run_to_run(kairos) -> None:
+    said = kairos("run", "-i", "First.", typed="\nSecond.\n", KAIROS_SCRIPT=script(kairos, END))
+    assert said.code == 0
+    second, first = (report["run_id"] for report in kairos("runs", "--json").json["runs"])
+    messages = json.dumps(kairos("show", second, "--view", "messages", "--json").json)
+    assert messages.index("First.") < messages.index("All done.") < messages.index("Second.")
+    assert "Second." not in json.dumps(kairos("show", first, "--view", "messages", "--json").json)
+
+
+def test_the_same_key_gives_the_same_run(kairos) -> None:
+    path = script(kairos, END)
+    first, again = (kairos("run", "Once.", "--key", "k", "--json", KAIROS_SCRIPT=path).json for _ in range(2))
+    assert first["run_id"] == again["run_id"]
+    assert kairos("run", "Another.", "--key", "k", KAIROS_SCRIPT=path).code == 2
+
+
+def test_a_run_is_cancelled_for_good(kairos) -> None:
+    report = waiting_run(kairos)
+    assert kairos("cancel", report["run_id"]).code == 0
+    assert kairos("show", report["run_id"], "--json").json["status"] == "cancelled"
+    assert kairos("answer", report["run_id"], report["waiting"][0]["key"], json.dumps(END)).code == 1
+    assert kairos("cancel", report["run_id"]).code == 0
+
+
+def test_ctrl_c_cancels_the_run_and_exits_with_130(kairos) -> None:
+    path = script(kairos, {"delay_s": 50, **END})
+    command = kairos.words("run", "Slowly.", "--json")
+    with subprocess.Popen(
+        command, cwd=kairos.folder, env=kairos.environ(KAIROS_SCRIPT=path), stdout=subprocess.PIPE
+    ) as process:
+        until = time.monotonic() + 30
+        while not (started := kairos("runs", "--json").json["runs"]):
+            assert time.monotonic() < until
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(out)["status"] == "cancelled"
+    assert kairos("show", started[0]["run_id"], "--json").json["status"] == "cancelled"
+
+
+def test_a_run_is_built_again_from_its_record(kairos) -> None:
+    run_id = kairos("demo", "--json").json["run_id"]
+    said = kairos("replay", run_id, "--json")
+    assert (said.code, said.json["identical"], said.json["first_difference"]) == (0, True, None)
+    assert said.json["steps"] == 8
+
+
+def test_each_view_of_a_run_can_be_had(kairos) -> None:
+    run_id = kairos("demo", "--json").json["run_id"]
+    for view in ("report", "events", "calls", "messages", "usage"):
+        assert kairos("show", run_id, "--view", view).code == 0
+        assert kairos("show", run_id, "--view", view, "--json").json
+
+
+@pytest.mark.parametrize("words", [["show"], ["cancel"], ["replay"], ["answer", "key", "{}"]])
+def test_an_unknown_run_is_a_wrong_use(kairos, words: list[str]) -> None:
+    assert kairos(words[0], "nosuchrun", *words[1:]).code == 2
+
+
+def test_what_a_model_wrote_can_not_steer_the_terminal(kairos) -> None:
+    path = script(kairos, {"content": "\x1b[2J\x1b]0;owned\x07 \u202e \x9b1m", "finish": "stop"})
+    said = kairos("run", "Say.", KAIROS_SCRIPT=path)
+    assert said.code == 0
+    assert not set("\x1b\x07\u202e\x9b") & set(said.out + said.err)
+
+
+def test_a_reader_that_leaves_early_is_no_crash(kairos) -> None:
+    kairos("demo")
+    command = f"{shlex.join(kairos.words('runs'))} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=kairos.folder,
+        env=kairos.environ(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode in (0, 1), done.stderr) == (True, b"")

@@ -1,0 +1,173 @@
+"""O2: a reply to one JSON object, strictly. The ids are those of the project's fault cases (LLMJSON)."""
+
+import time
+from typing import Any
+
+import pytest
+from briefs import brief, says
+from feeding import feed
+
+from kairos_mcp.decoding import Undecodable, decode_object, strict_json, unfit
+from kairos_mcp.flows.output import fitting, fitting_turn
+from kairos_mcp.flows.planner import planner
+from kairos_mcp.messages import Completion, JsonObject
+
+DECIDE: JsonObject = {
+    "type": "object",
+    "properties": {
+        "action": {"enum": ["code_edit", "noop"]},
+        "target": {"type": "string"},
+        "old_string": {"type": "string"},
+        "new_string": {"type": "string"},
+        "intent": {"type": "string"},
+        "reason": {"type": "string"},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+REFLECT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "assessment": {"enum": ["success", "partial", "failure"]},
+        "lessons": {"type": "array", "items": {"type": "string"}},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    "required": ["assessment", "lessons", "confidence"],
+    "additionalProperties": False,
+}
+NOOP = {"action": "noop", "reason": "x"}
+FENCED = {
+    "action": "code_edit", "target": "t.py", "old_string": "a", "new_string": "```py\nprint(1)\n```", "intent": "i",
+}  # fmt: skip
+
+GOOD: list[Any] = [
+    pytest.param(
+        'Sure! Here it is:\n{"action":"noop","reason":"x"}\nHope this helps.', NOOP, id="LLMJSON-002"
+    ),
+    pytest.param(
+        '{"action":"code_edit","target":"t.py","old_string":"a","new_string":"```py\\nprint(1)\\n```","intent":"i"}',
+        FENCED,
+        id="LLMJSON-003",
+    ),
+    pytest.param(
+        '{"action":"noop","reason":"a\\u0000b"}', {"action": "noop", "reason": "a\0b"}, id="LLMJSON-030"
+    ),
+    pytest.param('\ufeff\u200b{"action":"noop","reason":"x"}', NOOP, id="LLMJSON-035"),
+    pytest.param('```json\n{"action":"noop","reason":"x"}\n```', NOOP, id="one fence"),
+    pytest.param(
+        'I say:\n~~~\n{"action":"noop","reason":"x"}\n~~~\nThat is all.', NOOP, id="one fence in prose"
+    ),
+    pytest.param('````md\n{"action":"noop","reason":"x"}\n````', NOOP, id="a longer fence"),
+    pytest.param('```json {"action":"noop","reason":"x"}```', NOOP, id="a fence on one line"),
+    pytest.param('Use {braces} so: {"action":"noop","reason":"x"}', NOOP, id="prose with braces"),
+    pytest.param('It\'s "quoted {prose}": {"action":"noop","reason":"x"}', NOOP, id="prose with a quote"),
+    pytest.param('See [1] and {"action":"noop","reason":"x"}', NOOP, id="prose with a citation"),
+    pytest.param(
+        '{"action":"noop","reason":"}{"}', {"action": "noop", "reason": "}{"}, id="brackets in a string"
+    ),
+]
+BAD: list[Any] = [
+    pytest.param('{"action":"noop","reason":"x",}', id="LLMJSON-004"),
+    pytest.param(
+        '{"action":"code_edit","target":"t.py","old_string":"a=1","new_string":"a=', id="LLMJSON-006"
+    ),
+    pytest.param('{"action":"noop"} {"action":"code_edit","target":"t.py"}', id="LLMJSON-008"),
+    pytest.param('{"action":"noop","action":"code_edit","target":"t.py"}', id="LLMJSON-009"),
+    pytest.param('{"action":"delete_repo","target":"/"}', id="LLMJSON-010"),
+    pytest.param('[{"action":"noop"}]', id="LLMJSON-012"),
+    pytest.param('"noop"', id="LLMJSON-013"),
+    pytest.param("", id="LLMJSON-015"),
+    pytest.param("[" * 100_000 + "]" * 100_000, id="LLMJSON-025"),
+    pytest.param('{"action":"noop","reason":"' + "x" * 20_000_000 + '"}', id="LLMJSON-027"),
+    pytest.param('{"n":' + "9" * 5_000 + "}", id="LLMJSON-028"),
+    pytest.param('{"action":"noop","reason":"\\ud800"}', id="LLMJSON-029"),
+    pytest.param('{"action":"noop","reason":"\ud800"}', id="LLMJSON-029 unescaped"),
+    pytest.param("not json", id="LLMJSON-033"),
+    pytest.param("garbage", id="LLMJSON-034"),
+    pytest.param('{"action":"noop" /* , "action":"code_edit" */}', id="LLMJSON-037"),
+    pytest.param('Here: [{"action":"noop"}]', id="an array in prose"),
+    pytest.param('{"action":"code_edit","x":{"action":"noop"},}', id="a whole object inside a broken one"),
+    pytest.param('So: {"action":"code_edit","x":{"action":"noop"}', id="a whole object inside a cut one"),
+    pytest.param('```json\n{"action":"noop"}\n```\n```json\n{"action":"noop"}\n```', id="two fences"),
+    pytest.param('```json\n{"action":"noop","reason":"x"', id="a fence that is cut off"),
+    pytest.param('```json\n{"action":"noop","action":"noop"}\n```', id="duplicate keys in a fence"),
+    pytest.param('{"action":"noop","reason":1e999}', id="a float that overflows"),
+    pytest.param("null", id="null"),
+    pytest.param(" \ufeff\n", id="only invisible"),
+    pytest.param("{" * 70 + "}" * 70, id="too deep"),
+    pytest.param("text " + "{" * 3_000_000, id="unbalanced and long"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), GOOD)
+def test_one_object_is_found_whole(text: str, value: JsonObject) -> None:
+    assert fitting(text, DECIDE) == value
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason(text: str) -> None:
+    with pytest.raises(Undecodable) as refusal:
+        fitting(text, DECIDE)
+    assert 0 < len(refusal.value.reason) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"assessment":"success","lessons":[],"confidence":NaN}', id="LLMJSON-021"),
+        pytest.param('{"assessment":"success","lessons":[],"confidence":-0.1}', id="LLMJSON-023"),
+        pytest.param('{"assessment":"success","lessons":[],"confidence":Infinity}', id="Infinity"),
+        pytest.param('{"assessment":"success","lessons":[],"confidence":true}', id="a boolean is no number"),
+    ],
+)
+def test_numbers_out_of_range_or_of_no_value_are_failures(text: str) -> None:
+    with pytest.raises(Undecodable):
+        fitting(text, REFLECT)
+
+
+def test_a_whole_object_is_refused_where_the_turn_was_cut_off() -> None:  # LLMJSON-007
+    with pytest.raises(Undecodable):
+        fitting_turn(Completion('{"action":"noop"}', finish="length"), DECIDE)
+
+
+def test_bad_json_for_ever_is_asked_for_twice_more_and_gives_no_made_up_value() -> None:  # LLMJSON-033, 034
+    run = feed(planner(brief(output_schema=DECIDE)), [says("not json")] * 3)
+    assert run.paths == ["round-1", "output/repair-1", "output/repair-2"]
+    assert (run.outcome.stop_reason, run.outcome.output) == ("format_errors", None)
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 2_000_000, '{"' * 1_000_000, "```\n" * 500_000, "{} " * 300_000, "[" * 4_000_000]
+)
+def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(Undecodable):
+        decode_object(text)
+    assert time.process_time() - begun < 5
+
+
+def test_a_value_that_cannot_be_stored_says_why() -> None:
+    deep: object = 1
+    for _ in range(100):
+        deep = [deep]
+    fit: list[object] = [None, True, 1, 2**63 - 1, 1.5, "a\0", {"a": [1, {"b": ""}]}]
+    assert [unfit(value) for value in fit] == [None] * len(fit)
+    for value in (
+        float("nan"),
+        float("inf"),
+        2**63,
+        "\udc80",
+        {"\ud800": 1},
+        {1: 2},
+        deep,
+        {"a": {1}},
+        "x" * 5_000_000,
+    ):
+        assert unfit(value) is not None
+
+
+def test_a_line_of_a_script_is_one_value_and_nothing_else() -> None:
+    assert strict_json(" [1, 2.5, null] ") == [1, 2.5, None]
+    for text in ("1 2", "{'a': 1}", "\ufeff{}", '{"a":1,"a":1}'):
+        with pytest.raises(Undecodable):
+            strict_json(text)

@@ -1,0 +1,109 @@
+"""Laws of the loop over scripts that nobody would write."""
+
+from briefs import ANSWER_SCHEMA, brief, unanswered
+from feeding import Fed, feed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kairos_mcp.flows.planner import planner
+from kairos_mcp.messages import Completion, ToolCall, ToolResult, Usage
+from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
+
+_calls = st.lists(
+    st.builds(
+        ToolCall,
+        st.just("outside"),
+        st.sampled_from(["look", "find", "write", "rm"]),
+        st.fixed_dictionaries({"n": st.integers(0, 2)}),
+        st.sampled_from([None, None, None, "no JSON"]),
+    ),
+    max_size=5,
+).map(tuple)
+_completions = st.builds(
+    Completion,
+    st.sampled_from(["", "Text.", '{"answer": 3}', "long " * 300]),
+    _calls,
+    st.sampled_from([None, "stop", "tool_calls", "tool_calls", "tool_calls", "length", "refusal"]),
+    st.none() | st.builds(Usage, st.integers(0, 5_000), st.just(1)),
+    st.none() | st.integers(2_000, 9_000),
+    st.sampled_from([None, None, None, None, "unreadable"]),
+)
+_answers = st.lists(
+    st.one_of(
+        _completions, _completions, _completions, st.sampled_from([Mechanical(), Failure("timeout", "late")])
+    ),
+    max_size=12,
+)
+_results = st.lists(
+    st.one_of(
+        st.builds(ToolResult, st.sampled_from(["same", "other", "big " * 700]), st.booleans()),
+        st.builds(ToolResult, st.sampled_from(["same", "other", "big " * 700]), st.booleans()),
+        st.sampled_from([Refused("tool_calls", 1, 1), Unknown()]),
+    ),
+    min_size=1,
+    max_size=9,
+)
+_briefs = st.builds(
+    lambda schema, context: brief(output_schema=schema, context_tokens=context),
+    st.sampled_from([None, ANSWER_SCHEMA]),
+    st.sampled_from([3_000, 100_000]),
+)
+
+
+class _Ending(list[Answer]):
+    """Answers that end in refusals, as every run does at last."""
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        yield from super().__iter__()
+        while True:
+            yield Refused("rounds", 1, 1)
+
+
+def _fed(start: object, answers: list[Answer], results: list[Answer]) -> Fed:
+    def tools(step: CallTool) -> Answer:
+        return results[sum(map(ord, step.name)) % len(results)]
+
+    return feed(planner(start), _Ending(answers), tools)  # type: ignore[arg-type]
+
+
+@given(_briefs, _answers, _results)
+@settings(max_examples=150, deadline=None)
+def test_every_call_in_every_request_has_exactly_one_result_in_order(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+    run = _fed(start, answers, results)
+    assert [path for path in run.requests if unanswered(path.conversation)] == []
+
+
+@given(_briefs, _answers, _results)
+@settings(max_examples=100, deadline=None)
+def test_the_same_answers_give_the_same_steps_digests_and_outcome(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+    first = _fed(start, answers, results)
+    again = feed(planner(start), first.answers)
+    assert (again.digests, again.outcome) == (first.digests, first.outcome)
+
+
+@given(_briefs, _answers, _results)
+@settings(max_examples=100, deadline=None)
+def test_a_run_always_ends_with_a_summary_and_names_are_used_once(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+    run = _fed(start, answers, results)
+    assert run.outcome.summary
+    assert len(set(run.paths)) == len(run.paths)
+
+
+@given(_briefs, _answers, _results)
+@settings(max_examples=100, deadline=None)
+def test_a_turn_that_was_cut_off_or_unreadable_executes_nothing(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+    run = _fed(start, answers, results)
+    rounds = {step.name.rpartition("/")[0] for step in run.calls}
+    assert [name for name in rounds if _is_flawed(run.answers[name])] == []
+
+
+@given(_briefs, _answers, _results)
+@settings(max_examples=100, deadline=None)
+def test_the_schema_travels_with_every_request_but_a_compaction(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+    run = _fed(start, answers, results)
+    assert {r.output_schema == start.output_schema for r in run.requests if r.purpose != "compact"} <= {True}
+    assert {len(r.tools) for r in run.requests if r.purpose != "round"} <= {0}
+
+
+def _is_flawed(answer: Answer | Step) -> bool:
+    return not isinstance(answer, Completion) or answer.finish == "length" or answer.unreadable is not None

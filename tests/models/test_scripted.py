@@ -1,0 +1,75 @@
+"""The scripted model: lines in order or by path, errors, delays, and the end of a script."""
+
+import pytest
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.messages import Completion, Conversation, ToolCall
+from kairos_mcp.models.scripted import Script, ScriptedAnswer
+from kairos_mcp.steps import Failure, RequestCompletion
+
+SCRIPT = """
+{"tool_calls": [{"name": "look", "arguments": {}}]}
+{"for": "closing", "content": "Summed up."}
+
+{"error": {"code": "provider_busy", "message": "later", "retryable": true}, "delay_s": 0.5}
+{"content": "Done.", "finish": "stop", "delay_s": 2}
+"""
+
+
+def test_lines_are_taken_in_order_but_for_those_with_a_path_of_their_own() -> None:
+    script = Script.parse(SCRIPT)
+    assert script.line_for("round-1", 0) == ScriptedAnswer(
+        Completion(tool_calls=(ToolCall("round-1/call-1", "look"),))
+    )
+    assert script.line_for("round-2", 1) == ScriptedAnswer(Failure("provider_busy", "later", True), 0.5)
+    assert script.line_for("round-3", 2) == ScriptedAnswer(Completion("Done.", finish="stop"), 2)
+    assert script.line_for("closing", 9).answer == Completion("Summed up.")
+
+
+def test_the_ordinal_counts_only_completions_that_have_no_line_of_their_own() -> None:
+    script = Script.parse(SCRIPT)
+    assert script.ordinal([]) == 0
+    assert script.ordinal(["round-1", "closing", "round-2"]) == 2
+
+
+def test_a_retry_of_a_step_gets_its_line_again() -> None:
+    script = Script.parse(SCRIPT)
+    assert script.line_for("round-1", 0) == script.line_for("round-1", 0)
+    assert script.line_for("closing", 3) == script.line_for("closing", 3)
+
+
+def test_a_script_that_ends_too_soon_is_a_failure_that_is_not_retried() -> None:
+    answer = Script.parse(SCRIPT).line_for("round-4", 3).answer
+    assert isinstance(answer, Failure)
+    assert (answer.code, answer.retryable) == ("provider_error", False)
+    assert "round-4" in answer.message
+
+
+def test_a_script_keeps_every_request_that_it_was_asked() -> None:
+    script = Script.parse(SCRIPT)
+    request = RequestCompletion("round-1", "round", Conversation())
+    script.line_for("round-1", 0, request)
+    assert script.asked == [("round-1", request)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"content": "x", "content": "y"}',
+        '{"contents": "x"}',
+        '{"content": "x", "error": {"code": "a", "message": "b"}}',
+        '{"error": {"code": "a"}}',
+        '{"error": "gone"}',
+        '{"content": "x", "delay_s": -1}',
+        '{"content": "x", "delay_s": NaN}',
+        '{"content": "x", "delay_s": "1"}',
+        '{"content": "x", "for": ""}',
+        '{"content": "x", "usage": {"input_tokens": -1, "output_tokens": 0}}',
+    ],
+)
+def test_a_line_that_is_no_answer_is_named_by_its_number(line: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        Script.parse(f'{{"for": "closing", "content": "x"}}\n\n{line}\n')
+    assert "ine 3 " in refusal.value.message

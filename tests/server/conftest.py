@@ -1,0 +1,99 @@
+"""A server with a real host inside, and a client of each protocol era in the same process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from jsonschema import Draft202012Validator
+from mcp.client.client import Client
+
+from kairos_mcp.host import Host
+from kairos_mcp.server.door import build_server
+from kairos_mcp.settings import Flags, Settings, load_settings
+
+ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
+
+
+@dataclass
+class Door:
+    """A connected client. Each result is held against the schema of its tool, errors too."""
+
+    client: Client
+    schemas: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+    async def call(
+        self, name: str, arguments: dict[str, Any] | None = None, **more: Any
+    ) -> wire.CallToolResult:
+        result = await self.client.call_tool(name, arguments or {}, **more)
+        schema = self.schemas[name]
+        if schema is not None:
+            Draft202012Validator(schema).validate(result.structured_content)
+        assert isinstance(result.structured_content, dict)
+        json.dumps(result.structured_content, allow_nan=False)
+        return result
+
+    async def ask(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        result = await self.call(name, arguments, **more)
+        assert not result.is_error, result.structured_content
+        return result.structured_content
+
+    async def refused(self, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        """The error of a call; the call after it shows that the server still answers."""
+        result = await self.call(name, arguments)
+        assert result.is_error, result.structured_content
+        assert {"code", "message", "hint", "retryable"} <= set(result.structured_content)
+        assert "runs" in await self.ask("run_status")
+        return result.structured_content
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "hello.txt").write_text("hello, world\n")
+    return folder
+
+
+@pytest.fixture
+def settings(tmp_path: Path, workspace: Path) -> Settings:
+    return load_settings(Flags(home=str(tmp_path / "home"), workspaces=(str(workspace),)), {})
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, workspace: Path) -> Callable[..., Settings]:
+    """Settings with a script of the given lines."""
+
+    def with_lines(*lines: dict[str, Any]) -> Settings:
+        script = tmp_path / "script.jsonl"
+        script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        flags = Flags(home=str(tmp_path / "home"), workspaces=(str(workspace),))
+        return load_settings(flags, {"KAIROS_SCRIPT": str(script)})
+
+    return with_lines
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def opened(era: str) -> Callable[[Settings], AbstractAsyncContextManager[Door]]:
+    @asynccontextmanager
+    async def opened(settings: Settings) -> AsyncIterator[Door]:
+        async with (
+            Host.open(settings, via="mcp") as host,
+            Client(build_server(host, settings), mode=ERAS[era]) as client,
+        ):
+            assert client.protocol_version == era
+            tools = (await client.list_tools()).tools
+            yield Door(client, {tool.name: tool.output_schema for tool in tools})
+
+    return opened

@@ -1,0 +1,200 @@
+"""Bad arguments, case by case: each is refused with its place named, nothing echoed, and the server goes on.
+
+The ids are those of the fault cases. Where a case and the interface differ, the interface holds: the test
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.messages import Message
+from kairos_mcp.server import arguments
+from kairos_mcp.server.refusals import checked
+from kairos_mcp.steps import Limits
+
+DEEP: dict[str, Any] = {}
+for _ in range(100):
+    DEEP = {"a": DEEP}
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "ARGS-001 missing": ("planner_run", {}, "goal"),
+    "ARGS-001 mistyped": ("planner_run", {"goal": ["s3cret-value"]}, "goal"),
+    "ARGS-002 unknown": ("planner_run", {"goal": "x", "zzz": 5}, "zzz"),
+    "ARGS-002 unknown, nested": ("planner_run", {"goal": "x", "limits": {"round": 5}}, "limits.round"),
+    "ARGS-003 text for a number": ("planner_run", {"goal": "x", "wait_s": "1"}, "wait_s"),
+    "ARGS-003 truth for a number": ("planner_run", {"goal": "x", "wait_s": True}, "wait_s"),
+    "ARGS-005 3.0 for an integer": ("planner_run", {"goal": "x", "limits": {"rounds": 3.0}}, "limits.rounds"),
+    "ARGS-007 null in limits": ("planner_run", {"goal": "x", "limits": {"usd": None}}, "usd"),
+    "ARGS-011 an object as text": ("run_continue", {"run_id": "r", "answers": '{"a": 1}'}, "answers"),
+    "ARGS-011 limits as text": ("planner_run", {"goal": "x", "limits": "{}"}, "limits"),
+    "ARGS-012 ten megabytes": ("planner_run", {"goal": "z" * 10_000_000}, "goal"),
+    "bottomless": ("registry_call", {"name": "a", "arguments": DEEP}, "arguments"),
+    "empty goal": ("planner_run", {"goal": ""}, "goal"),
+    "blank goal": ("planner_run", {"goal": " \n"}, "goal"),
+    "P14 context": ("planner_run", {"goal": "x", "context": "z" * 100_001}, "context"),
+    "negative limit": ("planner_run", {"goal": "x", "limits": {"rounds": -1}}, "limits.rounds"),
+    "too long a wait": ("run_status", {"wait_s": 601}, "wait_s"),
+    "route of a later issue": ("planner_run", {"goal": "x", "route": "sampling"}, "route"),
+    "action of a later issue": ("run_control", {"run_id": "r", "action": "settle"}, "action"),
+    "view of a later issue": ("run_trace", {"run_id": "r", "view": "plan"}, "view"),
+    "extend what": ("run_control", {"run_id": "r", "action": "extend"}, "limits"),
+    "extend by nothing": ("run_control", {"run_id": "r", "action": "extend", "limits": {}}, "limits"),
+    "reroute where": ("run_control", {"run_id": "r", "action": "reroute"}, "route"),
+    "limits for pause": (
+        "run_control",
+        {"run_id": "r", "action": "pause", "limits": {"rounds": 1}},
+        "limits",
+    ),
+    "no answers": ("run_continue", {"run_id": "r", "answers": {}}, "answers"),
+    "a message without role": (
+        "planner_run",
+        {"goal": "x", "messages": [{"content": "y"}]},
+        "messages.0.role",
+    ),
+    "a result that no call asked for": (
+        "planner_run",
+        {"goal": "x", "messages": [{"role": "tool", "content": "y", "tool_call_id": "c1"}]},
+        "messages",
+    ),
+    "a caller's tool with a bad name": (
+        "planner_run",
+        {"goal": "x", "caller_tools": [{"name": "a b", "description": "", "input_schema": {}}]},
+        "caller_tools.0.name",
+    ),
+}
+
+
+@pytest.mark.parametrize(("tool", "given", "place"), BAD.values(), ids=BAD)
+async def test_bad_arguments_are_refused_by_name(settings, opened, tool, given, place):
+    async with opened(settings) as door:
+        error = await door.refused(tool, given)
+        assert error["code"] == "bad_arguments"
+        assert place in error["message"]
+        assert "Required: " in error["hint"] or error["hint"]
+        assert "s3cret" not in str(error)
+        assert len(str(error)) < 2_000
+
+
+NO_JSON: dict[str, tuple[type[arguments.Arguments], dict[str, Any], str]] = {
+    "ARGS-007 NaN": (arguments.PlannerRun, {"goal": "x", "wait_s": math.nan}, "wait_s"),
+    "ARGS-007 1e999": (arguments.PlannerRun, {"goal": "x", "limits": {"usd": math.inf}}, "limits.usd"),
+    "ARGS-007 NaN in a free object": (
+        arguments.RegistryCall,
+        {"name": "list_files", "arguments": {"a": [{"b": math.nan}]}},
+        "arguments.a.0.b",
+    ),
+    "half a surrogate pair": (arguments.PlannerRun, {"goal": "x", "context": "\ud800"}, "context"),
+    "half a surrogate pair in a key": (
+        arguments.RegistryCall,
+        {"name": "a", "arguments": {"\ud800": 1}},
+        "arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "given", "place"), NO_JSON.values(), ids=NO_JSON)
+def test_what_a_client_of_ours_can_not_even_send_is_refused_by_name(model, given, place):
+    with pytest.raises(BadArguments) as refused:
+        checked(model, given)
+    assert place in refused.value.message
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "ARGS-013": {"$ref": "http://127.0.0.1:9/x"},
+    "ARGS-014": {"$ref": "#"},
+    "ARGS-018": {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(20_000)}},
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+async def test_a_schema_that_is_a_trap_is_refused_before_anything_starts(settings, opened, schema):
+    async with opened(settings) as door:
+        error = await door.refused("planner_run", {"goal": "x", "output_schema": schema})
+        assert error["code"] in {"schema_rejected", "bad_arguments"}
+        assert (await door.ask("run_status"))["runs"] == []
+
+
+async def test_a_list_instead_of_arguments_is_a_protocol_error(settings, opened):  # ARGS-009
+    async with opened(settings) as door:
+        with pytest.raises((MCPError, ValueError)):
+            await door.client.call_tool("run_status", [1])  # type: ignore[arg-type]
+        assert "runs" in await door.ask("run_status")
+
+
+async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(settings, opened):
+    async with opened(settings) as door:
+        with pytest.raises(MCPError) as refused:
+            await door.client.call_tool("planner", {})
+        assert refused.value.code == -32602
+        assert "planner_run" in refused.value.message
+        assert "runs" in await door.ask("run_status")
+
+
+@pytest.mark.parametrize("tool", ["run_continue", "run_control", "run_trace"])
+async def test_an_unknown_run_is_told_as_such(settings, opened, tool):  # ARGS-023: as another principal's is
+    more = {"run_continue": {"answers": {"round-1": {"content": "x"}}}, "run_control": {"action": "cancel"}}
+    async with opened(settings) as door:
+        error = await door.refused(tool, {"run_id": "nobody", **more.get(tool, {})})
+        assert error["code"] == "unknown_run"
+
+
+@pytest.mark.parametrize("query", ['"unclosed AND (NEAR', "*", "%", "'", "\0"], ids=["ARGS-027", *"*%'0"])
+async def test_a_query_is_words_and_never_a_language(settings, opened, query):
+    async with opened(settings) as door:
+        await door.ask("registry_search", {"query": query})
+
+
+def test_absent_and_null_are_the_same():
+    bare = checked(arguments.PlannerRun, {"goal": "x"})
+    nulls = checked(arguments.PlannerRun, dict.fromkeys(arguments.PlannerRun.model_fields) | {"goal": "x"})
+    assert bare.request() == nulls.request()
+    assert bare.wait == nulls.wait == 45
+    assert checked(arguments.RunStatus, None).wait == 0
+    assert checked(arguments.RunStatus, {"until": "done"}).wait == 45
+
+
+def test_an_integer_is_fine_for_a_number():
+    asked = checked(arguments.PlannerRun, {"goal": "x", "wait_s": 3, "limits": {"usd": 1, "seconds": 2.5}})
+    assert asked.wait == 3
+    assert asked.request().limits == Limits(nano_usd=10**9, milliseconds=2_500)
+
+
+def test_a_prior_conversation_becomes_messages():
+    call = {"id": "c1", "name": "look", "arguments": {"at": 1}}
+    given = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "seen", "tool_call_id": "c1"},
+        {"role": "assistant", "content": "a"},
+    ]
+    question, calling, result, answer = (
+        checked(arguments.PlannerRun, {"goal": "x", "messages": given}).request().messages
+    )
+    assert question == Message("user", "q")
+    assert calling.tool_calls[0].arguments == {"at": 1}
+    assert result == Message("tool", "seen", tool_call_id="c1")
+    assert answer.content == "a"
+
+
+@pytest.mark.parametrize("missing", [1, 2])
+def test_a_call_and_its_result_stand_side_by_side(missing):
+    given = [
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "look", "arguments": {}}]},
+        {"role": "tool", "content": "seen", "tool_call_id": "c1"},
+        {"role": "user", "content": "go on"},
+    ]
+    del given[missing - 1]
+    with pytest.raises(BadArguments):
+        checked(arguments.PlannerRun, {"goal": "x", "messages": given})
+
+
+def test_a_refusal_never_repeats_a_long_key():
+    with pytest.raises(BadArguments) as refused:
+        checked(arguments.RunStatus, {"k" * 10_000: 1, **{f"u{i}": 1 for i in range(50)}})
+    assert len(str(refused.value)) < 1_000

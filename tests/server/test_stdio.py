@@ -1,0 +1,245 @@
+"""The real process: what is on its stdout, how long it lives, how much it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.server.peer import SECONDS, SERVE, Peer
+from tests.server.scriptlines import says
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and waits on a pidfd")
+MEBIBYTE = 2**20
+
+NOISY = """
+import ctypes, os, subprocess, sys, threading
+def noise():
+    wire = os.fstat(1)
+    while os.path.sameopenfile(1, 2) is False and os.fstat(1).st_ino != os.fstat(2).st_ino:
+        pass
+    libc = ctypes.CDLL(None)
+    while True:
+        print("print"); sys.stdout.flush()
+        os.write(1, b"write\\n")
+        libc.puts(b"puts"); libc.fflush(None)
+        subprocess.run(["sh", "-c", "echo child; cat"], check=True)
+        said.set()
+        threading.Event().wait(0.05)
+said = threading.Event()
+threading.Thread(target=noise, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+    peers: list[Peer] = []
+
+    def start(*args: str, **environ: str) -> Peer:
+        peers.append(Peer.start(tmp_path / "home", *args, **environ))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.stop()
+
+
+def test_a_session_over_real_pipes(started):
+    peer = started()
+    peer.greet()
+    run = peer.call("planner_run", goal="say hello")["structuredContent"]
+    key = run["waiting"][0]["key"]
+    ended = peer.call("run_continue", run_id=run["run_id"], answers={key: {"content": "a\u2028b\x85c\rd\0e"}})
+    assert ended["structuredContent"]["summary"] == "a\u2028b\x85c\rd\0e"
+    assert all(len(line.decode().splitlines()) == 1 for line in peer.lines)
+
+
+def test_a_modern_client_needs_no_handshake(started):
+    peer = started()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "p", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    assert len(peer.result("tools/list", {"_meta": meta})["tools"]) == 7
+    called = peer.result("tools/call", {"name": "run_status", "arguments": {}, "_meta": meta})
+    assert called["structuredContent"]["runs"] == []
+
+
+def test_an_unknown_version_is_refused(started):  # ARGS-022
+    peer = started()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "1900-01-01",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    assert peer.answer(peer.ask("tools/list", {"_meta": meta}))["error"]["code"] == -32022
+    meta["io.modelcontextprotocol/protocolVersion"] = "2026-07-28"
+    assert "tools" in peer.result("tools/list", {"_meta": meta})
+
+
+RAW = {
+    "ARGS-007 NaN": (b'{"goal": "x", "wait_s": NaN}', "wait_s"),
+    "ARGS-007 1e999": (b'{"goal": "x", "limits": {"usd": 1e999}}', "limits.usd"),
+    "ARGS-008 twice": (b'{"goal": "x", "wait_s": 0, "wait_s": 900}', "wait_s"),
+    "ARGS-012 ten megabytes": (b'{"goal": "' + b"z" * 10_000_000 + b'"}', "goal"),
+}
+
+
+@pytest.mark.parametrize(("given", "place"), RAW.values(), ids=RAW)
+def test_raw_arguments_are_refused_by_name(started, given, place):
+    peer = started()
+    peer.greet()
+    peer.write(
+        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":'
+        + given
+        + b"}}\n"
+    )
+    error = peer.answer(77)["result"]["structuredContent"]
+    assert (error["code"], place in error["message"]) == ("bad_arguments", True)
+    peer.still_answers()
+
+
+UNPARSABLE = {
+    "ARGS-009 a list": b"[1]",
+    "half a surrogate pair": b'{"goal": "\\ud800"}',
+    "nested 5,000 deep": b'{"goal": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    "a number of 5,000 digits": b'{"wait_s": ' + b"9" * 5_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("given", UNPARSABLE.values(), ids=UNPARSABLE)
+def test_a_request_that_is_none_is_answered_all_the_same(started, given):
+    peer = started()
+    peer.greet()
+    peer.write(
+        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":'
+        + given
+        + b"}}\n"
+    )
+    assert peer.answer(77)["error"]["code"] in {-32700, -32600, -32602}
+    peer.still_answers()
+
+
+@linux
+def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(started):  # STDIO-003
+    peer = started()
+    peer.greet()
+    before = peer.peak_bytes()
+    peer.write(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"a":"')
+    for _ in range(100):
+        peer.write(b"z" * MEBIBYTE)
+    peer.write(b'"}}\n')
+    assert peer.answer(77)["error"]["code"] == -32600
+    assert peer.peak_bytes() - before < 64 * MEBIBYTE
+    peer.still_answers()
+
+
+def test_nothing_but_messages_is_on_stdout(started):  # STDIO-004, STDIO-005
+    peer = started(NOISY + SERVE)
+    Thread(target=peer.server.stderr.read, daemon=True).start()
+    peer.greet()
+    for _ in range(30):
+        peer.still_answers()
+    peer.server.stdin.close()
+    peer.ends(SECONDS)
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in peer.server.stdout.read().splitlines())
+
+
+def test_it_ends_with_its_stdin(started):
+    peer = started()
+    peer.greet()
+    peer.server.stdin.close()
+    assert peer.ends(2) == 0
+
+
+def test_it_ends_with_its_stdin_while_a_run_is_under_way(started, tmp_path):
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps(says("late", delay_s=60)) + "\n")
+    peer = started(KAIROS_SCRIPT=str(script))
+    peer.greet()
+    peer.ask("tools/call", {"name": "planner_run", "arguments": {"goal": "go"}})
+    peer.still_answers()
+    peer.server.stdin.close()
+    assert peer.ends(2) == 0
+
+
+def test_a_signal_ends_it_in_order(started):
+    peer = started()
+    peer.greet()
+    peer.server.send_signal(signal.SIGTERM)
+    assert peer.ends(2) == 0
+
+
+def test_a_hangup_from_somebody_else_does_not_end_it(started):
+    peer = started()
+    peer.greet()
+    peer.server.send_signal(signal.SIGHUP)
+    peer.still_answers()
+
+
+PARENT = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+sys.stdin.close()
+import signal; signal.pause()
+"""
+
+
+@linux
+def test_it_ends_with_its_parent_though_its_stdin_stays_open(tmp_path):
+    home = str(tmp_path / "home")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, SERVE, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    peer = Peer(parent)
+    try:
+        peer.greet()
+        (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        alive = os.pidfd_open(int(child))
+        parent.kill()
+        ended, _, _ = select.select([alive], [], [], 2)
+        assert ended
+    finally:
+        parent.kill()
+        parent.wait(SECONDS)
+        parent.stdin.close()
+        parent.stdout.close()
+
+
+@linux
+def test_a_client_that_does_not_read_holds_up_nobody_but_itself(started):  # STDIO-007
+    peer = started()
+    peer.greet()
+    before = peer.peak_bytes()
+    asked = 3_000
+    writer = Thread(target=lambda: [peer.ask("tools/list") for _ in range(asked)], daemon=True)
+    first = peer.numbers + 1
+    writer.start()
+    writer.join(1)
+    assert writer.is_alive()  # the server has stopped reading
+    assert peer.peak_bytes() - before < 64 * MEBIBYTE
+    answered = {peer.read()["id"] for _ in range(asked)}
+    assert answered == set(range(first, first + asked))
+    peer.still_answers()
+
+
+def test_a_call_is_cancelled_while_nobody_reads(started, tmp_path):  # STDIO-007
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps(says("late", delay_s=60)) + "\n")
+    peer = started(KAIROS_SCRIPT=str(script))
+    peer.greet()
+    call = peer.ask("tools/call", {"name": "planner_run", "arguments": {"goal": "go", "wait_s": 600}})
+    asked = [peer.ask("tools/list") for _ in range(60)]
+    peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
+    assert [peer.read()["id"] for _ in asked] == asked
+    (run,) = peer.call("run_status")["structuredContent"]["runs"]
+    assert run["status"] == "working"
+    assert call not in {json.loads(line).get("id") for line in peer.lines}

@@ -1,0 +1,104 @@
+"""The listing, as clients see it: snapshots of every tool, their hints, their size.
+
+After a change that is meant, `python -m tests.server.test_table` rewrites the snapshots: review the diff.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.server.door import instructions
+from kairos_mcp.server.table import CORE, LEAN, TOOLS, listed
+
+SNAPSHOTS = Path(__file__).with_name("__snapshots__")
+LISTING_CHARS = 6_500  # of 16,000 that all tools of all issues may have
+
+
+def as_sent(tool: Any) -> dict[str, Any]:
+    return tool.as_tool().model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def test_the_listing_has_room_for_the_tools_to_come():
+    sent = json.dumps([as_sent(tool) for tool in TOOLS], separators=(",", ":"), ensure_ascii=False)
+    assert len(sent) <= LISTING_CHARS
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool_is_listed_as_its_snapshot_says(tool):
+    assert as_sent(tool) == json.loads((SNAPSHOTS / f"{tool.name}.json").read_text())
+
+
+def test_there_is_no_snapshot_without_a_tool():
+    assert sorted(file.stem for file in SNAPSHOTS.glob("*.json")) == sorted(tool.name for tool in TOOLS)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_property_is_typed_and_every_keyword_plain(tool):
+    def check(schema: dict[str, Any], known: set[str]) -> None:
+        assert schema["type"] in {"object", "array", "string", "integer", "number", "boolean"}
+        assert set(schema) <= known
+        for inner in [
+            *schema.get("properties", {}).values(),
+            *([schema["items"]] if "items" in schema else []),
+        ]:
+            check(inner, known)
+
+    sent = as_sent(tool)
+    plain = {"type", "properties", "required", "items", "enum", "description"}
+    Draft202012Validator.check_schema(sent["inputSchema"])
+    check(sent["inputSchema"], {*plain, "additionalProperties"})
+    if "outputSchema" in sent:
+        Draft202012Validator.check_schema(sent["outputSchema"])
+        check(sent["outputSchema"], {*plain, "anyOf"})
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_the_hints_follow_from_the_effect_class(tool):
+    reads = tool.name in {"run_status", "run_trace", "registry_search"}
+    hints = as_sent(tool)["annotations"]
+    assert set(hints) == {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    assert hints["readOnlyHint"] is reads
+    assert hints["destructiveHint"] is (tool.name == "registry_call")
+
+
+def test_the_choice_of_tools_keeps_their_order():
+    assert [tool.name for tool in listed("lean")] == list(LEAN)
+    assert [tool.name for tool in listed("core")] == list(CORE)
+    assert listed("all") == TOOLS
+    assert [tool.name for tool in listed("run_trace, planner_run")] == ["planner_run", "run_trace"]
+
+
+def test_an_unknown_choice_of_tools_is_a_setting_gone_wrong():
+    with pytest.raises(ConfigError):
+        listed("lean,planner")
+
+
+async def test_a_tool_that_is_not_listed_can_still_be_called(settings, opened):
+    from dataclasses import replace
+
+    async with opened(replace(settings, tools="lean")) as door:
+        assert [tool.name for tool in (await door.client.list_tools()).tools] == list(LEAN)
+        called = await door.client.call_tool("registry_search", {})
+        assert not called.is_error
+
+
+def test_the_instructions_are_short_and_say_what_is_missing(settings):
+    from dataclasses import replace
+
+    bare = instructions(replace(settings, workspaces=()))
+    assert len(bare) < 1_500
+    assert "--workspace" in bare
+    assert "--workspace" not in instructions(settings)
+
+
+if __name__ == "__main__":
+    SNAPSHOTS.mkdir(exist_ok=True)
+    for tool in TOOLS:
+        text = json.dumps(as_sent(tool), indent=2, ensure_ascii=False)
+        (SNAPSHOTS / f"{tool.name}.json").write_text(text + "\n")

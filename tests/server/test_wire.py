@@ -1,0 +1,121 @@
+"""Lines in and out: bounded, one message each, every request answered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as wire
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+from pydantic_core import from_json
+
+from kairos_mcp.server.framing import Line, LineCutter
+from kairos_mcp.server.wire import Unreadable, connected, encoded, parsed
+
+
+@given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.integers(1, 50))
+def test_lines_are_the_same_however_they_arrive(lines, step):
+    stream = b"".join(line + b"\n" for line in lines)
+    cutter = LineCutter(limit=20)
+    cut = [line for start in range(0, len(stream), step) for line in cutter.cut(stream[start : start + step])]
+    assert [line.text for line in cut] == [line[:20] for line in lines]
+    assert [line.left_out for line in cut] == [max(0, len(line) - 20) for line in lines]
+    assert list(cutter.rest()) == []
+
+
+def test_a_last_line_without_its_end_counts():
+    cutter = LineCutter()
+    assert list(cutter.cut(b'{"a":1}')) == []
+    assert [line.text for line in cutter.rest()] == [b'{"a":1}']
+
+
+IDS = {
+    b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"\\ud800"}}': 7,
+    b'{"jsonrpc": "2.0", "id": "seven", "method": "x", "params": {"a": "\\ud800"}}': "seven",
+    b'{"method":"x","params":{"id":1,"a":"\\ud800"},"jsonrpc":"2.0","id":7}': 7,
+    b'{"method":"x","id":8,"params":{"id":1,"a":"\\ud800"},"jsonrpc":"2.0"}': 8,
+    b'{"method":"x","params":{"id":1,"a":"\\ud800","jsonrpc":"2.0","id":3}}': None,
+    b'{"jsonrpc":"2.0","method":"x","params":{"id":1,"a":"\\ud800"}}': None,
+    b"what is this": None,
+}
+
+
+@pytest.mark.parametrize(("line", "number"), IDS.items())
+def test_a_request_that_can_not_be_parsed_is_answered_under_its_own_id(line, number):
+    refusal = parsed(Line(line))
+    assert isinstance(refusal, Unreadable)
+    assert Line(line).request_id() == number
+    assert refusal.answer(number).error.code == wire.PARSE_ERROR
+
+
+def test_the_id_at_the_end_of_a_line_too_long_is_found():
+    cutter = LineCutter(limit=64)
+    (line,) = cutter.cut(b'{"method":"x","params":{"a":"' + b"z" * 5_000 + b'"},"jsonrpc":"2.0","id":7}\n')
+    assert line.request_id() == 7
+    assert len(line.text) + len(line.tail) < 1_000
+
+
+@given(st.text())
+def test_a_message_is_one_line_whatever_it_says(text):  # STDIO-006
+    sent = SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": text}))
+    line = encoded(sent).decode()
+    assert line.endswith("\n")
+    assert len(line.splitlines()) == 1
+    assert from_json(line)["result"]["text"] == text
+
+
+@pytest.mark.parametrize("text", ["a\u2028b", "a\x85b", "a\rb", "a\x00b", "a\u2029b", "a\x0bb"])
+def test_characters_that_end_lines_elsewhere_do_not_end_ours(text):  # STDIO-006
+    test_a_message_is_one_line_whatever_it_says.hypothesis.inner_test(text)
+
+
+def test_an_answer_that_is_no_unicode_is_still_an_answer():
+    sent = SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=9, result={"text": "\ud800"}))
+    answer = from_json(encoded(sent))
+    assert (answer["id"], answer["error"]["code"]) == (9, wire.INTERNAL_ERROR)
+
+
+@asynccontextmanager
+async def piped() -> AsyncIterator[tuple[int, int, Any, Any]]:
+    """A connection over two pipes: our ends of them, and the streams a server would have."""
+    theirs, ours = os.pipe()
+    our_end, target = os.pipe()
+    with anyio.fail_after(10):
+        async with connected(theirs, target, lambda: None) as (reads, writes):
+            yield ours, our_end, reads, writes
+    for number in (theirs, target, our_end):
+        os.close(number)
+
+
+async def test_messages_pass_and_the_end_of_input_ends_the_stream():
+    async with piped() as (ours, our_end, reads, writes):
+        os.write(ours, b'\n  \n{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert (await reads.receive()).message.id == 1
+        await writes.send(SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=1, result={})))
+        assert from_json(await anyio.to_thread.run_sync(os.read, our_end, 4096))["id"] == 1
+        os.close(ours)
+        with pytest.raises(anyio.EndOfStream):
+            await reads.receive()
+
+
+async def test_what_is_no_message_is_answered_and_the_next_one_passes():
+    async with piped() as (ours, our_end, reads, _writes):
+        os.write(ours, b'{"jsonrpc":"2.0","id":5,"method":"ping","params":[1]}\n{"jsonrpc":"2.0"')
+        os.write(ours, b',"id":6,"method":"ping"}\n')
+        answer = from_json(await anyio.to_thread.run_sync(os.read, our_end, 4096))
+        assert (answer["id"], answer["error"]["code"]) == (5, wire.INVALID_REQUEST)
+        assert (await reads.receive()).message.id == 6
+        os.close(ours)
+
+
+async def test_an_error_from_the_client_is_a_message_like_any_other():
+    async with piped() as (ours, _our_end, reads, _writes):
+        os.write(ours, b'{"jsonrpc":"2.0","id":5,"error":{"code":-32700,"message":"no"}}\n')
+        assert (await reads.receive()).message.error.code == wire.PARSE_ERROR
+        os.close(ours)

@@ -1,0 +1,162 @@
+"""JSON Schema from outside: what is unsafe is refused, what is wrong is said without an echo."""
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from kairos_mcp.errors import SchemaRejected
+from kairos_mcp.schemas import compiled
+
+ARGUMENTS = {
+    "type": "object",
+    "properties": {
+        "x": {"type": "integer", "minimum": 1, "maximum": 10},
+        "s": {"type": "string", "maxLength": 1000},
+    },
+    "required": ["x"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("value", [{"x": 1}, {"x": 10, "s": "z" * 1000}])
+def test_what_fits_has_no_problems(value: Any) -> None:
+    assert compiled(ARGUMENTS).problems(value) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        pytest.param({}, "at /: needs x", id="ARGS-001"),
+        pytest.param({"x": 1, "zzz": 5}, "at /: unknown keys (zzz)", id="ARGS-002"),
+        pytest.param({"x": "1"}, "at /x: ", id="ARGS-003"),
+        pytest.param({"x": 1.0}, "at /x: ", id="ARGS-005"),
+        pytest.param({"x": float("nan")}, "at /: ", id="ARGS-007"),
+        pytest.param([1], "at /: ", id="ARGS-009"),
+        pytest.param({"x": 1, "s": "z" * 2_000_000}, "at /s: ", id="ARGS-012"),
+        pytest.param({"x": True}, "at /x: ", id="a boolean is no number"),
+        pytest.param({"x": 11}, "at /x: ", id="above the maximum"),
+        pytest.param({"x": None}, "at /x: ", id="null"),
+        pytest.param({"x": "\ud800"}, "at /: ", id="a lone surrogate"),
+    ],
+)
+def test_a_problem_names_its_place_and_echoes_nothing(value: Any, place: str) -> None:
+    (problem,) = compiled(ARGUMENTS).problems(value)
+    assert problem.startswith(place)
+    assert len(problem) < 300
+    assert "zzzzzz" not in problem
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param({"$ref": "http://127.0.0.1:9/x"}, id="ARGS-013"),
+        pytest.param({"$ref": "#"}, id="ARGS-014"),
+        pytest.param({"properties": {f"p{i}": {"type": "string"} for i in range(20_000)}}, id="ARGS-018"),
+        pytest.param({"$ref": "file:///etc/passwd"}, id="a file"),
+        pytest.param({"$ref": "#/$defs/none"}, id="a ref that leads nowhere"),
+        pytest.param({"properties": {"child": {"$ref": "#"}}}, id="a tree"),
+        pytest.param(
+            {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"items": {"$ref": "#/$defs/a"}}}}, id="a ring of two"
+        ),
+        pytest.param({"$dynamicRef": "#x"}, id="dynamic"),
+        pytest.param({"properties": {"a": {"$id": "http://x/", "$ref": "#/y"}}}, id="another base"),
+        pytest.param({"pattern": "(?=a)b"}, id="look-ahead"),
+        pytest.param({"pattern": r"(a)\1"}, id="back-reference"),
+        pytest.param({"patternProperties": {"(?<!a)b": {}}}, id="look-behind in a name"),
+        pytest.param({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, id="unevaluated"),
+        pytest.param({"type": "strin"}, id="no such type"),
+        pytest.param({"minimum": float("nan")}, id="NaN"),
+        pytest.param({"title": "\ud800"}, id="a lone surrogate"),
+        pytest.param({"const": {1, 2}}, id="no JSON"),
+        pytest.param({"description": "x" * 200_001}, id="too many bytes"),
+        pytest.param(
+            {
+                "$ref": "#/$defs/d0",
+                "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(9)}
+                | {"d9": {}},
+            },
+            id="a billion when expanded",
+        ),
+        pytest.param(
+            {
+                "$ref": "#/$defs/d0",
+                "$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(500)} | {"d500": {}},
+            },
+            id="a long chain",
+        ),
+    ],
+)
+def test_an_unsafe_schema_is_refused_at_once(schema: Any) -> None:
+    begun = time.process_time()
+    with pytest.raises(SchemaRejected):
+        compiled(schema)
+    assert time.process_time() - begun < 2
+
+
+def test_a_remote_ref_opens_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        with pytest.raises(SchemaRejected):
+            compiled({"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/x"})
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_a_schema_nested_too_deep_is_refused_without_a_recursion_error() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(50_000):
+        schema = {"not": schema}
+    with pytest.raises(SchemaRejected):
+        compiled(schema)
+
+
+def test_a_pattern_that_stalls_a_backtracking_matcher_is_answered_at_once() -> None:  # ARGS-017
+    schema = compiled({"type": "string", "pattern": "^(a+)+$"})
+    begun = time.process_time()
+    assert len(schema.problems("a" * 28 + "!")) == 1
+    assert time.process_time() - begun < 0.1
+
+
+def test_names_are_matched_by_the_safe_matcher_too() -> None:
+    schema = compiled({"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False})
+    assert schema.problems({"aaa": 1}) == []
+    assert len(schema.problems({"a" * 40 + "!": 1})) == 1
+    assert len(schema.problems({"aaa": "x"})) == 1
+
+
+def test_local_refs_work_in_every_draft() -> None:
+    for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
+        schema = compiled(
+            {
+                "$schema": draft,
+                "$defs": {"n": {"type": "integer"}},
+                "properties": {"a": {"$ref": "#/$defs/n"}},
+            }
+        )
+        assert schema.problems({"a": 1}) == []
+        assert len(schema.problems({"a": 1.0})) == 1
+
+
+def test_a_property_may_be_called_like_a_keyword() -> None:
+    schema = compiled({"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}, "pattern": {}}})
+    assert schema.problems({"$ref": "http://elsewhere", "pattern": "(?=a)"}) == []
+
+
+def test_at_most_five_problems_are_told() -> None:
+    schema = compiled({"items": {"type": "integer"}})
+    assert len(schema.problems(["x"] * 100_000)) == 5
+
+
+def test_items_that_must_be_unique_are_compared_in_linear_time() -> None:
+    schema = compiled({"uniqueItems": True})
+    items: list[object] = [{"n": n} for n in range(20_000)]
+    begun = time.process_time()
+    assert schema.problems(items) == []
+    assert len(schema.problems([*items, {"n": 0}])) == 1
+    assert time.process_time() - begun < 3
+
+
+def test_equal_schemas_are_compiled_once() -> None:
+    assert compiled({"type": "object", "title": "a"}) is compiled({"title": "a", "type": "object"})

@@ -1,0 +1,185 @@
+"""Settings: what goes before what, what is refused, and that each one is documented with its real default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.settings import (
+    SETTINGS,
+    Flags,
+    GateRule,
+    Settings,
+    default_of,
+    load_settings,
+    packaged_config,
+    unknown_variables,
+    variable,
+)
+from kairos_mcp.settings_file import given_by_file
+from kairos_mcp.steps import Limits
+
+DOCUMENT = packaged_config() / "kairos.toml"
+
+
+def settings_of(home: Path, text: str = "", environ: dict[str, str] | None = None, **flags: str) -> Settings:
+    if text:
+        home.mkdir(exist_ok=True)
+        (home / "kairos.toml").write_text(text, encoding="utf-8")
+    return load_settings(Flags(home=str(home), **flags), environ or {})  # type: ignore[arg-type]
+
+
+def test_every_setting_stands_in_the_document_below_a_comment() -> None:
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    section, documented = "", set()
+    for above, line in zip(["", *lines], lines, strict=False):
+        if found := re.fullmatch(r"(?:# )?\[\[?(\w+)\]\]?", line):
+            section = found[1]
+            documented.add(section)
+        elif found := re.fullmatch(r"(?:# )?(\w+) = .+", line):
+            documented.add(f"limits.{found[1]}" if section == "limits" else found[1])
+        else:
+            continue
+        assert above.startswith("# ") or section == "gate", f"{line} has no comment"
+    assert set(SETTINGS) <= documented
+
+
+def test_the_document_states_the_real_defaults() -> None:
+    stated = given_by_file(DOCUMENT)
+    assert stated == {name: default_of(name) for name in stated}
+    assert set(stated) >= {name for name in SETTINGS if default_of(name) not in (None, ())}
+
+
+def test_the_examples_in_the_document_are_valid(tmp_path: Path) -> None:
+    text = re.sub(r"^# (?=\w+ = |\[\[)", "", DOCUMENT.read_text(encoding="utf-8"), flags=re.M)
+    (tmp_path / "all.toml").write_text(text, encoding="utf-8")
+    assert set(given_by_file(tmp_path / "all.toml")) == set(SETTINGS)
+
+
+def test_nothing_given_means_the_defaults_and_makes_nothing(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "home")
+    assert settings == Settings(
+        home=tmp_path / "home",
+        config_dirs=(packaged_config(), tmp_path / "home" / "config"),
+        origins=settings.origins,
+    )
+    assert settings.limits == Limits(rounds=100)
+    assert set(settings.origins) == {"home", *SETTINGS}
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_flag_goes_before_the_environment_before_the_file_before_the_default(tmp_path: Path) -> None:
+    text = 'tools = "core"\ndefault_rounds = 7\ncontext_tokens = 50_000\n'
+    environ = {"KAIROS_TOOLS": "lean", "KAIROS_DEFAULT_ROUNDS": "8"}
+    settings = settings_of(tmp_path, text, environ, tools="all")
+    assert (settings.tools, settings.default_rounds, settings.context_tokens) == ("all", 8, 50_000)
+    origins = [settings.origins[name] for name in ("tools", "default_rounds", "context_tokens", "route")]
+    assert origins == ["flag", "environment", "file", "default"]
+
+
+def test_limits_come_one_by_one_in_dollars_and_seconds(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "[limits]\nusd = 0.5\nrounds = 20\n", {"KAIROS_LIMITS_SECONDS": "1.5"})
+    assert settings.limits == Limits(rounds=20, nano_usd=500_000_000, milliseconds=1_500)
+    assert settings.origins["limits.usd"] == "file"
+    assert settings.origins["limits.seconds"] == "environment"
+
+
+def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
+    environ = {variable(name): "" for name in SETTINGS}
+    assert settings_of(tmp_path, environ=environ).origins["tools"] == "default"
+
+
+def test_workspaces_are_resolved_folders_each_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    environ = {"KAIROS_WORKSPACE": f"{tmp_path}/a:{tmp_path}/b:{tmp_path}/link"}
+    assert settings_of(tmp_path, environ=environ).workspaces == (tmp_path / "a", tmp_path / "b")
+
+
+def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    settings = settings_of(tmp_path, 'workspaces = ["project"]\nscript = "s.jsonl"\n')
+    assert settings.workspaces == (tmp_path / "project",)
+    assert settings.script == tmp_path / "s.jsonl"
+
+
+def test_gate_rules_keep_their_order(tmp_path: Path) -> None:
+    text = '[[gate]]\ntools = "read_*"\nverdict = "allow"\n[[gate]]\ntools = "*"\nverdict = "deny"\n'
+    assert settings_of(tmp_path, text).gate == (GateRule("read_*", "allow"), GateRule("*", "deny"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "colour = 1",
+        "[limits]\ncolour = 1",
+        '[[gate]]\ntools = "*"\nverdict = "deny"\ncolour = 1',
+        '[[gate]]\ntools = "*"\nverdict = "perhaps"',
+        'home = "elsewhere"',
+        'route = "sampling"',
+        'default_rounds = "5"',
+        "default_rounds = true",
+        "default_rounds = 0",
+        "default_rounds = 5.0",
+        "[limits]\nusd = nan",
+        "[limits]\nusd = inf",
+        "[limits]\ntool_calls = -1",
+        "limits = 3",
+        'workspaces = ["nowhere"]',
+        'workspaces = ["kairos.toml"]',
+        "tools = [",
+        "tools = " + "[" * 2_000,
+        'tools = ""',
+    ],
+)
+def test_a_bad_file_is_refused_whole(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        settings_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"KAIROS_ROUTE": "sampling"},
+        {"KAIROS_LIMITS_USD": "nan"},
+        {"KAIROS_LIMITS_ROUNDS": "2.5"},
+        {"KAIROS_DEFAULT_ROUNDS": "many"},
+        {"KAIROS_WORKSPACE": "/nowhere/at/all"},
+        {"KAIROS_CONFIG": "/nowhere.toml"},
+    ],
+)
+def test_a_bad_variable_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        settings_of(tmp_path, environ=environ)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kairos.toml").write_bytes(b"tools = '\xff'")
+    with pytest.raises(ConfigError):
+        settings_of(tmp_path)
+
+
+def test_the_users_prompt_goes_before_ours_file_by_file(tmp_path: Path) -> None:
+    ours, users = tmp_path / "ours", tmp_path / "users"
+    for folder, name in ((ours, "one"), (ours, "two"), (users, "two")):
+        (folder / "prompts").mkdir(parents=True, exist_ok=True)
+        (folder / "prompts" / f"{name}.md").write_text(f"{folder.name} {name}", encoding="utf-8")
+    settings = Settings(home=tmp_path, config_dirs=(ours, users))
+    assert settings.prompt("one") == "ours one"
+    assert settings.prompt("two") == "users two"
+    for name in ("three", "../ours/prompts/one", "", "one.md", "a" * 100):
+        with pytest.raises(ConfigError):
+            settings.prompt(name)
+
+
+def test_a_variable_with_our_prefix_that_means_nothing_is_found() -> None:
+    known = {variable(name): "1" for name in SETTINGS if name != "gate"}
+    assert unknown_variables({**known, "KAIROS_HOME": "x", "KAIROS_CONFIG": "y"}) == []
+    assert unknown_variables({"KAIROS_GATE": "x", "KAIROS_TOLS": "y", "PATH": "z"}) == [
+        "KAIROS_GATE",
+        "KAIROS_TOLS",
+    ]

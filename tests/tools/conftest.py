@@ -1,0 +1,51 @@
+"""A workspace with a secret beside it, and desks over it and over an empty one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from toolsdesk import READ_BYTES, Desk
+
+from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools.registry import Registry
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    inside, secret = tmp_path / "W", tmp_path / "W-secret"
+    (inside / "real").mkdir(parents=True)
+    (inside / "real" / "f").write_text("inside")
+    secret.mkdir()
+    (secret / "f").write_text("SECRET")
+    os.symlink("../W-secret", inside / "lnd")
+    os.symlink("real/f", inside / "inln")
+    os.symlink("loop", inside / "loop")
+    os.link(secret / "f", inside / "hard")
+    os.mkfifo(inside / "fifo")
+    return inside
+
+
+@pytest.fixture(params=["kernel", "walk"])
+def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Opener]:
+    with Opener(workspace, walk=request.param == "walk") as opened:
+        if request.param == "kernel" and not opened.by_kernel:
+            pytest.skip("this kernel has no openat2")
+        yield opened
+
+
+@pytest.fixture
+def guarded(opener: Opener, workspace: Path) -> Desk:
+    """A desk over the workspace with traps in it, once for each way of opening."""
+    return Desk(workspace, Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A desk over an empty workspace."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with Opener(empty) as opened:
+        yield Desk(empty, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
