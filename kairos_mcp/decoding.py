@@ -24,7 +24,7 @@ _OPENING = re.compile(r"[\[{]")
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
 
 
-class Undecodable(ValueError):  # noqa: N818 - named for what happened, as the tree in errors.py is
+class Undecodable(ValueError):
     """A text that is not what was asked for; `reason` is fit to be shown to the model that wrote it."""
 
     def __init__(self, reason: str) -> None:

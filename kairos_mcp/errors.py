@@ -134,7 +134,7 @@ class ConfigError(KairosError):
     code = "config_error"
 
 
-class NotForCallers(Exception):  # noqa: N818 - signals inside the house, named for what happened
+class NotForCallers(Exception):
     """A signal between the parts of the house; a door that sees one has found a bug."""
 
 

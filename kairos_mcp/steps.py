@@ -181,7 +181,7 @@ class Failed:
     reason: str
 
 
-class GiveUp(Exception):  # noqa: N818 - raised by a flow about itself, not an error of ours
+class GiveUp(Exception):
     """The one exception by which a branch gives up; any other is a bug and stays loud."""
 
 

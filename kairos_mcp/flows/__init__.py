@@ -1,0 +1,1 @@
+"""The rooms: all the thinking, as plain generators that know no world."""

@@ -94,8 +94,10 @@ def told(prompts: Prompts, answered: Answered) -> Message:
     match answered.answer:
         case ToolResult(content=content, is_error=False):
             text = f"{say(prompts.outside, tool=call.name, call=call.id)}\n{content}"
-        case ToolResult(content=content, code=code, data=data):
-            text = _failure(code, content, data)
+        case ToolResult(content=content, code=str(code)):  # an error of ours says everything in code and message
+            text = _failure(code, content)
+        case ToolResult(content=content, data=data):
+            text = _failure(None, content, data)
         case Refused() as refused:
             text = _failure(
                 "budget_exhausted", f"Not executed: the limit on {limit_words(refused)} is reached."

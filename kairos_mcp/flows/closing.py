@@ -45,7 +45,7 @@ def stopped(brief: Brief, talk: Conversation, record: Record, stop: Stop) -> Flo
         case Mechanical():
             return record.broken_off("llm_error", "Nobody was there to think.")
         case Unknown():
-            return record.broken_off("unknown_outcome", "A call was begun, and its end is not known.")
+            return record.broken_off("unknown_outcome")
 
 
 def _summed_up(

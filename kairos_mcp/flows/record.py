@@ -10,6 +10,7 @@ from kairos_mcp.flows.calls import CALLS_A_TURN, Answered
 from kairos_mcp.flows.guards import Turn
 from kairos_mcp.flows.outcome import Outcome, StopReason, ended
 from kairos_mcp.messages import Completion
+from kairos_mcp.steps import Unknown
 
 _TEXT = 2_000  # characters of the last text that stand in a summary made from the record
 
@@ -29,7 +30,10 @@ class Record:
             self.said = turn.content
 
     def did(self, name: str, answered: Sequence[Answered]) -> None:
-        self.calls += [(each.call.name, each.went_well) for each in answered]
+        for each in answered:
+            self.calls.append((each.call.name, each.went_well))
+            if isinstance(each.answer, Unknown):
+                self.notes.append(f"{each.call.id} ({each.call.name}) was begun, and its end is not known.")
         if len(answered) > CALLS_A_TURN:
             self.notes.append(f"{name}: of {len(answered)} calls in one turn {CALLS_A_TURN} were executed.")
 

@@ -94,7 +94,7 @@ class Script:
             self.asked.append((path, request))
         if (own := self.by_path.get(path)) is not None:
             return own.given(path)
-        if ordinal < len(self.in_order):
+        if 0 <= ordinal < len(self.in_order):
             return self.in_order[ordinal].given(path)
         message = f"The script has ended: {path} is completion {ordinal + 1} of {len(self.in_order)}."
         return ScriptedAnswer(Failure("provider_error", message))

@@ -7,15 +7,17 @@ refusals.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from kairos_mcp.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
-from kairos_mcp.trace import TraceQuery
+
+if TYPE_CHECKING:
+    from kairos_mcp.spec import PlannerRequest
+    from kairos_mcp.trace import TraceQuery
 
 LINKED_CHARS = 100_000  # P14: explicit error beyond it, never a silent cut
 PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a token of the default context
@@ -152,6 +154,8 @@ class PlannerRun(Arguments):
         return messages
 
     def request(self) -> PlannerRequest:
+        from kairos_mcp.spec import PlannerRequest
+
         return PlannerRequest(
             goal=self.goal,
             system=self.system,
@@ -228,6 +232,8 @@ class RunTrace(Arguments):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
 
     def query(self) -> TraceQuery:
+        from kairos_mcp.trace import TraceQuery
+
         return TraceQuery(
             view=self.view or "events",
             ref=self.ref,

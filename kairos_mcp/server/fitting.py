@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from kairos_mcp.messages import JsonObject
+from kairos_mcp.server.framing import unbroken
 
 RESULT_CHARS = 6_000
 CONVERSATION_CHARS = 24_000
@@ -23,8 +24,8 @@ NOTES = 5
 
 
 def size(value: Any) -> int:
-    """Characters of the value as compact JSON."""
-    return len(to_json(value).decode())
+    """Characters of the value as compact JSON, as the text has it."""
+    return len(unbroken(to_json(value).decode()))
 
 
 def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:

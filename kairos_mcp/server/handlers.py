@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import mcp_types as wire
 
-from kairos_mcp.report import Beat, Caller
 from kairos_mcp.server import results
 
 if TYPE_CHECKING:
     from kairos_mcp.host import Host
+    from kairos_mcp.report import Beat, Caller
     from kairos_mcp.server import arguments
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from kairos_mcp.report import Beat
+if TYPE_CHECKING:
+    from kairos_mcp.report import Beat
 
 BEAT_S = 1.0
 

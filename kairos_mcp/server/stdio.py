@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from threading import Timer
 from typing import TYPE_CHECKING
 
 import anyio
 
-from kairos_mcp.host import Host
 from kairos_mcp.server.door import build_server
 from kairos_mcp.server.wire import connected
 
 if TYPE_CHECKING:
+    from kairos_mcp.host import Host
     from kairos_mcp.settings import Settings
 
 LEAVING_S = 1.5  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
@@ -36,15 +36,34 @@ def serve(settings: Settings) -> None:
 
 async def _serve(settings: Settings, source: int, target: int, parent: int) -> None:
     async with (
-        Host.open(settings, via="mcp") as host,
+        reachable(settings) as reach,
         _until_told(parent),
         connected(source, target, _leave_soon) as streams,
     ):
-        server = build_server(host, settings)
+        server = build_server(reach, settings)
         try:
             await server.run(*streams, server.create_initialization_options())
         finally:
             _leave_soon()  # not only at the end of stdin
+
+
+@asynccontextmanager
+async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[Host]]]:
+    """The host, opened when it is first reached and closed at the end; its import costs more than ours."""
+    house = AsyncExitStack()
+    opened: list[Host] = []
+    first = anyio.Lock()
+
+    async def reach() -> Host:
+        async with first:
+            if not opened:
+                from kairos_mcp.host import Host
+
+                opened.append(await house.enter_async_context(Host.open(settings, via="mcp")))
+        return opened[0]
+
+    async with house:
+        yield reach
 
 
 def _take_wire() -> tuple[int, int]:

@@ -1,6 +1,7 @@
-"""The tools this server offers: one table, from which the listing, the schemas and the hints are made.
+"""The tools this server offers: one table, from which the listing with its schemas and hints is made.
 
-What a tool does is a line of handlers.py; nothing is decided here.
+What a tool does is a function of handlers.py; nothing is decided here. The listing is made ahead of time, into
+listing.json, and this table read at the first call: most starts of a server only ask for the list.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
 
-from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import Effect, JsonObject
 from kairos_mcp.server import arguments, handlers
 from kairos_mcp.server.schemata import listed_schema
@@ -148,20 +148,8 @@ TOOLS = (
     ),
 )
 
-LEAN = ("planner_run", "run_status", "run_continue")
-CORE = (*LEAN, "run_control", "run_trace", "registry_search")
 
-
-def listed(choice: str) -> tuple[Offered, ...]:
-    """The tools of `--tools`: lean, core, all, or names with commas between; always in the table's order."""
-    known = [tool.name for tool in TOOLS]
-    names = {"lean": LEAN, "core": CORE, "all": tuple(known)}.get(choice)
-    if names is None:
-        names = tuple(name.strip() for name in choice.split(","))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(
-            f"There is no tool {unknown[0][:80]!r} to list.",
-            f"Use lean, core, all, or names of: {', '.join(known)}.",
-        )
-    return tuple(tool for tool in TOOLS if tool.name in names)
+def as_listed() -> str:
+    """The text of listing.json: what clients are sent, made once here and not by every server that starts."""
+    listing = wire.ListToolsResult(tools=[tool.as_tool() for tool in TOOLS])
+    return listing.model_dump_json(by_alias=True, exclude_none=True, include={"tools"}) + "\n"

@@ -32,10 +32,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def encode(value: Any) -> str:
     """A value of ours as JSON text, without what is None."""
-    return _adapter(type(value)).dump_json(value, exclude_none=True).decode()
+    kind: Any = type(value)
+    return _adapter(kind).dump_json(value, exclude_none=True).decode()
 
 
-def decode(kind: type[Any], text: str) -> Any:
+def decode(kind: Any, text: str) -> Any:
     """The value that `encode` wrote. Raises StoreCorrupt."""
     try:
         return _adapter(kind).validate_json(text)

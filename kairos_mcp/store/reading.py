@@ -12,7 +12,7 @@ from kairos_mcp.messages import Exactness
 from kairos_mcp.runner import Recorded
 from kairos_mcp.steps import Sent
 from kairos_mcp.store.codec import decode, decode_answer, decode_units
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, workspace, account, created_at, owner, fence, route,"
@@ -127,31 +127,28 @@ def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
     return [_mark_row(connection, found) for found in rows(connection, _RECORD, (n,))]
 
 
-def _mark_row(connection: apsw.Connection, found: tuple[object, ...]) -> MarkRow:
-    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = (
-        found
-    )
-    kept = decode_units(str(held)) if held is not None else None
-    shown = decode(Sent, str(sent)) if sent else Sent()
+def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
+    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = found
+    kept = decode_units(held) if held is not None else None
+    shown = decode(Sent, sent) if sent else Sent()
     if attempts:
-        kept, shown = _with_attempts(connection, int(str(mark)), kept or counts_of(str(kind)))
-    paid = decode_units(str(spent)) if spent is not None else NOTHING
+        kept, shown = _with_attempts(connection, mark, kept or counts_of(kind))
     return MarkRow(
-        mark,
-        path,
-        kind,
-        digest,
-        at,
-        kept,
-        shown,
-        body,
-        answered_at,
-        paid,
-        cached or 0,
-        exactness,
-        by,
-        attempts,
-    )  # type: ignore[arg-type]  # columns are typed by the schema
+        id=mark,
+        path=path,
+        kind=kind,
+        digest=digest,
+        at=at,
+        held=kept,
+        sent=shown,
+        body=body,
+        answered_at=answered_at,
+        spent=decode_units(spent) if spent is not None else NOTHING,
+        cached=cached or 0,
+        exactness=exactness,
+        by=by,
+        attempts=attempts,
+    )
 
 
 def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units, Sent]:

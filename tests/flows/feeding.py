@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.steps import Answer, Branch, CallTool, Flow, Gather, GiveUp, Failed, RequestCompletion, Step
+from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RequestCompletion, Step
 
 Answers = Sequence[Answer] | Mapping[str, Answer]
 Tools = Callable[[CallTool], Answer]
@@ -51,7 +51,7 @@ class Fed:
 
 
 def feed(flow: Flow[Any], answers: Answers, tools: Tools = echo) -> Fed:
-    """Drive the flow to its end: completions from `answers` (in order, or by path), calls from it or from `tools`."""
+    """Drive the flow to its end: answers by path or, to requests, in order; calls are answered by `tools`."""
     fed = Fed()
     in_order = iter(() if isinstance(answers, Mapping) else answers)
     fed.outcome = _drive(flow, "", fed, lambda path, step: _answer(path, step, answers, in_order, tools))
@@ -72,11 +72,8 @@ def _drive(flow: Flow[Any], prefix: str, fed: Fed, answer: Callable[[str, Step],
             wanted = flow.send(reply)
         except StopIteration as stop:
             return stop.value
-        reply = (
-            _gathered(wanted, prefix, fed, answer)
-            if isinstance(wanted, Gather)
-            else _one(wanted, prefix, fed, answer)
-        )
+        ask: Callable[..., Any] = _gathered if isinstance(wanted, Gather) else _one
+        reply = ask(wanted, prefix, fed, answer)
 
 
 def _one(step: Step, prefix: str, fed: Fed, answer: Callable[[str, Step], Answer]) -> Answer:

@@ -36,16 +36,14 @@ REFLECT: JsonObject = {
     "additionalProperties": False,
 }
 NOOP = {"action": "noop", "reason": "x"}
-FENCED = {
-    "action": "code_edit", "target": "t.py", "old_string": "a", "new_string": "```py\nprint(1)\n```", "intent": "i",
-}  # fmt: skip
+FENCED = {"action": "code_edit", "target": "t.py", "old_string": "a", "new_string": "```py\nprint(1)\n```"}
 
 GOOD: list[Any] = [
     pytest.param(
         'Sure! Here it is:\n{"action":"noop","reason":"x"}\nHope this helps.', NOOP, id="LLMJSON-002"
     ),
     pytest.param(
-        '{"action":"code_edit","target":"t.py","old_string":"a","new_string":"```py\\nprint(1)\\n```","intent":"i"}',
+        '{"action":"code_edit","target":"t.py","old_string":"a","new_string":"```py\\nprint(1)\\n```"}',
         FENCED,
         id="LLMJSON-003",
     ),

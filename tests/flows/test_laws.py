@@ -1,10 +1,13 @@
 """Laws of the loop over scripts that nobody would write."""
 
+from collections.abc import Iterator
+
 from briefs import ANSWER_SCHEMA, brief, unanswered
 from feeding import Fed, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.messages import Completion, ToolCall, ToolResult, Usage
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
@@ -53,29 +56,33 @@ _briefs = st.builds(
 class _Ending(list[Answer]):
     """Answers that end in refusals, as every run does at last."""
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Answer]:
         yield from super().__iter__()
         while True:
             yield Refused("rounds", 1, 1)
 
 
-def _fed(start: object, answers: list[Answer], results: list[Answer]) -> Fed:
+def _fed(start: Brief, answers: list[Answer], results: list[Answer]) -> Fed:
     def tools(step: CallTool) -> Answer:
         return results[sum(map(ord, step.name)) % len(results)]
 
-    return feed(planner(start), _Ending(answers), tools)  # type: ignore[arg-type]
+    return feed(planner(start), _Ending(answers), tools)
 
 
 @given(_briefs, _answers, _results)
 @settings(max_examples=150, deadline=None)
-def test_every_call_in_every_request_has_exactly_one_result_in_order(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+def test_every_call_in_every_request_has_exactly_one_result_in_order(
+    start: Brief, answers: list[Answer], results: list[Answer]
+) -> None:
     run = _fed(start, answers, results)
     assert [path for path in run.requests if unanswered(path.conversation)] == []
 
 
 @given(_briefs, _answers, _results)
 @settings(max_examples=100, deadline=None)
-def test_the_same_answers_give_the_same_steps_digests_and_outcome(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+def test_the_same_answers_give_the_same_steps_digests_and_outcome(
+    start: Brief, answers: list[Answer], results: list[Answer]
+) -> None:
     first = _fed(start, answers, results)
     again = feed(planner(start), first.answers)
     assert (again.digests, again.outcome) == (first.digests, first.outcome)
@@ -83,7 +90,9 @@ def test_the_same_answers_give_the_same_steps_digests_and_outcome(start, answers
 
 @given(_briefs, _answers, _results)
 @settings(max_examples=100, deadline=None)
-def test_a_run_always_ends_with_a_summary_and_names_are_used_once(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+def test_a_run_always_ends_with_a_summary_and_names_are_used_once(
+    start: Brief, answers: list[Answer], results: list[Answer]
+) -> None:
     run = _fed(start, answers, results)
     assert run.outcome.summary
     assert len(set(run.paths)) == len(run.paths)
@@ -91,7 +100,9 @@ def test_a_run_always_ends_with_a_summary_and_names_are_used_once(start, answers
 
 @given(_briefs, _answers, _results)
 @settings(max_examples=100, deadline=None)
-def test_a_turn_that_was_cut_off_or_unreadable_executes_nothing(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+def test_a_turn_that_was_cut_off_or_unreadable_executes_nothing(
+    start: Brief, answers: list[Answer], results: list[Answer]
+) -> None:
     run = _fed(start, answers, results)
     rounds = {step.name.rpartition("/")[0] for step in run.calls}
     assert [name for name in rounds if _is_flawed(run.answers[name])] == []
@@ -99,7 +110,9 @@ def test_a_turn_that_was_cut_off_or_unreadable_executes_nothing(start, answers, 
 
 @given(_briefs, _answers, _results)
 @settings(max_examples=100, deadline=None)
-def test_the_schema_travels_with_every_request_but_a_compaction(start, answers, results) -> None:  # type: ignore[no-untyped-def]
+def test_the_schema_travels_with_every_request_but_a_compaction(
+    start: Brief, answers: list[Answer], results: list[Answer]
+) -> None:
     run = _fed(start, answers, results)
     assert {r.output_schema == start.output_schema for r in run.requests if r.purpose != "compact"} <= {True}
     assert {len(r.tools) for r in run.requests if r.purpose != "round"} <= {0}

@@ -103,6 +103,8 @@ def test_a_failure_keeps_code_and_message_in_the_notes() -> None:
 def test_a_call_whose_end_is_unknown_ends_the_run_and_no_later_call_is_begun() -> None:
     run, _ = ENDINGS["unknown_outcome"]
     assert run.paths == ["round-1", "round-1/call-1"]
+    assert any("round-1/call-1" in note for note in run.outcome.notes)
+    assert any("round-1/call-1" in note for note in run.outcome.notes)
 
 
 def test_the_second_bad_turn_in_a_row_decides_between_length_and_empty_answer() -> None:

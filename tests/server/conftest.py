@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,13 @@ class Door:
         return result.structured_content
 
 
+def reaching(host: Host) -> Callable[[], Awaitable[Host]]:
+    async def reach() -> Host:
+        return host
+
+    return reach
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"
@@ -90,7 +97,7 @@ def opened(era: str) -> Callable[[Settings], AbstractAsyncContextManager[Door]]:
     async def opened(settings: Settings) -> AsyncIterator[Door]:
         async with (
             Host.open(settings, via="mcp") as host,
-            Client(build_server(host, settings), mode=ERAS[era]) as client,
+            Client(build_server(reaching(host), settings), mode=ERAS[era]) as client,
         ):
             assert client.protocol_version == era
             tools = (await client.list_tools()).tools

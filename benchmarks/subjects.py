@@ -1,0 +1,121 @@
+"""The two things that are compared: the floor, which is the least a durable loop can be, and the house itself.
+
+The floor is asyncio and the standard library's sqlite3 in WAL mode, two commits a round, writing what a round of the
+house says: the answer of the step before and the mark of the next. It checks nothing, limits nothing, digests nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolResult, ToolSpec
+from kairos_mcp.performer import Means
+from kairos_mcp.report import Caller
+from kairos_mcp.settings import Durability, Flags, Settings, load_settings
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+from kairos_mcp.tools.registry import Registry, Tool
+
+ME = Caller()
+LINES = 1_200  # of the file that is read; each round reads another one, since the same result five times is a stall
+ENDS = {"content": "done", "finish": "stop", "usage": {"input_tokens": 100, "output_tokens": 3}}
+
+# -- the floor -------------------------------------------------------------------------------------------------------
+
+
+def open_floor(folder: Path, durability: Durability) -> sqlite3.Connection:
+    floor = sqlite3.connect(folder / "floor.db", isolation_level=None)
+    floor.execute("pragma journal_mode = wal")
+    floor.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
+    floor.execute(
+        "create table mark(id integer primary key, run integer, path text, kind text, digest blob, at integer, held text)"
+    )
+    floor.execute("create table answer(mark integer primary key, at integer, body text, spent text)")
+    return floor
+
+
+async def floor_run(floor: sqlite3.Connection, rounds: int) -> None:
+    """So many rounds of a completion and a call, both made up on the spot."""
+    mark = _commit(floor, None, {}, "round-1", "round")
+    for n in range(1, rounds + 1):
+        await asyncio.sleep(0)
+        completion = turn(n, "read_file") | {"kind": "completion"}
+        mark = _commit(floor, mark, completion, f"round-{n}/call-1", "call")
+        await asyncio.sleep(0)
+        result = {"content": line(n), "is_error": False, "data": {"path": "a.txt", "sha256": "0" * 64, "bytes": 60_000}}
+        mark = _commit(floor, mark, result, f"round-{n + 1}", "round")
+
+
+def _commit(floor: sqlite3.Connection, answered: int | None, body: dict[str, Any], path: str, kind: str) -> int | None:
+    at = time.time_ns() // 1_000_000
+    floor.execute("begin immediate")
+    if answered is not None:
+        floor.execute("insert into answer values (?, ?, ?, ?)", (answered, at, json.dumps(body), "[1,1,100,3,103,0,0,0]"))
+    marked = floor.execute(
+        "insert into mark(run, path, kind, digest, at, held) values (?, ?, ?, ?, ?, ?)",
+        (1, path, kind, b"0" * 32, at, "[1,1,2200,4096,6296,0,0,300000]"),
+    )
+    floor.execute("commit")
+    return marked.lastrowid
+
+
+# -- the house -------------------------------------------------------------------------------------------------------
+
+
+def line(n: int) -> str:
+    return f"line {n}: of a file that is read one line at a time"
+
+
+def turn(n: int, tool: str) -> dict[str, Any]:
+    """The n-th completion: one call, with arguments that no other round has."""
+    arguments = {"path": "a.txt", "start_line": n, "end_line": n}
+    usage = {"input_tokens": 100, "output_tokens": 3}
+    return {"content": "I look.", "tool_calls": [{"name": tool, "arguments": arguments}], "usage": usage}
+
+
+def settings(folder: Path, rounds: int, durability: Durability, tool: str = "read_file") -> Settings:
+    """A house in this folder whose script has so many rounds, then an end."""
+    workspace = folder / "workspace"
+    workspace.mkdir(exist_ok=True)
+    (workspace / "a.txt").write_text("\n".join(line(n) for n in range(1, LINES)), encoding="utf-8")
+    script = folder / f"script-{rounds}.jsonl"
+    turns = [*(turn(n, tool) for n in range(1, rounds + 1)), ENDS]
+    script.write_text("\n".join(json.dumps(each) for each in turns), encoding="utf-8")
+    plain = load_settings(Flags(home=str(folder / "home"), workspaces=(str(workspace),)), {})
+    return replace(plain, script=script, durability=durability, limits=Limits(), context_tokens=100_000_000)
+
+
+@asynccontextmanager
+async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
+    """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
+    async with Host.open(chosen, via="serve") as host:
+        if noop:
+            means = Means(Registry([NOOP]), (), host._wiring.means(None).threads, chosen.shown_chars)
+            host._wiring.means = lambda _workspace: means
+        await play(host, 2, ["warm"])
+        yield host
+
+
+async def play(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
+    """One run for each goal, side by side, each of so many rounds; returns when all have ended."""
+    limits = Limits(rounds=rounds, total_tokens=10**9)
+    started = [await host.start_planner(PlannerRequest(goal, limits=limits), ME) for goal in goals]
+    runs = [each.run_id for each in started]
+    await host.wait(runs, until="done", wait_s=600, caller=ME)
+    return runs
+
+
+def _nothing(_arguments: object, _around: object) -> ToolResult:
+    return ToolResult("nothing")
+
+
+NOOP = Tool(ToolSpec("noop", "Does nothing.", {"type": "object"}, effect="read"), _nothing)

@@ -1,0 +1,61 @@
+"""One call of a tool: taken apart, checked, carried out, answered; whatever goes wrong has an answer too.
+
+Imported at the first call, and with it everything that a call needs and the listing does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as wire
+from mcp.shared.exceptions import MCPError
+
+from kairos_mcp.errors import KairosError
+from kairos_mcp.report import Caller
+from kairos_mcp.server.handlers import Call
+from kairos_mcp.server.progress import teller
+from kairos_mcp.server.refusals import checked
+from kairos_mcp.server.results import error_result
+from kairos_mcp.server.table import TOOLS
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from kairos_mcp.host import Host
+
+log = logging.getLogger(__name__)
+
+OFFERED = {tool.name: tool for tool in TOOLS}  # what is not listed may still be called
+
+
+class InternalError(KairosError):
+    """A bug of ours: the client learns that and no more, the log has the rest."""
+
+    code = "internal_error"
+
+
+async def carried_out(
+    ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams, reach: Callable[[], Awaitable[Host]]
+) -> wire.CallToolResult:
+    """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""
+    tool = OFFERED.get(params.name)
+    if tool is None:
+        raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. This server has: {', '.join(OFFERED)}.")
+    try:
+        asked = checked(tool.arguments, params.arguments)
+        call = Call(await reach(), Caller(client=_client(ctx)), teller(ctx.session.report_progress))
+        return await tool.handle(call, asked)
+    except KairosError as error:
+        return error_result(error)
+    except Exception:
+        log.exception("%s failed", tool.name)
+        said = "Runs are kept: run_status says where they stand. The server's stderr says what broke."
+        return error_result(InternalError("Something broke inside the server.", said))
+
+
+def _client(ctx: ServerRequestContext[Any]) -> str:
+    """The client's own name and version, as far as given: a label for the record, trusted for nothing."""
+    given = ctx.session.client_params
+    return "" if given is None else f"{given.client_info.name} {given.client_info.version}".strip()[:200]
