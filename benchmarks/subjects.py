@@ -101,17 +101,18 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
         if noop:
             means = Means(Registry([NOOP]), (), host._wiring.means(None).threads, chosen.shown_chars)
             host._wiring.means = lambda _workspace: means
-        await play(host, 2, ["warm"])
+        await ended(host, await start(host, 2, ["warm"]))
         yield host
 
 
-async def play(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
-    """One run for each goal, side by side, each of so many rounds; returns when all have ended."""
+async def start(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
+    """One run for each goal, each of so many rounds: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds, total_tokens=10**9)
-    started = [await host.start_planner(PlannerRequest(goal, limits=limits), ME) for goal in goals]
-    runs = [each.run_id for each in started]
+    return [(await host.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
+
+
+async def ended(host: Host, runs: Sequence[str]) -> None:
     await host.wait(runs, until="done", wait_s=600, caller=ME)
-    return runs
 
 
 def _nothing(_arguments: object, _around: object) -> ToolResult:

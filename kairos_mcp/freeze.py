@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.errors import BadArguments, SchemaRejected
 from kairos_mcp.flows import call, planner
 from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
 from kairos_mcp.flows.outcome import Outcome
@@ -75,6 +75,10 @@ def freeze_planner(
     offered = _offered(request, registry)
     if request.output_schema is not None:
         compiled(request.output_schema)
+        if request.output_schema.get("type", "object") != "object":
+            raise SchemaRejected(
+                "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
+            )
     script = _script_text(settings)
     route, notes = _route(request, settings, script)
     limits, cut = narrowed(request.limits, settings)

@@ -11,16 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kairos_mcp.errors import ReplayDiffers
-from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Step
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """One row of the record: what was asked at a path (its digest) and the answer, if there is one."""
-
-    path: str
-    digest: bytes
-    answer: Answer | None
+from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Recorded, Step
 
 
 @dataclass(slots=True)

@@ -167,6 +167,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """One row of the record: what was asked at a path (its digest) and the answer, if there is one."""
+
+    path: str
+    digest: bytes
+    answer: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
 class Branch(Generic[R_co]):
     """A flow that may run beside others: a generator, or, where it waits for others (`Gather.after`), a function
     that is given their outcomes by name and returns one."""

@@ -39,8 +39,6 @@ def examine(flags: Flags, *, as_json: bool) -> int:
 
 def _store(settings: Settings) -> Finding:
     """A store that is not there yet is not made only to be looked at."""
-    if not settings.home.exists():
-        return Finding("store", "ok", "none yet; it is made at the first run")
 
     async def look(host: Host) -> JsonObject:
         return host.health()
@@ -49,7 +47,13 @@ def _store(settings: Settings) -> Finding:
         health = with_host(settings, look)
     except KairosError as error:
         return Finding("store", "bad", error.message, error.hint)
-    return Finding("store", "ok", ", ".join(f"{name} {value}" for name, value in health.items()))
+    if not health["exists"]:
+        return Finding("store", "ok", "none yet; it is made at the first run")
+    size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {health['runs']['total']} runs"
+    if health["integrity"] != "ok":
+        cure = "Keep a copy, move it away and start anew; what was readable is in the copy."
+        return Finding("store", "bad", f"{health['store']}: {health['integrity']}", cure)
+    return Finding("store", "ok", f"{health['store']}: {size}")
 
 
 def _effective(settings: Settings) -> Iterator[tuple[str, JsonObject]]:

@@ -49,6 +49,8 @@ class Screen:
 
     def beat(self, beat: Beat) -> None:
         if self._status is not None:
+            from rich.markup import escape
+
             of = "" if beat.rounds is None else f"/{beat.rounds}"
-            text = f"round {beat.round}{of} · {beat.text} · ${beat.nano_usd / 1e9:.4f}"
-            self._status.update(plain(text).replace("[", r"\["))
+            parts = (f"round {beat.round}{of}", beat.text, f"${beat.nano_usd / 1e9:.4f}")
+            self._status.update(escape(plain(" · ".join(part for part in parts if part))))

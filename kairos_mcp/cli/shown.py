@@ -16,7 +16,8 @@ _SHOWN_CHARS = 2_000
 
 
 def head_of(report: RunReport) -> str:
-    reason = f" ({report.stop_reason})" if report.stop_reason else ""
+    said = report.stop_reason not in (None, report.status)
+    reason = f" ({report.stop_reason})" if said else ""
     return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
 
 
@@ -92,7 +93,7 @@ def waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
 def traced_line(item: JsonObject) -> str:
     """An item of the record: where it stands, then what it says, then what it carries."""
     if "role" in item:
-        calls = "".join(f"\n    calls {_called(call)}" for call in item.get("tool_calls", ()))
+        calls = "".join(f"\ncalls {_called(call)}" for call in item.get("tool_calls", ()))
         return f"{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
     ref = item.get("ref", "")
     rest = {

@@ -94,7 +94,7 @@ def told(prompts: Prompts, answered: Answered) -> Message:
     match answered.answer:
         case ToolResult(content=content, is_error=False):
             text = f"{say(prompts.outside, tool=call.name, call=call.id)}\n{content}"
-        case ToolResult(content=content, code=str(code)):  # an error of ours says everything in code and message
+        case ToolResult(content=content, code=str(code)):  # ours: code and message say everything
             text = _failure(code, content)
         case ToolResult(content=content, data=data):
             text = _failure(None, content, data)

@@ -19,8 +19,7 @@ Turn = Literal["final", "calls", "truncated", "empty", "unreadable", "content_fi
 WARN_AT = 3  # the same call with the same result
 STALL_AT = 5
 UNREADABLE = 3  # in a row
-FAILED_TURNS = 2  # in a row; SYSTEMS.md P10
-FAILED_FROM_ROUND = 3
+FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3; SYSTEMS.md P10
 
 
 def turn_of(turn: Completion) -> Turn:
@@ -110,11 +109,10 @@ class Guards:
             self.warning = say(self.prompts.stall, tool=tool, times=times)
         return Stalled(tool) if times >= STALL_AT else None
 
-    def reminder(self, round_number: int) -> str | None:
+    def reminder(self) -> str | None:
         """What the next request says beside the conversation, once."""
-        failures = self.failed >= FAILED_TURNS and round_number >= FAILED_FROM_ROUND
-        lines = [self.warning or "", self.prompts.failures if failures else ""]
-        return "\n".join(line for line in lines if line) or None
+        failures = self.prompts.failures if self.failed >= FAILED_TURNS else None
+        return "\n".join(line for line in (self.warning, failures) if line) or None
 
     def forget_repeats(self) -> None:
         """After a compaction: what the model can no longer see it may well ask again."""

@@ -36,7 +36,7 @@ def planner(brief: Brief) -> Flow[Outcome]:
             guards.forget_repeats()
 
         turn = yield from RequestCompletion(
-            name, "round", talk, brief.tools, brief.output_schema, brief.max_tokens, guards.reminder(number)
+            name, "round", talk, brief.tools, brief.output_schema, brief.max_tokens, guards.reminder()
         )
         if not isinstance(turn, Completion):
             return (yield from stopped(brief, talk, record, turn))

@@ -1,4 +1,4 @@
-"""The MCP server itself: what it says of itself, what it lists, and where a call goes. It knows no transport."""
+"""The MCP server: what it says of itself, what it lists, where a call goes. It knows no transport."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from kairos_mcp.server.framing import unbroken
 
 RESULT_CHARS = 6_000
 CONVERSATION_CHARS = 24_000
-SUMMARY_CHARS = 3_000  # what a summary and an output may have at most when both are long
-OUTPUT_CHARS = 2_600
+SUMMARY_CHARS = 2_200  # what a summary and an output have at least when both are long
+OUTPUT_CHARS = 1_800
 PREVIEW_CHARS = 80
-NOTE_CHARS = 300
+NOTE_CHARS = 120  # a note, the one that names a cut included
 NOTES = 5
 
 
@@ -36,11 +36,10 @@ def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
         "waiting": [],
         "degraded": [*result["degraded"], *(note for _, notes in items for note in notes)],
     }
-    share = chars / RESULT_CHARS
     for cut in _CUTS:
         if size(body) <= chars:
             break
-        body = cut(body, share)
+        body = cut(body, chars)
     return {**body, "waiting": [item for item, _ in items]}
 
 
@@ -48,88 +47,91 @@ def _noted(body: JsonObject, note: str, **changed: Any) -> JsonObject:
     return {**body, **changed, "degraded": [*body["degraded"], note]}
 
 
-def _shorter_previews(body: JsonObject, _share: float) -> JsonObject:
-    calls = [
-        call if len(call["preview"]) <= PREVIEW_CHARS else _short_preview(call) for call in body["calls"]
-    ]
-    return (
-        body
-        if calls == body["calls"]
-        else _noted(body, "previews of calls cut: run_trace view=calls", calls=calls)
-    )
+def _room(body: JsonObject, name: str, chars: int, least: int) -> int:
+    """What is left for one long field beside the others, and its own least if they leave less."""
+    left = chars - size({**body, name: None}) - NOTE_CHARS
+    return max(left, least * chars // RESULT_CHARS)
 
 
-def _short_preview(call: JsonObject) -> JsonObject:
-    return {**call, "preview": call["preview"][:PREVIEW_CHARS] + "..."}
+def _shorter_previews(body: JsonObject, _chars: int) -> JsonObject:
+    calls = [call | {"preview": _start(call["preview"])} for call in body["calls"]]
+    if calls == body["calls"]:
+        return body
+    return _noted(body, "previews of calls cut: run_trace view=calls", calls=calls)
 
 
-def _no_calls(body: JsonObject, _share: float) -> JsonObject:
+def _start(text: str) -> str:
+    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
+
+
+def _no_calls(body: JsonObject, _chars: int) -> JsonObject:
     return _noted(body, "calls left out: run_trace view=calls", calls=[]) if body["calls"] else body
 
 
-def _output_by_ref(body: JsonObject, share: float) -> JsonObject:
+def _output_by_ref(body: JsonObject, chars: int) -> JsonObject:
     """A tool's content keeps its head and tail; any other JSON can't be cut and stay valid."""
-    output, room = body["output"], int(OUTPUT_CHARS * share)
-    if size(output) <= room:
+    output, room = body["output"], _room(body, "output", chars, OUTPUT_CHARS)
+    long = size(output)
+    if long <= room:
         return body
     match output:
         case {"content": str() as content, "is_error": bool()}:
-            rest = {**output, "content": "", "data": None} if size(output.get("data")) > room // 2 else output
-            cut = {**rest, "content": _ends(content, room // 2)}
-            return _noted(
-                body, f"output cut from {size(output)} characters: run_trace ref=output", output=cut
-            )
+            data = output.get("data") if size(output.get("data")) <= room // 2 else None
+            shown: JsonObject = {**output, "content": _ends(content, room // 2), "data": data}
         case _:
-            by_ref = {"ref": "output", "chars": size(output)}
-            return _noted(body, f"output has {size(output)} characters: run_trace ref=output", output=by_ref)
+            shown = {"ref": "output", "chars": long}
+    return _noted(body, f"output cut from {long} characters: run_trace ref=output", output=shown)
 
 
-def _shorter_summary(body: JsonObject, share: float) -> JsonObject:
-    summary, room = body["summary"] or "", int(SUMMARY_CHARS * share)
+def _shorter_summary(body: JsonObject, chars: int) -> JsonObject:
+    summary, room = body["summary"] or "", _room(body, "summary", chars, SUMMARY_CHARS)
     if size(summary) <= room:
         return body
     note = f"summary cut from {len(summary)} characters: run_trace ref=summary"
     return _noted(body, note, summary=_ends(summary, room))
 
 
-def _shorter_plan(body: JsonObject, _share: float) -> JsonObject:
-    plan = [
-        {**task, "description": str(task.get("description", ""))[:PREVIEW_CHARS]} for task in body["plan"]
-    ]
+def _shorter_plan(body: JsonObject, _chars: int) -> JsonObject:
+    plan = [task | {"description": _start(task["description"])} for task in body["plan"]]
     return body if plan == body["plan"] else _noted(body, "plan cut: run_trace view=events", plan=plan)
 
 
-def _no_plan(body: JsonObject, _share: float) -> JsonObject:
+def _no_plan(body: JsonObject, _chars: int) -> JsonObject:
     return _noted(body, "plan left out: run_trace view=events", plan=[]) if body["plan"] else body
 
 
-def _fewer_notes(body: JsonObject, _share: float) -> JsonObject:
+def _fewer_notes(body: JsonObject, _chars: int) -> JsonObject:
     notes = body["degraded"]
-    kept = [note if len(note) <= NOTE_CHARS else note[:NOTE_CHARS] + "..." for note in notes[-NOTES:]]
+    kept = [note if size(note) <= NOTE_CHARS else _head(note, NOTE_CHARS) for note in notes[-NOTES:]]
     return {**body, "degraded": [*kept, f"{len(notes)} notes, some cut: run_trace view=events"]}
 
 
-_CUTS: tuple[Callable[[JsonObject, float], JsonObject], ...] = (
+_CUTS: tuple[Callable[[JsonObject, int], JsonObject], ...] = (
     _shorter_previews,
     _shorter_plan,
-    _no_calls,
     _output_by_ref,
     _shorter_summary,
     _no_plan,
+    _no_calls,
     _fewer_notes,
 )
 """In this order, each only while the result is too long: what is easiest to get again goes first."""
 
 
+def _head(text: str, room: int) -> str:
+    """The beginning of a text in about `room` characters of JSON."""
+    return text[: max(10, len(text) * room // size(text) - 20)] + "..."
+
+
 def _ends(text: str, room: int) -> str:
-    """Head and tail of a text in about `room` characters of JSON, with a word on what is missing between."""
-    if size(text) <= room:
-        return text
-    kept = max(20, int(len(text) * room / size(text)) - 60)
-    head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
-    short = f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"
-    # escapes may crowd in head and tail: then halve until it fits
-    return short if size(short) <= room or room < 200 else _ends(head + tail, room // 2)
+    """Head and tail of a text in `room` characters of JSON, with a word on how much is missing between."""
+    kept = len(text)
+    while True:
+        head, tail = text[: kept * 2 // 3], text[len(text) - kept // 3 :]
+        short = f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"
+        if size(short) <= room or kept < 20:
+            return short
+        kept = kept * room // size(short) - 20  # again, since escapes may crowd where it was cut
 
 
 def _item_cut(item: JsonObject) -> tuple[JsonObject, list[str]]:

@@ -1,4 +1,4 @@
-"""Which tools are listed. The list itself is made from table.py ahead of time; a test fails when it is stale."""
+"""Which tools are listed. The list is made from table.py ahead of time; a test fails when it is stale."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kairos_mcp.host import Host
     from kairos_mcp.settings import Settings
 
-LEAVING_S = 1.5  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
+LEAVING_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
 LOOK_S = 0.5
 PR_SET_PDEATHSIG = 1
 

@@ -1,7 +1,7 @@
 """The tools this server offers: one table, from which the listing with its schemas and hints is made.
 
-What a tool does is a function of handlers.py; nothing is decided here. The listing is made ahead of time, into
-listing.json, and this table read at the first call: most starts of a server only ask for the list.
+What a tool does is a function of handlers.py; nothing is decided here. The listing is made ahead of time,
+into listing.json, and this table is read at the first call: many starts of a server only ask for the list.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def hints(effect: Effect) -> wire.ToolAnnotations:
 TOOLS = (
     Offered(
         "planner_run",
-        "Run a planner loop",
+        "Run a loop",
         "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
         "answer through run_continue. An identical call returns the open run.",
         "idempotent",

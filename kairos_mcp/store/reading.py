@@ -9,8 +9,7 @@ import apsw
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.messages import Exactness
-from kairos_mcp.runner import Recorded
-from kairos_mcp.steps import Sent
+from kairos_mcp.steps import Recorded, Sent
 from kairos_mcp.store.codec import decode, decode_answer, decode_units
 from kairos_mcp.store.connection import Row, row, rows
 
@@ -128,7 +127,9 @@ def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
 
 
 def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
-    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = found
+    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = (
+        found
+    )
     kept = decode_units(held) if held is not None else None
     shown = decode(Sent, sent) if sent else Sent()
     if attempts:

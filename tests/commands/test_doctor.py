@@ -54,7 +54,7 @@ def test_what_does_not_work_is_found_with_its_cure(
 
 def test_a_damaged_store_is_found(kairos) -> None:
     kairos("demo")
-    (store,) = [file for file in kairos.state.iterdir() if file.read_bytes().startswith(b"SQLite format 3")]
+    store = Path(kairos("status", "--json").json["store"])
     for file in kairos.state.glob(f"{store.name}-*"):
         file.unlink()
     store.write_bytes(b"this is no database" * 1_000)
@@ -72,9 +72,9 @@ def test_a_replaced_prompt_is_named_and_one_that_replaces_nothing_too(kairos) ->
     assert found == ["ok", "note"]
 
 
-def test_status_counts_the_runs(kairos, tmp_path: Path) -> None:
+def test_status_counts_the_runs(kairos) -> None:
     kairos("demo")
     kairos("run", "Think.", "--route", "caller")
     health = kairos("status", "--json").json
-    assert health["runs"] == {"completed": 1, "input_required": 1}
+    assert (health["runs"]["total"], health["runs"]["completed"], health["servers"]) == (2, 1, [])
     assert kairos("status").code == 0

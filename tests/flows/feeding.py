@@ -92,7 +92,9 @@ def _gathered(
         try:
             match branch:
                 case Branch(flow=flow):
-                    outcomes[name] = _drive(flow, f"{prefix}{name}/", fed, answer)
+                    before = {other: outcomes[other] for other in gather.after.get(name, ())}
+                    begun = flow(before) if callable(flow) else flow
+                    outcomes[name] = _drive(begun, f"{prefix}{name}/", fed, answer)
                 case step:
                     outcomes[name] = _one(step, prefix, fed, answer)
         except GiveUp as reason:

@@ -84,6 +84,14 @@ def test_the_reported_input_counts_more_than_bytes() -> None:
     assert "round-3/compact" in feed(planner(brief(context_tokens=4_000)), reported).paths
 
 
+def test_the_next_prompt_is_the_reported_input_and_a_quarter_of_the_bytes_added_since() -> None:
+    asked = brief().opening()
+    longer = asked.add(Message("assistant", "x" * 400))
+    room = Room.of(brief()).after(Completion("x", usage=Usage(1_000, 1)), asked)
+    assert room.tokens(longer) == 1_000 + (longer.size - asked.size) // 4
+    assert room.emptied().tokens(longer) == Room.of(brief()).tokens(longer)
+
+
 def test_an_estimate_of_the_hands_does_not_count_as_reported() -> None:
     asked = brief().opening()
     bounded = Completion("x", usage=Usage(90_000, 1, exactness="bounded"))
@@ -108,12 +116,12 @@ def test_a_summary_of_a_summary_still_holds_the_first_one() -> None:
 
 def test_after_a_compaction_a_call_may_be_repeated_without_being_a_stall() -> None:
     same = [turn(call(a=1)) for _ in range(4)]
-    room = 4_000
     run = feed(
-        planner(brief(context_tokens=room)),
-        [*same, *_rounds(3), says("Goal: it."), *same[:3], says("Done.")],
-        lambda step: ToolResult("same" if "a" in step.call.arguments else LONG),
+        planner(brief(context_tokens=4_000)),
+        [*same, *_rounds(3), *_rounds(1), says("Goal: it."), *same, says("Done.")],
+        lambda step: ToolResult("same" if "a" in step.call.arguments else f"{step.name} {LONG}"),
     )
+    assert "round-9/compact" in run.paths
     assert run.outcome.stop_reason == "assistant_stop"
 
 

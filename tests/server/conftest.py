@@ -37,6 +37,8 @@ class Door:
             Draft202012Validator(schema).validate(result.structured_content)
         assert isinstance(result.structured_content, dict)
         json.dumps(result.structured_content, allow_nan=False)
+        (block,) = result.content
+        assert len(block.text.splitlines()) <= 13  # 12, and the waiting items in one more
         return result
 
     async def ask(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from mcp.client.client import Client
 
-from kairos_mcp.report import Caller
+from kairos_mcp.host import Host
+from kairos_mcp.server.door import build_server
+from kairos_mcp.server.fitting import CONVERSATION_CHARS, RESULT_CHARS, size
+from tests.server.conftest import ERAS
 from tests.server.scriptlines import looks, says
 
 SECONDS = 20  # no test waits longer for what should come at once
@@ -172,11 +176,42 @@ async def test_an_unknown_tool_of_the_registry_starts_nothing(settings, opened):
         assert (await door.ask("run_status"))["runs"] == []
 
 
-async def test_the_record_names_the_client(settings, opened):
+async def test_a_long_result_of_a_tool_fits_and_is_whole_under_its_ref(settings, opened, workspace):
+    (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(2_000)))
     async with opened(settings) as door:
-        assert door.client.client_info is None or door.client.client_info.name
-        await door.ask("planner_run", {"goal": "go"})
-    assert Caller().principal == "local"
+        called = await door.ask("registry_call", {"name": "read_file", "arguments": {"path": "long.txt"}})
+        assert size(called) <= RESULT_CHARS
+        assert any("ref=output" in note for note in called["degraded"])
+        whole = await door.ask("run_trace", {"run_id": called["run_id"], "ref": called["calls"][0]["ref"]})
+        assert "line 1\n" in whole["text"]
+
+
+async def test_a_long_conversation_is_handed_out_with_older_results_as_refs(settings, opened, workspace):
+    (workspace / "long.txt").write_text("".join(f"line {n}\n" for n in range(2_000)))
+    read = {"id": "c", "name": "read_file", "arguments": {"path": "long.txt"}}
+    async with opened(settings) as door:
+        run = await door.ask("planner_run", {"goal": "read it thrice"})
+        for _ in range(3):
+            answers = {run["waiting"][0]["key"]: {"tool_calls": [read]}}
+            run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": answers})
+        messages = run["waiting"][0]["messages"]
+        assert sum(len(message["content"]) for message in messages) <= CONVERSATION_CHARS
+        assert any("shrunk to refs" in note for note in run["degraded"])
+        (shrunk, *_) = [message for message in messages if message["role"] == "tool"]
+        whole = await door.ask("run_trace", {"run_id": run["run_id"], "ref": shrunk["tool_call_id"]})
+        assert "line 1\n" in whole["text"]
+
+
+async def test_a_bug_is_an_answer_without_a_stack(settings, era):
+    async def reach() -> Host:
+        raise RuntimeError("/secret/path")
+
+    async with Client(build_server(reach, settings), mode=ERAS[era]) as client:
+        result = await client.call_tool("run_status", {})
+        assert result.is_error
+        assert result.structured_content["code"] == "internal_error"
+        assert "secret" not in str(result)
+        assert (await client.list_tools()).tools
 
 
 async def test_without_a_workspace_there_are_no_file_tools_and_the_server_says_so(settings, opened):

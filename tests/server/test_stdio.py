@@ -178,6 +178,21 @@ def test_a_signal_ends_it_in_order(started):
     assert peer.ends(2) == 0
 
 
+def test_a_signal_ends_it_though_nobody_reads(started):
+    peer = started()
+    peer.greet()
+    for _ in range(60):
+        peer.ask("tools/list")
+    peer.server.send_signal(signal.SIGTERM)
+    assert peer.ends(3) == 0
+
+
+def test_it_serves_with_its_stderr_closed(started):
+    peer = started("import os\nos.close(2)\n" + SERVE)
+    peer.greet()
+    assert peer.call("run_status")["structuredContent"]["runs"] == []
+
+
 def test_a_hangup_from_somebody_else_does_not_end_it(started):
     peer = started()
     peer.greet()
@@ -219,7 +234,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_but_itself(started):  # STD
     peer = started()
     peer.greet()
     before = peer.peak_bytes()
-    asked = 3_000
+    asked = 3_000  # more than the pipe holds
     writer = Thread(target=lambda: [peer.ask("tools/list") for _ in range(asked)], daemon=True)
     first = peer.numbers + 1
     writer.start()
