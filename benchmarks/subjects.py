@@ -26,7 +26,8 @@ from kairos_mcp.steps import Limits
 from kairos_mcp.tools.registry import Registry, Tool
 
 ME = Caller()
-LINES = 1_200  # of the file that is read; each round reads another one, since the same result five times is a stall
+FILES, LINES = 128, 8  # each round reads another line: the same call with the same result five times is a stall
+TOLD = {"path": "001.txt", "lines": 8, "start_line": 1, "end_line": 1, "bytes": 447, "sha256": "0" * 64}
 ENDS = {"content": "done", "finish": "stop", "usage": {"input_tokens": 100, "output_tokens": 3}}
 
 # -- the floor -------------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ async def floor_run(floor: sqlite3.Connection, rounds: int) -> None:
         completion = turn(n, "read_file") | {"kind": "completion"}
         mark = _commit(floor, mark, completion, f"round-{n}/call-1", "call")
         await asyncio.sleep(0)
-        result = {"content": line(n), "is_error": False, "data": {"path": "a.txt", "sha256": "0" * 64, "bytes": 60_000}}
+        result = {"content": line(n), "is_error": False, "data": TOLD}
         mark = _commit(floor, mark, result, f"round-{n + 1}", "round")
 
 
@@ -75,18 +76,25 @@ def line(n: int) -> str:
     return f"line {n}: of a file that is read one line at a time"
 
 
+def place(n: int) -> tuple[str, int]:
+    """The file and the line that the n-th round reads."""
+    return f"{n % FILES:03}.txt", 1 + n // FILES % LINES
+
+
 def turn(n: int, tool: str) -> dict[str, Any]:
     """The n-th completion: one call, with arguments that no other round has."""
-    arguments = {"path": "a.txt", "start_line": n, "end_line": n}
+    path, number = place(n)
+    arguments = {"path": path, "start_line": number, "end_line": number}
     usage = {"input_tokens": 100, "output_tokens": 3}
     return {"content": "I look.", "tool_calls": [{"name": tool, "arguments": arguments}], "usage": usage}
 
 
 def settings(folder: Path, rounds: int, durability: Durability, tool: str = "read_file") -> Settings:
-    """A house in this folder whose script has so many rounds, then an end."""
+    """A house in this folder whose script has so many turns with a call, then one that ends."""
     workspace = folder / "workspace"
     workspace.mkdir(exist_ok=True)
-    (workspace / "a.txt").write_text("\n".join(line(n) for n in range(1, LINES)), encoding="utf-8")
+    for file in range(FILES):
+        (workspace / place(file)[0]).write_text("\n".join(line(n) for n in range(LINES)), encoding="utf-8")
     script = folder / f"script-{rounds}.jsonl"
     turns = [*(turn(n, tool) for n in range(1, rounds + 1)), ENDS]
     script.write_text("\n".join(json.dumps(each) for each in turns), encoding="utf-8")
@@ -106,13 +114,20 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
 
 
 async def start(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
-    """One run for each goal, each of so many rounds: frozen, recorded, and about to move."""
-    limits = Limits(rounds=rounds, total_tokens=10**9)
+    """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
+    limits = Limits(rounds=rounds + 1, total_tokens=10**9)
     return [(await host.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
 
 
 async def ended(host: Host, runs: Sequence[str]) -> None:
     await host.wait(runs, until="done", wait_s=600, caller=ME)
+
+
+def must_have_run(host: Host, runs: Sequence[str], rounds: int) -> None:
+    """A figure of a run that ended otherwise than meant is no figure."""
+    for run in runs:
+        told = host.report(run, ME)
+        assert (told.stop_reason, told.rounds) == ("assistant_stop", rounds + 1), told
 
 
 def _nothing(_arguments: object, _around: object) -> ToolResult:

@@ -17,6 +17,19 @@ CLOSING_MS = 30_000  # what a closing call may take after `seconds` ran out
 USEFUL_MS = 1
 
 
+class Price(NamedTuple):
+    """What a token costs at most, in nano-dollars: one that is read, one that is written."""
+
+    read: int
+    written: int
+
+    def of(self, read: int, written: int) -> int:
+        return self.read * read + self.written * written
+
+
+FREE = Price(0, 0)  # nothing that this server pays for
+
+
 class Units(NamedTuple):
     """An amount in every unit that can be limited. Money in nano-dollars, time in milliseconds."""
 
@@ -80,7 +93,7 @@ class Claim:
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
     it may take. `shares`: how many steps of this turn divide the time that is left. `open_step`: handed out to
-    somebody else, so it holds its counts alone.
+    somebody else, so it holds its counts alone. `price`: None where this server pays and does not know how much.
     """
 
     counts: Units
@@ -90,6 +103,7 @@ class Claim:
     wanted_tokens: int = 0
     timeout_ms: int = 0
     shares: int = 1
+    price: Price | None = FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,7 @@ def grant(account: Account, claim: Claim) -> Grant | Refused:
         input_tokens=claim.input_bound,
         output_tokens=tokens,
         total_tokens=claim.input_bound + tokens,
+        nano_usd=(claim.price or FREE).of(claim.input_bound, tokens),
         milliseconds=timeout,
     )
     return Grant(held, tokens, timeout)
@@ -156,7 +171,10 @@ def _tokens(account: Account, claim: Claim) -> int | Refused:
     """The tokens a completion may write: what is wanted, clamped so that it and a closing call fit.
 
     The first round may take what would be kept for the closing; its summary then comes from the record.
+    Money that can't be counted can't be kept within a limit, so an unknown price is refused.
     """
+    if claim.price is None and account.caps.nano_usd is not None:
+        return account.refusal("nano_usd")
     keeps_closing = claim.purpose not in ("closing", "compact")
     roomy = _room(account, claim, keeps_closing)
     if roomy[0] >= USEFUL_TOKENS or roomy[0] >= claim.wanted_tokens:
@@ -172,21 +190,25 @@ def _tokens(account: Account, claim: Claim) -> int | Refused:
 def _room(account: Account, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
     """How many tokens may be written, and the unit that sets this bound.
 
-    A closing call reads at most what this completion reads and writes (its input bound plus its output).
+    Each unit weighs a token that is read and one that is written: 1 or 0, or its price. A closing call reads at most
+    what this completion reads and writes, so with one to come a token written now is read once more.
     """
-    bound = claim.input_bound
+    weights = {
+        "input_tokens": Price(1, 0),
+        "output_tokens": Price(0, 1),
+        "total_tokens": Price(1, 1),
+        "nano_usd": claim.price or FREE,
+    }
     room = [(claim.wanted_tokens, "total_tokens")]
-    if (left := account.left("input_tokens")) is not None:
-        fits = left - bound
-        room.append(
-            (fits - bound if keeps_closing else (claim.wanted_tokens if fits >= 0 else fits), "input_tokens")
-        )
-    if (left := account.left("output_tokens")) is not None:
-        room.append((left - CLOSING_TOKENS if keeps_closing else left, "output_tokens"))
-    if (left := account.left("total_tokens")) is not None:
-        room.append(
-            ((left - 2 * bound - CLOSING_TOKENS) // 2 if keeps_closing else left - bound, "total_tokens")
-        )
+    for unit, weight in weights.items():
+        left = account.left(unit)
+        if left is None:
+            continue
+        spare, each = left - weight.of(claim.input_bound, 0), weight.written
+        if keeps_closing:
+            spare -= weight.of(claim.input_bound, CLOSING_TOKENS)
+            each += weight.read
+        room.append((spare // each if each else (claim.wanted_tokens if spare >= 0 else -1), unit))
     return min(room)
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.budget import NOTHING, Units
+from kairos_mcp.budget import Units
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.messages import ToolResult
@@ -146,7 +146,7 @@ class Driver:
                 return True
             if taken.resumed:
                 self.standing.resume_pauses()
-        self.standing.collect(reader, self.clock())
+        self.standing.collect(reader)
         return False
 
     # -- performing --------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Driver:
             self._interrupted = False
             self._task.uncancel()
         else:
-            self.standing.settle(path, performed, mark.sent.route or "house")
+            self._came(path, mark, performed)
         finally:
             self._alone = False
 
@@ -187,15 +187,25 @@ class Driver:
         performed = await self._perform(path, mark)
         del self._inflight[path]
         if self.folded:
-            self.standing.settle(path, performed, mark.sent.route or "house")
+            self._came(path, mark, performed)
         else:
             self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
         self._nudged.set()
 
     async def _perform(self, path: str, mark: Mark) -> Performed:
+        """One attempt, and the pause after it where another one follows."""
         granted, mark.grant = mark.grant, None
         assert granted is not None
-        return await self.standing.performer.perform(path, mark.step, mark.sent, granted)
+        performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted)
+        if pause := self.standing.pause_before_retry(mark, performed):
+            await asyncio.sleep(pause)
+        return performed
+
+    def _came(self, path: str, mark: Mark, performed: Performed) -> None:
+        if self.standing.pause_before_retry(mark, performed) is None:
+            self.standing.settle(path, performed, mark.sent.route or "house")
+        else:
+            self.standing.fail(path, performed)
 
     async def _let_finish(self) -> None:
         """What was begun is paid for: wait for it, so that its answer can be committed later."""
@@ -209,9 +219,7 @@ class Driver:
         standing, run = self.standing, self.standing.run
         begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
         stopped = [Ready(path, mark, _stopped(mark), "house") for path, mark in begun]
-        released = NOTHING
-        for mark in standing.marks.values():
-            released = released.plus(mark.held) if mark.open_step else released
+        released = tuple((mark.id, mark.held) for mark in standing.marks.values() if mark.open_step)
         outcome = encode(ended("cancelled", self.summarise()))
         answers = tuple(each.settled() for each in (*standing.ready, *stopped))
         turn = Turn(

@@ -20,7 +20,7 @@ from kairos_mcp.wiring import Wiring
 KEPT = 64  # parked runs whose unfolded flow is kept as a cache; others are folded again from their rows
 LOOK_S = 0.15  # between looks at what other processes have committed, while a run moves or somebody waits
 IDLE_LOOK_S = 1.0
-FINISH_S = 1.0  # what is being performed may take this long to end when the server stops
+FINISH_S = 0.7  # what is being performed may take this long to end when the server stops
 
 
 class Bell:
@@ -93,6 +93,14 @@ class Drivers:
             self._launch(parked)
         else:
             self._launch(self._driver(run, fence))
+
+    def go_on(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
+        """After rows were left for a run: drive it if they took it for this server, else tell its driver here."""
+        if fence is None:
+            self.nudge(run.n, interrupt=interrupt)
+        elif mine != owners.NOBODY:
+            self.start(reading.run_by_number(self._store.reader, run.n), fence)
+        self.bell.ring()
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:
         """Tell the driver here, if there is one, that something came for its run."""

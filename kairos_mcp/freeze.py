@@ -12,7 +12,9 @@ from kairos_mcp.flows import call, planner
 from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.messages import JsonObject, Message, ToolSet, ToolSpec
+from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.scripted import Script
+from kairos_mcp.routes import Minds, chosen
 from kairos_mcp.schemas import compiled
 from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest, Spec
@@ -55,6 +57,7 @@ class Thawed:
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
     brief: Brief | None
+    text_prompts: TextPrompts = TextPrompts("", "", "")
 
 
 @dataclass(slots=True)
@@ -68,9 +71,9 @@ class _Freezer:
 
 
 def freeze_planner(
-    request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None
+    request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None, *, samples: bool = False
 ) -> Frozen:
-    """The frozen spec of a planner run. Raises BadArguments, SchemaRejected, UnknownTool, ConfigError."""
+    """The frozen spec of a planner run. `samples`: the caller's client offers its own model. Raises BadArguments, SchemaRejected, UnknownTool, ConfigError."""
     keep = _Freezer()
     offered = _offered(request, registry)
     if request.output_schema is not None:
@@ -80,7 +83,8 @@ def freeze_planner(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
     script = _script_text(settings)
-    route, notes = _route(request, settings, script)
+    asked = request.route if request.route != "auto" else settings.route
+    route, notes = chosen(asked, minds(settings, script is not None, samples))
     limits, cut = narrowed(request.limits, settings)
     if limits.nano_usd is not None:
         raise BadArguments(
@@ -102,6 +106,8 @@ def freeze_planner(
         user_text=keep.keep(user),
         schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
         prompts_text=keep.keep(encode(prompts)),
+        dialect_text=keep.keep(encode(_text_prompts(settings))),
+        asked_route=asked,
         script_text=keep.keep(script) if script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
@@ -151,16 +157,13 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         prompts=decode(Prompts, text(spec.prompts_text)),
     )
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
-    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief)
+    prompts = decode(TextPrompts, text(spec.dialect_text))
+    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts)
 
 
-def rerouted(spec: Spec, wanted: str) -> str:
-    """The route that a run goes on with. Raises BadArguments for one that it can't take."""
-    if wanted == "scripted" and spec.script_text is None:
-        raise BadArguments("This run has no script.", "Scripts are frozen at the start: KAIROS_SCRIPT=FILE.")
-    if wanted == "auto":
-        return "scripted" if spec.script_text is not None else "caller"
-    return wanted
+def minds(settings: Settings, script: bool, samples: bool) -> Minds:
+    """What this server and this client have to think with."""
+    return Minds(script, settings.model is not None, samples, settings.sampling == "prefer")
 
 
 def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
@@ -193,6 +196,10 @@ def _offered(request: PlannerRequest, registry: Registry) -> ToolSet:
     return ToolSet((*chosen, *request.caller_tools))
 
 
+def _text_prompts(settings: Settings) -> TextPrompts:
+    return TextPrompts(**{part.name: settings.prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
+
+
 def _script_text(settings: Settings) -> str | None:
     if settings.script is None:
         return None
@@ -202,16 +209,3 @@ def _script_text(settings: Settings) -> str | None:
         raise BadArguments("The script can't be read.", f"Check KAIROS_SCRIPT: {error}.") from error
     Script.parse(text)
     return text
-
-
-def _route(request: PlannerRequest, settings: Settings, script: str | None) -> tuple[str, Sequence[str]]:
-    wanted = request.route if request.route != "auto" else settings.route
-    if wanted == "scripted" and script is None:
-        raise BadArguments(
-            "There is no script.", "Start the server with KAIROS_SCRIPT=FILE, or use another route."
-        )
-    if wanted != "auto":
-        return wanted, ()
-    if script is not None:
-        return "scripted", ("route auto chose scripted, since a script is set.",)
-    return "caller", ("route auto chose caller, since no script is set: you answer through run_continue.",)

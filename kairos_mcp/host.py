@@ -15,12 +15,14 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from kairos_mcp import answering, freeze, health, retold
+from kairos_mcp.asks import Asks
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.errors import BadArguments, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freeze import Frozen, Past
 from kairos_mcp.messages import JsonObject, digest_of
 from kairos_mcp.report import Beat, Caller, Circumstances, RunReport, newest_calls, report, status_of
+from kairos_mcp.routes import chosen
 from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest, Spec
 from kairos_mcp.steps import Limits, Step
@@ -72,6 +74,7 @@ class Host:
         self._store = Store(settings.home, settings.durability, via)
         self._wiring = Wiring(settings, self._store)
         self._drivers = Drivers(self._store, self._wiring, clock)
+        self.asks = Asks(self._store, self._drivers, self._wiring, clock)
 
     @staticmethod
     @asynccontextmanager
@@ -99,10 +102,11 @@ class Host:
     async def start_planner(self, request: PlannerRequest, caller: Caller) -> Started:
         """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
         await self._called()
+        start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
         workspace = self._wiring.workspace(request.workspace)
         past = self._past(request.continues, caller) if request.continues is not None else None
-        frozen = freeze.freeze_planner(request, self.settings, self._wiring.registry(workspace), past)
-        start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
+        registry = self._wiring.registry(workspace)
+        frozen = freeze.freeze_planner(request, self.settings, registry, past, samples=caller.samples)
         return await self._start(frozen, caller, workspace, request.key, start)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
@@ -234,6 +238,10 @@ class Host:
         waiting = reading.waiting(self._store.reader, run.n) if run.outcome is None else {}
         return status_of(run, waiting, self._circumstances(run))
 
+    def beat(self, run_id: str, caller: Caller) -> Beat:
+        """A sign of life of the run."""
+        return self._beat(self._run(run_id, caller))
+
     def _beat(self, run: RunRow) -> Beat:
         account = read_account(self._store.reader, run.account)
         last = newest_calls(self._store.reader, run, 1)
@@ -294,7 +302,7 @@ class Host:
         mine = await self._store.own(at) if drive and self._may_drive(run) else owners.NOBODY
         by = "caller" if caller.via == "mcp" else caller.via
         fence = await self._store.submit(lambda c: runs.deposit(c, run, deposits, by, mine, at))
-        self._after_deposit(run, mine, fence)
+        self._drivers.go_on(run, mine, fence)
 
     def _open_steps(self, run: RunRow) -> dict[str, Step]:
         waiting = reading.waiting(self._store.reader, run.n) if run.outcome is None else {}
@@ -316,13 +324,6 @@ class Host:
         """A person's command acts on the run's own workspace; a server on those it was given."""
         return self._by_hand or self._wiring.can_perform(run)
 
-    def _after_deposit(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
-        if fence is None:
-            self._drivers.nudge(run.n, interrupt=interrupt)
-        elif mine != owners.NOBODY:
-            self._drivers.start(reading.run_by_number(self._store.reader, run.n), fence)
-        self._drivers.bell.ring()
-
     async def control(
         self,
         run_id: str,
@@ -341,24 +342,26 @@ class Host:
             and decode(Outcome, run.outcome).status == "cancelled"
         ):
             return
-        body = self._wish_body(run, action, limits, route)
+        body = self._wish_body(run, action, limits, route, caller)
         at = self._clock()
         mine = await self._store.own(at) if self._may_drive(run) or action == "cancel" else owners.NOBODY
         who = caller.row
         fence = await self._store.submit(lambda c: runs.wish(c, run, action, body, who, mine, at))
-        self._after_deposit(run, mine, fence, interrupt=action == "cancel")
+        self._drivers.go_on(run, mine, fence, interrupt=action == "cancel")
         until_s = time.monotonic() + TAKEN_UP_S
         while self._drivers.moves(run.n) and reading.wishes(self._store.reader, run.n):
             if time.monotonic() >= until_s:
                 return  # the wish is in the rows; its driver is busy and takes it up next
             await self._drivers.bell.heard(BEAT_S)
 
-    def _wish_body(self, run: RunRow, action: Action, limits: Limits | None, route: str | None) -> str:
+    def _wish_body(
+        self, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+    ) -> str:
         match action:
             case "extend":
                 return encode(self._extended(run, limits or Limits()))
             case "reroute":
-                return freeze.rerouted(decode(Spec, run.spec), route or "auto")
+                return chosen(route or "auto", self._wiring.minds(run, samples=caller.samples))[0]
             case "pause":
                 return "asked"
             case _:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, counts_of, standing_line
+from kairos_mcp.budget import FREE, NOTHING, Account, Claim, Grant, Price, Units, counts_of, standing_line
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
 from kairos_mcp.gate import judge
 from kairos_mcp.messages import Completion, Conversation, Exactness, ToolResult, ToolSet, ToolSpec, Usage
 from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.private import Privates
 from kairos_mcp.schemas import compiled
 from kairos_mcp.settings import GateRule
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
@@ -29,13 +30,14 @@ PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """What came of a step: its answer, what it cost, and a long text to be kept (hash, body)."""
+    """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
 
     answer: Answer
     spent: Units
     cached: int = 0
     exactness: Exactness | None = None
     text: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Performer:
     """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
+    `prices`: the routes that this server pays for, and what a token costs at most there (None: nobody knows).
     """
 
     run_id: str
@@ -86,6 +89,8 @@ class Performer:
     kept: Callable[[str], str | None]
     own_lines: frozenset[str] = frozenset()
     lines: int = 0
+    prices: Mapping[str, Price | None] = field(default_factory=dict)
+    _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -120,7 +125,13 @@ class Performer:
                 meter = self._meters[_strand(path)]
                 open_step = route not in self.models
                 return Claim(
-                    counts, step.purpose, open_step, meter.bound(step), step.max_tokens, COMPLETION_TIMEOUT_MS
+                    counts,
+                    step.purpose,
+                    open_step,
+                    meter.bound(step),
+                    step.max_tokens,
+                    COMPLETION_TIMEOUT_MS,
+                    price=self.prices.get(route, FREE),
                 )
             case CallTool():
                 tool = self.means.registry.find(step.call.name)
@@ -170,7 +181,7 @@ class Performer:
 
     def _too_often(self, spec: ToolSpec, at: int) -> KairosError | None:
         recent = self._calls[spec.name]
-        while recent and at - recent[0] >= 60_000:
+        while recent and not 0 <= at - recent[0] < 60_000:  # a clock that was set back counts nothing twice
             recent.popleft()
         if spec.effect == "read" or len(recent) < PER_MINUTE:
             return None
@@ -186,35 +197,46 @@ class Performer:
         self.lines += 1
         return self.lines - 1
 
-    def learn(self, path: str, step: Step, answer: Answer, at: int, sent: Sent) -> None:
-        """Take note of a step that was answered before, while a run is folded."""
+    def forget(self) -> None:
+        """Know nothing of the run, as before it is folded."""
+        self.lines = 0
+        self._meters.clear()
+        self._privates.clear()
+        self._calls.clear()
+
+    def recall(self, step: Step, sent: Sent, at: int) -> None:
+        """Take note of a step in the record: the script's line that it took, the call that was made."""
+        if sent.line is not None and sent.line == self.lines:
+            self.lines += 1
+        if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
+            self._calls[step.call.name].append(at)
+
+    def learn(self, path: str, step: Step, answer: Answer) -> None:
+        """Take note of what a completion reported, and of what its provider wants back, however it came."""
         match step, answer:
             case RequestCompletion(), Completion(usage=usage):
                 self._meters[_strand(path)].learn(step.conversation, usage)
-            case CallTool(), ToolResult():
-                self._calls[step.call.name].append(at)
-        self.learn_sent(sent)
-
-    def learn_sent(self, sent: Sent) -> None:
-        """Take note of a script's line that a step in the record has taken."""
-        if sent.line is not None and sent.line == self.lines:
-            self.lines += 1
+                self._privates[_strand(path)].keep(step.name, answer)
+            case _:
+                pass
 
     async def perform(self, path: str, step: Step, sent: Sent, grant: Grant) -> Performed:
         """Carry the step out. Never raises but for cancellation: every failure is an answer."""
         began = time.monotonic()
+
+        def took() -> int:
+            return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
+
         match step:
             case RequestCompletion():
-                answer: Completion | Failure | ToolResult = await self._complete(
-                    Asked(path, step, sent), grant
-                )
-                text = None
+                answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
+                self.learn(path, step, answer)
+                return _costed(path, step, answer, took(), grant.held, paid=sent.route in self.prices)
             case CallTool():
-                answer, text = await self._call(path, step, grant)
+                result, text = await self._call(path, step, grant)
+                return Performed(result, counts_of("call")._replace(milliseconds=took()), text=text)
             case Pause():
                 raise AssertionError("a pause is never performed")
-        took = min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
-        return self._costed(path, step, answer, took, text)
 
     async def _complete(self, asked: Asked, grant: Grant) -> Completion | Failure:
         model = self.models[asked.sent.route or ""]
@@ -222,9 +244,8 @@ class Performer:
             async with asyncio.timeout(grant.timeout_ms / 1000):
                 return await model(asked)
         except TimeoutError:
-            return Failure(
-                "timeout", f"The model did not answer within {grant.timeout_ms / 1000:g} s.", retryable=True
-            )
+            seconds = grant.timeout_ms / 1000
+            return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
     async def _call(
         self, path: str, step: CallTool, grant: Grant
@@ -246,26 +267,32 @@ class Performer:
         shown, whole = shorten(result, self.means.shown_chars, path)
         return shown, (shown.kept, whole) if shown.kept and whole is not None else None
 
-    def _costed(
-        self,
-        path: str,
-        step: Step,
-        answer: Completion | Failure | ToolResult,
-        took: int,
-        text: tuple[str, str] | None,
-    ) -> Performed:
-        match step, answer:
-            case RequestCompletion(), Completion():
-                usage = answer.usage or estimated(step, answer)
-                self._meters[_strand(path)].learn(step.conversation, answer.usage)
-                spent = counts_of(step.purpose).plus(tokens_of(usage))._replace(milliseconds=took)
-                return Performed(answer, spent, usage.cached_tokens, usage.exactness, text)
-            case RequestCompletion(), _:
-                return Performed(
-                    answer, counts_of(step.purpose)._replace(milliseconds=took), exactness="reported"
-                )
-            case _:
-                return Performed(answer, counts_of("call")._replace(milliseconds=took), text=text)
+
+def _costed(
+    path: str, step: RequestCompletion, answer: Completion | Failure, took: int, bound: Units, *, paid: bool
+) -> Performed:
+    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated."""
+    counts = counts_of(step.purpose)
+    bounded = bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
+    match answer:
+        case Completion(usage=None) if paid:
+            return Performed(answer, bounded, exactness="bounded")
+        case Completion():
+            usage = answer.usage or estimated(step, answer)
+            spent = counts.plus(tokens_of(usage))._replace(milliseconds=took)
+            notes = _overshoot(path, spent, bounded) if paid else ()
+            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=notes)
+        case Failure(unknown_end=True):
+            return Performed(answer, bounded, exactness="bounded")
+        case _:
+            return Performed(answer, counts._replace(milliseconds=took), exactness="reported")
+
+
+def _overshoot(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
+    """A report above what was reserved is recorded whole and named: it is the only way past a limit."""
+    if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
+        return ()
+    return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
 
 
 def estimated(step: RequestCompletion, completion: Completion) -> Usage:

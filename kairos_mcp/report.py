@@ -15,7 +15,8 @@ import apsw
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.messages import Completion, JsonObject, Message, ToolResult
+from kairos_mcp.models import dialects
 from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.store import reading
 from kairos_mcp.store.codec import decode, decode_answer
@@ -29,11 +30,13 @@ EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact a
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and through what: the record names them with every wish and decision."""
+    """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
+    offers its own model."""
 
     principal: str = "local"
     via: str = "mcp"
     client: str = ""
+    samples: bool = False
 
     @property
     def row(self) -> tuple[str, str, str]:
@@ -192,26 +195,21 @@ def _item(path: str, sent: Sent, step: Step) -> JsonObject:
 
 
 def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
-    messages = list(step.conversation)
-    system = messages.pop(0).content if messages and messages[0].role == "system" else ""
-    shown = [_message(message.role, message.content, message) for message in messages]
-    tail = "\n\n".join(part for part in (step.reminder, sent.tail) if part)
-    if tail and shown:
-        shown[-1]["content"] = f"{shown[-1]['content']}\n\n{tail}"
-    tools = [
-        {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in step.tools
-    ]
+    worded = dialects.native(step, sent)
     item: JsonObject = {
-        "system": system,
-        "messages": shown,
-        "tools": tools,
+        "system": worded.system,
+        "messages": [_message(message) for message in worded.messages],
+        "tools": [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in worded.tools
+        ],
         "max_tokens": sent.max_tokens or step.max_tokens,
     }
     return item if step.output_schema is None else item | {"schema": step.output_schema}
 
 
-def _message(role: str, content: str, message: Any) -> JsonObject:
-    shown: JsonObject = {"role": role, "content": content}
+def _message(message: Message) -> JsonObject:
+    shown: JsonObject = {"role": message.role, "content": message.content}
     if message.tool_calls:
         calls = [
             {"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
@@ -278,6 +276,8 @@ def _next(
     run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances
 ) -> JsonObject | None:
     match status:
+        case "input_required" if run.route == "sampling":
+            return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
         case "input_required":
             answers = {item["key"]: _blank(item["kind"]) for item in items}
             why = "Answer what waits; `waiting` has each request in full."
@@ -312,8 +312,8 @@ def _cut_short(run: RunRow) -> bool:
 
 
 def _blank(kind: str) -> JsonObject:
-    """The shape of an answer, ready to be filled in."""
-    return {"content": "…"} if kind == "tool_call" else {"content": "…", "tool_calls": []}
+    """The shape of an answer, to be filled in."""
+    return {"content": "<the tool's result>" if kind == "tool_call" else "<your answer, or tool_calls instead>"}
 
 
 def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:

@@ -34,11 +34,19 @@ class _Gathering:
     unstarted: list[str] = field(default_factory=list)
 
     def startable(self) -> str | None:
-        """The next branch in declared order whose forerunners have ended, if one more may run."""
-        running = len(self.gather.branches) - len(self.unstarted) - len(self.outcomes)
-        if running >= self.gather.limit:
+        """The next branch in declared order, if one more may run and its forerunners have ended.
+
+        No later one overtakes it: so what has been started follows from which branches have ended, not from the
+        order in which they did, and a fold, which feeds answers in the order of the marks, starts the same.
+        """
+        if not self.unstarted or self.running >= self.gather.limit:
             return None
-        return next((name for name in self.unstarted if self.outcomes.keys() >= set(self._after(name))), None)
+        name = self.unstarted[0]
+        return name if self.outcomes.keys() >= set(self._after(name)) else None
+
+    @property
+    def running(self) -> int:
+        return len(self.gather.branches) - len(self.unstarted) - len(self.outcomes)
 
     def _after(self, name: str) -> tuple[str, ...]:
         return self.gather.after.get(name, ())
@@ -98,8 +106,6 @@ class Runner:
             case Gather():
                 gathering = _Gathering(asked, strand, unstarted=list(asked.branches))
                 self._start_branches(gathering)
-                if gathering.unstarted and len(gathering.unstarted) == len(asked.branches):
-                    raise RuntimeError(f"no branch can start: {asked.after} is a circle")
             case _:
                 self._wait(strand.prefix + asked.name, asked, strand, None)
 
@@ -120,6 +126,9 @@ class Runner:
                 case Branch(flow):
                     begun = flow(gathering.forerunners(name)) if callable(flow) else flow
                     self._send(_Strand(begun, f"{prefix}{name}/", gathering, name), None)
+        if gathering.unstarted and not gathering.running:
+            name = gathering.unstarted[0]
+            raise RuntimeError(f"{name} can't start: it must be declared after those that it waits for")
 
     def _collect(self, gathering: _Gathering, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome

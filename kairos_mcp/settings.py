@@ -18,7 +18,8 @@ from kairos_mcp.errors import ConfigError
 from kairos_mcp.steps import Limits
 
 Durability = Literal["full", "process"]
-Route = Literal["auto", "caller", "scripted"]
+Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
+Dialect = Literal["native", "text"]
 Origin = Literal["flag", "environment", "file", "default"]
 
 CAPS = (
@@ -71,6 +72,11 @@ class Settings:
     route: Route = "auto"
     script: Path | None = None
     model: str | None = None
+    base_url: str | None = None
+    dialect: Dialect = "native"
+    price_input: float | None = None
+    price_output: float | None = None
+    sampling: Literal["fallback", "prefer"] = "fallback"
     tools: str = "all"
     default_rounds: int = 5
     context_tokens: int = 100_000
@@ -137,6 +143,22 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     )
 
 
+def standing_in() -> Path:
+    """The folder that this process stands in. Raises ConfigError where it was removed."""
+    try:
+        return Path.cwd().resolve()
+    except OSError as error:
+        raise ConfigError("The folder that this stands in is gone.", "Go into one that is there.") from error
+
+
+def users_home() -> Path:
+    """The user's home folder. Raises ConfigError where there is none, as for a user without a name."""
+    try:
+        return Path.home().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError("There is no home folder.", "Set HOME.") from error
+
+
 def packaged_config() -> Path:
     """Our own `config/`: inside the package in a wheel, beside it in a checkout."""
     inside = Path(__file__).parent / "_config"
@@ -190,7 +212,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 _CAP_NAMES = tuple(f"limits.{name}" for name in CAPS)
 
 SETTINGS = (
-    *("workspaces", "durability", "route", "script", "model", "tools"),
+    *("workspaces", "durability", "route", "script", "tools"),
+    *("model", "base_url", "dialect", "price_input", "price_output", "sampling"),
     *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "gate"),
     *_CAP_NAMES,
 )

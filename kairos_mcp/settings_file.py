@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.settings import CAPS, SETTINGS, Durability, GateRule, Route, variable
+from kairos_mcp.settings import CAPS, SETTINGS, Dialect, Durability, GateRule, Route, variable
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -45,7 +45,12 @@ class _Given(_Strict):
     durability: Durability | None = None
     route: Route | None = None
     script: Text | None = None
-    model: Text | None = None
+    model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s?#]*$")] | None = None
+    dialect: Dialect | None = None
+    price_input: Amount | None = None
+    price_output: Amount | None = None
+    sampling: Literal["fallback", "prefer"] | None = None
     tools: Text | None = None
     default_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
     context_tokens: Annotated[int, Field(ge=2_000, le=100_000_000)] | None = None

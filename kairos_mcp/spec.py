@@ -12,7 +12,7 @@ from typing import Literal
 from kairos_mcp.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.steps import Limits
 
-Route = Literal["auto", "caller", "scripted"]
+Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
 FlowName = Literal["planner", "call"]
 
 
@@ -49,6 +49,8 @@ class Spec:
     user_text: str | None = None
     schema_text: str | None = None
     prompts_text: str | None = None
+    dialect_text: str | None = None
+    asked_route: str = "auto"
     script_text: str | None = None
     context_tokens: int = 100_000
     max_tokens: int = 4096

@@ -14,19 +14,30 @@ from kairos_mcp.budget import NOTHING, Account, Grant, Units, counts_of
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.performer import Performed, Performer
 from kairos_mcp.runner import Runner
-from kairos_mcp.steps import Answer, CallTool, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
+from kairos_mcp.steps import Answer, CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
 from kairos_mcp.store import reading, turns
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.reading import MarkRow, RunRow
 from kairos_mcp.store.turns import Committed, NewMark, Retry, Settled, Turn
 
+UNKNOWN = "unknown"  # the end of an attempt whose server died
+TRIES = 4  # of a completion whose route fails in a way that may pass
+BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that brought no answer: why (an error code, or `unknown`), and what it stays charged with."""
+
+    why: str
+    charged: Units
 
 
 @dataclass(slots=True)
 class Mark:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
-    that was not used yet. `lost`: it was begun, and nobody here performs it."""
+    that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs."""
 
     id: int
     step: Step
@@ -34,7 +45,8 @@ class Mark:
     held: Units
     sent: Sent
     grant: Grant | None = None
-    lost: bool = False
+    ended: Ended | None = None
+    tries: int = 1
 
     @property
     def kind(self) -> str:
@@ -48,9 +60,14 @@ class Mark:
                 return "pause"
 
     @property
-    def loss(self) -> Units:
-        """What a lost attempt stays charged with. The round or call itself goes on, so it is not counted twice."""
-        return NOTHING if self.open_step else self.held._replace(rounds=0, tool_calls=0)
+    def freed(self) -> Units:
+        """What it lets go of when it is begun again: all but the round or call itself, which goes on."""
+        return self.held._replace(rounds=0, tool_calls=0)
+
+    @property
+    def lost(self) -> bool:
+        """Its newest attempt ended and nobody knows how."""
+        return self.ended is not None and self.ended.why == UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +114,16 @@ class Standing:
         self.account = turns.read_account(connection, self.run.account)
         self.runner = Runner(self.rebuild())
         self.marks = {}
-        self.performer.lines = 0
+        self.performer.forget()
         for row in reading.record(connection, self.run.n):
             step = self.runner.waiting.get(row.path)
             recorded = row.recorded()
             self.runner.fold([recorded])
             assert step is not None, "the fold refuses a row for which no step waits"
+            self.performer.recall(step, row.sent, row.at)
             if recorded.answer is not None:
-                self.performer.learn(row.path, step, recorded.answer, row.at, row.sent)
+                self.performer.learn(row.path, step, recorded.answer)
             else:
-                self.performer.learn_sent(row.sent)
                 self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
         unsaved, self.ready = self.ready, []
         for each in unsaved:
@@ -119,15 +136,33 @@ class Standing:
         self.ready.append(Ready(path, mark, performed, by))
         self.runner.answer(path, performed.answer)
 
-    def collect(self, connection: apsw.Connection, at: int) -> None:
+    def collect(self, connection: apsw.Connection) -> None:
         """Feed the answers that others have recorded for open steps."""
         open_steps = {mark.id: path for path, mark in self.marks.items() if mark.open_step}
         for mark, body in reading.answers_of(connection, list(open_steps)) if open_steps else ():
             path, answer = open_steps[mark], decode_answer(body)
             step = self.marks.pop(path).step
-            self.performer.learn(path, step, answer, at, Sent())
+            self.performer.learn(path, step, answer)
             self.runner.answer(path, answer)
         self.account = turns.read_account(connection, self.run.account)
+
+    def pause_before_retry(self, mark: Mark, performed: Performed) -> float | None:
+        """How many seconds to wait before the step is begun again; None where its answer is final."""
+        match performed.answer:
+            case Failure(retryable=True, retry_after_s=after) if mark.tries < TRIES:
+                return min(BACK_OFF_S, 2.0 ** (mark.tries - 1) if after is None else after)
+            case _:
+                return None
+
+    def fail(self, path: str, performed: Performed) -> None:
+        """An attempt failed in a way that may pass: the next turn begins the step again."""
+        mark = self.marks[path]
+        match performed.answer:
+            case Failure(code=code):
+                mark.ended = Ended(code, performed.spent._replace(rounds=0))
+                mark.tries += 1
+            case _:
+                raise AssertionError("only a failed completion is begun again")
 
     def resume_pauses(self) -> None:
         for path in [path for path, mark in self.marks.items() if mark.kind == "pause"]:
@@ -159,7 +194,10 @@ class Standing:
             answers=tuple(each.settled() for each in ready),
             marks=tuple(fresh),
             retries=tuple(self._retry(path, mark) for path, mark in again),
-            notes=outcome.notes if outcome is not None else (),
+            notes=(
+                *(note for each in ready for note in each.performed.notes),
+                *(outcome.notes if outcome is not None else ()),
+            ),
             texts=tuple(each.performed.text for each in ready if each.performed.text is not None),
             outcome=encode(outcome) if outcome is not None else None,
             park=opened and not (performing or again or still),
@@ -182,9 +220,9 @@ class Standing:
                 self.runner.answer(path, marked.answer)
             elif marked.grant is not None:
                 begun_again = mark.id != 0
-                mark.held = mark.held.minus(mark.loss).plus(marked.grant.held)
+                mark.held = mark.held.minus(mark.freed).plus(marked.grant.held)
                 mark.open_step = mark.open_step and not begun_again
-                mark.id, mark.sent, mark.lost = marked.mark, marked.sent, False
+                mark.id, mark.sent, mark.ended = marked.mark, marked.sent, None
                 mark.grant = None if mark.open_step else marked.grant
 
     def _plan(self, ready: list[Ready], at: int) -> list[NewMark]:
@@ -203,9 +241,9 @@ class Standing:
         return Account(self.account.id, self.account.caps, held, spent)
 
     def _begins_again(self, mark: Mark) -> bool:
-        """A lost attempt, or a completion that was handed out and that a new route performs."""
+        """An attempt that ended without an answer, or an open completion that a new route performs."""
         performed = self.run.route in self.performer.models
-        return mark.lost or (mark.open_step and performed and mark.step.kind == "completion")
+        return mark.ended is not None or (mark.open_step and performed and mark.step.kind == "completion")
 
     def _give_up_unrepeatable(self) -> None:
         """A lost call that may have changed something is never made again by itself."""
@@ -221,13 +259,15 @@ class Standing:
 
     def _retry(self, path: str, mark: Mark) -> Retry:
         models = self.performer.models
-        route = mark.sent.route if mark.lost and mark.sent.route in models else self.run.route
-        counts = NOTHING if mark.open_step else counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
+        route = self.run.route if mark.open_step or self.run.route in models else mark.sent.route
+        counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)
-        sent = self.performer.sent(path, self.run.route, mark.sent.tail) if mark.open_step else mark.sent
-        return Retry(mark.id, claim, sent, mark.held, mark.loss)
+        again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
+        ended = mark.ended or Ended(f"rerouted to {route}", NOTHING)
+        return Retry(mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why)
 
 
 def _mark_of(row: MarkRow, step: Step) -> Mark:
     held = counts_of(row.kind) if row.held is None else row.held
-    return Mark(row.id, step, row.waits, held, row.sent, lost=row.begun)
+    ended = Ended(UNKNOWN, held._replace(rounds=0, tool_calls=0)) if row.begun else None
+    return Mark(row.id, step, row.waits, held, row.sent, ended=ended, tries=row.attempts + 1)

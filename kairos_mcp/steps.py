@@ -40,11 +40,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No completion could be had: the route failed for good, or a script ended too soon."""
+    """No completion could be had: the route failed, or a script ended too soon.
+
+    `retry_after_s`: how long the route asks to be left alone. `unknown_end`: the request was sent and nobody knows
+    what came of it, so that the attempt stays charged with all that it held.
+    """
 
     code: str
     message: str
     retryable: bool = False
+    retry_after_s: float | None = None
+    unknown_end: bool = False
     kind: Literal["failure"] = "failure"
 
 
@@ -199,8 +205,8 @@ class Gather(Generic[R]):
     """Branches that may run side by side. Answered with {name: outcome or Failed}, in declared order.
 
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
-    `after[name]` names the branches that must have ended before; `limit` is how many run at once, and the next in
-    declared order starts when one ends: a function of the answers alone, so that it replays.
+    `after[name]` names the branches that must have ended before, declared before it; `limit` is how many run at once.
+    They start in declared order, none overtakes another: a function of the answers alone, so that it replays.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]

@@ -9,12 +9,14 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+from kairos_mcp import freeze
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.performer import Means, Performer
+from kairos_mcp.routes import Minds
 from kairos_mcp.settings import Settings
 from kairos_mcp.standing import Standing
 from kairos_mcp.steps import Failure
@@ -58,6 +60,10 @@ class Wiring:
         if run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
             return False
         return VERSIONS.get(run.flow) == run.version and self._knows_tools(run)
+
+    def minds(self, run: RunRow, *, samples: bool) -> Minds:
+        """What there is to think with for this run, here and with this client."""
+        return freeze.minds(self.settings, self.thawed(run).script is not None, samples)
 
     def thawed(self, run: RunRow) -> Thawed:
         return thaw(run.spec, self._text)

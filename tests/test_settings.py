@@ -120,7 +120,7 @@ def test_gate_rules_keep_their_order(tmp_path: Path) -> None:
         '[[gate]]\ntools = "*"\nverdict = "deny"\ncolour = 1',
         '[[gate]]\ntools = "*"\nverdict = "perhaps"',
         'home = "elsewhere"',
-        'route = "sampling"',
+        'route = "telepathy"',
         'default_rounds = "5"',
         "default_rounds = true",
         "default_rounds = 0",
@@ -144,7 +144,7 @@ def test_a_bad_file_is_refused_whole(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "environ",
     [
-        {"KAIROS_ROUTE": "sampling"},
+        {"KAIROS_ROUTE": "telepathy"},
         {"KAIROS_LIMITS_USD": "nan"},
         {"KAIROS_LIMITS_ROUNDS": "2.5"},
         {"KAIROS_DEFAULT_ROUNDS": "many"},

@@ -21,6 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
 View = Literal["report", "events", "calls", "messages", "usage"]
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
+TransportName = Literal["stdio", "http", "sse"]
 RouteName = Literal["auto", "caller", "scripted"]
 
 # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
@@ -48,17 +49,35 @@ def run_app(words: list[str]) -> int:
 
 @app.command()
 def serve(
+    *,
     home: Home = None,
     workspace: Folders = None,
     config: File = None,
     tools: Annotated[
         str | None, typer.Option(metavar="SET", help="Tools shown to the host: lean, core, all, or names.")
     ] = None,
+    transport: Annotated[
+        TransportName, typer.Option(help="stdin and stdout; Streamable HTTP and SSE; or SSE alone.")
+    ] = "stdio",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond this machine needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further host name that clients ask for; repeatable."),
+    ] = None,
 ) -> None:
-    """MCP server on stdin and stdout, as hosts start it."""
-    from kairos_mcp.cli import serve as serve_on_stdio
+    """MCP server: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
+    flags = Flags(home, tuple(workspace or ()), config, tools)
+    if transport == "stdio":
+        from kairos_mcp.cli import serve as serve_on_stdio
 
-    serve_on_stdio(Flags(home, tuple(workspace or ()), config, tools))
+        serve_on_stdio(flags)
+    else:
+        from kairos_mcp.cli.listening import listen
+
+        listen(flags, transport, host, port, tuple(allow_host or ()))
 
 
 @app.command()
@@ -223,3 +242,32 @@ def install(
 
     flags = Flags(home, tuple(workspace or ()), config)
     raise typer.Exit(install_into(host, flags, write=write, force=force, project=project))
+
+
+token = typer.Typer(help="Bearer tokens for serving over HTTP; each is a principal with its own runs.")
+app.add_typer(token, name="token", no_args_is_help=True)
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
+
+
+@token.command("add")
+def token_add(name: TokenName, as_json: AsJson = False, home: Home = None, config: File = None) -> None:
+    """Make a token and show it, once."""
+    from kairos_mcp.cli.tokens import add_token
+
+    raise typer.Exit(add_token(Flags(home, (), config), name, as_json=as_json))
+
+
+@token.command("list")
+def token_list(as_json: AsJson = False, home: Home = None, config: File = None) -> None:
+    """The tokens that let somebody in."""
+    from kairos_mcp.cli.tokens import list_tokens
+
+    raise typer.Exit(list_tokens(Flags(home, (), config), as_json=as_json))
+
+
+@token.command("revoke")
+def token_revoke(name: TokenName, home: Home = None, config: File = None) -> None:
+    """Let nobody in with it any more, from the next request on."""
+    from kairos_mcp.cli.tokens import revoke_token
+
+    raise typer.Exit(revoke_token(Flags(home, (), config), name))

@@ -12,7 +12,7 @@ from kairos_mcp.cli.running import PERSON, speak, stay
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host
 from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags, Route, Settings, inside_limits, load_settings
+from kairos_mcp.settings import Flags, Route, Settings, inside_limits, load_settings, standing_in, users_home
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 
@@ -72,18 +72,16 @@ def settings_here(flags: Flags) -> Settings:
 
 def workspace_here(settings: Settings) -> Path:
     """Of the configured folders the one that this stands in, else the first."""
-    around = [folder for folder in settings.workspaces if Path.cwd().resolve().is_relative_to(folder)]
+    here = standing_in()
+    around = [folder for folder in settings.workspaces if here.is_relative_to(folder)]
     return around[0] if around else settings.workspaces[0]
 
 
 def _folder_here() -> Path:
     """This folder; never `/`, the home folder or one above it: too much would lie open by accident."""
-    cure = "Go into the folder of a project, or name one by --workspace DIR."
-    try:
-        here, home = Path.cwd().resolve(), Path.home().resolve()
-    except (OSError, RuntimeError) as error:
-        raise ConfigError(f"The folder that this stands in can't be used: {error}.", cure) from error
+    here, home = standing_in(), users_home()
     if here == Path(here.anchor) or here == home or here in home.parents:
+        cure = "Go into the folder of a project, or name one by --workspace DIR."
         raise ConfigError(f"{here} is too wide to be a workspace.", cure)
     return here
 

@@ -43,7 +43,7 @@ def show_demo(flags: Flags, *, as_json: bool) -> int:
     if not as_json:
         say("\nLook at it:      " + command(flags, "show", report.run_id))
         say("Verify it:       " + command(flags, "replay", report.run_id))
-        say("Give it a mind:  kairos-mcp install claude-code --workspace . --write")
+        say("Give it a mind:  " + command(flags, "install", "claude-code", "--workspace", ".", "--write"))
     return code
 
 

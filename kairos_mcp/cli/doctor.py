@@ -11,7 +11,7 @@ from kairos_mcp.cli import COMPLETED, FAILED
 from kairos_mcp.cli.checks import Finding, findings
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.errors import ConfigError, KairosError
+from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, Settings, load_settings, outside_limits
@@ -45,6 +45,10 @@ def _store(settings: Settings) -> Finding:
 
     try:
         health = with_host(settings, look)
+    except StoreCorrupt as error:
+        return Finding(
+            "store", "bad", error.message, f"Move the file away from {settings.home}, and keep it."
+        )
     except KairosError as error:
         return Finding("store", "bad", error.message, error.hint)
     if not health["exists"]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.errors import BadArguments
+from kairos_mcp.settings import standing_in, users_home
 
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
 
@@ -26,7 +27,7 @@ class Place:
 
 def place_of(host: HostName, environ: Mapping[str, str], *, project: bool) -> Place:
     """The file of a host: the user's, or that of the project in this folder."""
-    home, here = Path.home(), Path.cwd()
+    home, here = users_home(), standing_in()
     match host, project:
         case "claude-desktop", True:
             raise BadArguments("claude-desktop has no file for a project.", "Leave out --project.")

@@ -12,7 +12,7 @@ from kairos_mcp.cli.hosts import HostName, Place, place_of
 from kairos_mcp.cli.speech import say, tell
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.settings import Flags, load_settings
+from kairos_mcp.settings import Flags, load_settings, standing_in
 
 NAME = "kairos"
 
@@ -21,7 +21,7 @@ def install_into(host: HostName, flags: Flags, *, write: bool, force: bool, proj
     """Show the entry, or write it: never over another of the same name without `force`."""
     place = place_of(host, os.environ, project=project)
     if project and not flags.workspaces:
-        flags = Flags(flags.home, (str(Path.cwd()),), flags.config)
+        flags = Flags(flags.home, (str(standing_in()),), flags.config)
     settings = load_settings(flags, os.environ)  # what could not start is not installed
     entry = entry_for(place, flags)
     if settings.origins["workspaces"] not in ("flag", "file"):  # the host has another environment

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from kairos_mcp.cli.speech import line_of
 from kairos_mcp.messages import JsonObject
@@ -110,7 +114,16 @@ def command(flags: Flags, *words: str) -> str:
         *(("--home", flags.home) if flags.home else ()),
         *(("--config", flags.config) if flags.config else ()),
     ]
-    return shlex.join(["kairos-mcp", words[0], *given, *words[1:]])
+    return shlex.join([*_program(), words[0], *given, *words[1:]])
+
+
+def _program() -> list[str]:
+    """The way in which this very command was called, so that a copied line works in the same place."""
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        return [sys.executable, "-m", "kairos_mcp"]
+    found = shutil.which("kairos-mcp")
+    return ["kairos-mcp"] if found is not None and os.path.abspath(called) == found else [called]
 
 
 def _remarks(report: RunReport) -> Iterator[str]:

@@ -118,7 +118,7 @@ class PlannerRun(Arguments):
         None,
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
-    route: Literal["auto", "caller", "scripted"] | None = Field(None, description="Who thinks; caller is you")
+    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(None, description="Who thinks; caller is you")
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
@@ -197,9 +197,10 @@ class RunStatus(Arguments):
 
 class RunContinue(Arguments):
     run_id: RunId
-    answers: Annotated[JsonObject, Field(min_length=1, max_length=256)] = Field(
+    answers: Annotated[JsonObject, Field(max_length=256)] | None = Field(
+        None,
         description="By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], "
-        "usage?}; tool_call: {content, is_error?, data?}"
+        "usage?}; tool_call: {content, is_error?, data?}",
     )
     wait_s: Wait | None = Field(None, description="Default 45")
 
@@ -211,8 +212,10 @@ class RunContinue(Arguments):
 class RunControl(Arguments):
     run_id: RunId
     action: Literal["pause", "resume", "cancel", "extend", "reroute"]
-    limits: LimitsArgument | None = Field(None, description="For extend: as in planner_run")
-    route: Literal["auto", "caller", "scripted"] | None = Field(None, description="For reroute")
+    limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
+    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(
+        None, description="For reroute"
+    )
 
     @model_validator(mode="after")
     def _has_what_the_action_needs(self) -> Self:

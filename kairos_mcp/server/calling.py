@@ -14,11 +14,13 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.report import Caller
-from kairos_mcp.server.handlers import Call
+from kairos_mcp.server.asking import Client, Resumed, take
+from kairos_mcp.server.handlers import Call, Result
 from kairos_mcp.server.progress import teller
 from kairos_mcp.server.refusals import checked
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.table import TOOLS
+from kairos_mcp.server.who import principal
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -38,14 +40,18 @@ class InternalError(KairosError):
 
 async def carried_out(
     ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams, reach: Callable[[], Awaitable[Host]]
-) -> wire.CallToolResult:
+) -> Result:
     """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""
     tool = OFFERED.get(params.name)
     if tool is None:
         raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. This server has: {', '.join(OFFERED)}.")
     try:
         asked = checked(tool.arguments, params.arguments)
-        call = Call(await reach(), Caller(client=_client(ctx)), teller(ctx.session.report_progress))
+        client, resumed = Client.of(ctx), Resumed.of(params.request_state)
+        caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples)
+        call = Call(await reach(), caller, client, resumed, teller(ctx.session.report_progress))
+        if resumed is not None:
+            await take(call, resumed, params.input_responses)
         return await tool.handle(call, asked)
     except KairosError as error:
         return error_result(error)

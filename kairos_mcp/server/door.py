@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
 from kairos_mcp.server.listing import listed
+from kairos_mcp.server.sealing import Sealing
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -35,12 +36,12 @@ def build_server(reach: Callable[[], Awaitable[Host]], settings: Settings) -> Se
 
     async def on_call_tool(
         ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams
-    ) -> wire.CallToolResult:
+    ) -> wire.CallToolResult | wire.InputRequiredResult:
         from kairos_mcp.server.calling import carried_out
 
         return await carried_out(ctx, params, reach)
 
-    return Server(
+    server = Server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
@@ -50,6 +51,8 @@ def build_server(reach: Callable[[], Awaitable[Host]], settings: Settings) -> Se
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
+    server.middleware.append(Sealing(settings.home))
+    return server
 
 
 def instructions(settings: Settings) -> str:

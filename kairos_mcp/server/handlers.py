@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mcp_types as wire
 
-from kairos_mcp.server import results
+from kairos_mcp.server import asking, results
+from kairos_mcp.server.asking import Client, Resumed
 
 if TYPE_CHECKING:
     from kairos_mcp.host import Host
     from kairos_mcp.report import Beat, Caller
     from kairos_mcp.server import arguments
+
+Result = wire.CallToolResult | wire.InputRequiredResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +26,30 @@ class Call:
 
     host: Host
     caller: Caller
+    client: Client
+    resumed: Resumed | None
     on_beat: Callable[[Beat], Awaitable[None]]
 
-    async def rest(self, run_id: str, wait_s: float, *, attached: bool = False) -> wire.CallToolResult:
-        """What a run has come to when nothing of it moves any more, or when the wait is over."""
-        await self.host.wait([run_id], until="rest", wait_s=wait_s, caller=self.caller, on_beat=self.on_beat)
-        return results.run_result(self.host.report(run_id, self.caller, attached=attached))
+    async def rest(self, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+        """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
+
+        A run that needs the client's model moves only while such a call is open.
+        """
+        until_s = time.monotonic() + wait_s
+        while True:
+            left_s = max(0.0, until_s - time.monotonic())
+            await self.host.wait([run_id], until="rest", wait_s=left_s, caller=self.caller, on_beat=self.on_beat)
+            match await asking.ask(self, run_id, until_s):
+                case bool(moved):
+                    if not moved:
+                        return results.run_result(self.host.report(run_id, self.caller, attached=attached))
+                case input_required:
+                    return input_required
 
 
-async def planner_run(call: Call, asked: arguments.PlannerRun) -> wire.CallToolResult:
+async def planner_run(call: Call, asked: arguments.PlannerRun) -> Result:
+    if call.resumed is not None:
+        return await call.rest(call.resumed.run_id, asked.wait)
     started = await call.host.start_planner(asked.request(), call.caller)
     return await call.rest(started.run_id, asked.wait, attached=started.attached)
 
@@ -49,8 +68,9 @@ async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolRes
     return results.runs_result([call.host.report(run_id, call.caller, full=full) for run_id in run_ids])
 
 
-async def run_continue(call: Call, asked: arguments.RunContinue) -> wire.CallToolResult:
-    await call.host.answer(asked.run_id, asked.answers, call.caller)
+async def run_continue(call: Call, asked: arguments.RunContinue) -> Result:
+    if call.resumed is None and asked.answers:
+        await call.host.answer(asked.run_id, asked.answers, call.caller)
     return await call.rest(asked.run_id, asked.wait)
 
 
@@ -69,6 +89,6 @@ async def registry_search(call: Call, asked: arguments.RegistrySearch) -> wire.C
     return results.plain_result(call.host.registry_search(asked.query, names, asked.category, asked.cursor))
 
 
-async def registry_call(call: Call, asked: arguments.RegistryCall) -> wire.CallToolResult:
+async def registry_call(call: Call, asked: arguments.RegistryCall) -> Result:
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
     return await call.rest(run_id, asked.wait)

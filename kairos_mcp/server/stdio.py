@@ -35,16 +35,13 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, source: int, target: int, parent: int) -> None:
-    async with (
-        reachable(settings) as reach,
-        _until_told(parent),
-        connected(source, target, _leave_soon) as streams,
-    ):
+    async with reachable(settings) as reach:
         server = build_server(reach, settings)
-        try:
-            await server.run(*streams, server.create_initialization_options())
-        finally:
-            _leave_soon()  # not only at the end of stdin
+        async with _until_told(parent), connected(source, target, _leave_soon) as streams:
+            try:
+                await server.run(*streams, server.create_initialization_options())
+            finally:
+                _leave_soon()  # not only at the end of stdin
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ class Offered:
     description: str
     effect: Effect
     arguments: type[arguments.Arguments]
-    handle: Callable[[Call, Any], Awaitable[wire.CallToolResult]]
+    handle: Callable[[Call, Any], Awaitable[handlers.Result]]
     output_schema: JsonObject | None = None
 
     def as_tool(self) -> wire.Tool:

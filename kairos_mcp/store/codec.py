@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.budget import Units
-from kairos_mcp.errors import StoreCorrupt
+from kairos_mcp.errors import BadArguments, StoreCorrupt
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Unknown
 
@@ -31,9 +32,12 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(value: Any) -> str:
-    """A value of ours as JSON text, without what is None."""
+    """A value of ours as JSON text, without what is None. Raises BadArguments for a lone surrogate: nothing holds it."""
     kind: Any = type(value)
-    return _adapter(kind).dump_json(value, exclude_none=True).decode()
+    try:
+        return _adapter(kind).dump_json(value, exclude_none=True).decode()
+    except PydanticSerializationError as error:
+        raise BadArguments("A text holds half of a surrogate pair.", "Send well-formed Unicode text.") from error
 
 
 def decode(kind: Any, text: str) -> Any:

@@ -111,8 +111,8 @@ def mapped_errors() -> Iterator[None]:
         ) from error
 
 
-def failure_of(error: BaseException) -> KairosError:
-    """The same mapping, for an error that is at hand."""
+def failure_of(error: BaseException) -> BaseException:
+    """The same mapping, for an error that is at hand; one that is not the store's stays what it is."""
     if isinstance(error, KairosError):
         return error
     try:
@@ -124,3 +124,5 @@ def failure_of(error: BaseException) -> KairosError:
         return StoreUnavailable(
             f"The state file failed: {type(unknown).__name__}.", "Run `kairos-mcp doctor`."
         )
+    except BaseException as bug:
+        return bug

@@ -33,10 +33,12 @@ class Ownership:
             os.close(self._descriptor)  # swept away by another server between the two calls
 
     def enter(self, connection: apsw.Connection, via: str, at: int) -> int:
-        """Write this server's row and give its number; part of a transaction."""
-        new = "insert into owner(lock, pid, via, started_at) values (?, ?, ?, ?)"
+        """Write this server's row, once however often it is asked to, and give its number; part of a transaction."""
+        new = "insert or ignore into owner(lock, pid, via, started_at) values (?, ?, ?, ?)"
         rows(connection, new, (self.lock, os.getpid(), via, at))
-        return connection.last_insert_rowid()
+        found = row(connection, "select id from owner where lock = ?", (self.lock,))
+        assert found is not None
+        return int(found[0])
 
     def close(self) -> None:
         """Let go. The file is removed: a lock that is not there is free."""

@@ -153,13 +153,11 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
 
 
 def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units, Sent]:
-    """What a mark holds after further attempts: its own, less each loss, plus each new hold."""
-    sent = Sent()
-    tries = "select held, sent, lost from attempt where mark = ? order by id"
-    for again, shown, lost in rows(connection, tries, (mark,)):
-        held = held.minus(decode_units(lost)).plus(decode_units(again))
-        sent = decode(Sent, shown)
-    return held, sent
+    """What a mark holds after further attempts: the round or call itself, and what the newest attempt holds."""
+    newest = row(connection, "select held, sent from attempt where mark = ? order by id desc limit 1", (mark,))
+    assert newest is not None, "called only where there are attempts"
+    itself = NOTHING._replace(rounds=held.rounds, tool_calls=held.tool_calls)
+    return itself.plus(decode_units(newest[0])), decode(Sent, newest[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +233,12 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     answered, cached, exactness = figures
     again = row(
         connection,
-        "select count(*), coalesce(sum(lost <> '[0,0,0,0,0,0,0,0]'), 0) from attempt join mark on mark.id = attempt.mark"
+        "select count(*), coalesce(sum(ended = 'unknown'), 0) from attempt join mark on mark.id = attempt.mark"
         " where run = ?",
         (n,),
     )
     assert again is not None
-    return Tally(answered + again[1], again[1], cached, tuple(exactness.split(",")) if exactness else ())
+    return Tally(answered + again[0], again[1], cached, tuple(exactness.split(",")) if exactness else ())
 
 
 def wishes(connection: apsw.Connection, n: int) -> list[Wish]:

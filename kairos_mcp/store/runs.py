@@ -86,9 +86,10 @@ def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
         + (new.workspace, account, new.at, owner, new.route),
     )
     n = connection.last_insert_rowid()
-    for note in new.notes:
-        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (n, note))
-    return Made(run_by_number(connection, n), False)
+    made = run_by_number(connection, n)
+    for said in new.notes:
+        note(connection, made, said)
+    return Made(made, False)
 
 
 def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
@@ -163,8 +164,7 @@ def _flag_overshoot(connection: apsw.Connection, run: RunRow) -> None:
     for unit in ("input_tokens", "output_tokens", "total_tokens"):
         cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
         if cap is not None and spent > cap:
-            note = f"limits.{unit} is {cap}; an answer brought from outside took it to {spent}."
-            rows(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, note))
+            note(connection, run, f"limits.{unit} is {cap}; an answer brought from outside took it to {spent}.")
 
 
 def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple[int, Units, Deposit] | None:
@@ -190,6 +190,11 @@ def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple
     )
 
 
+def note(connection: apsw.Connection, run: RunRow, text: str) -> None:
+    """Say of a run what was done otherwise than asked; the same text once."""
+    rows(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, text))
+
+
 def wish(
     connection: apsw.Connection,
     run: RunRow,
@@ -198,8 +203,13 @@ def wish(
     who: tuple[str, str, str],
     owner: int,
     at: int,
+    *,
+    because: str | None = None,
 ) -> int | None:
-    """Leave a control wish for the owner; own the run if nobody does, and give the fence then."""
+    """Leave a control wish for the owner; own the run if nobody does, and give the fence then.
+
+    `because` is noted with it. Raises Stale.
+    """
     go_on = f'Go on from it with planner_run continues="{run.id}".'
     if run_by_number(connection, run.n).outcome is not None:
         raise Stale("The run has ended.", go_on, run_id=run.id)
@@ -210,6 +220,8 @@ def wish(
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
         (run.n, action, body, *who, at),
     )
+    if because is not None:
+        note(connection, run, because)
     return take(connection, run.n, owner, ())
 
 

@@ -46,19 +46,23 @@ class NewMark:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A further attempt at a mark: `lost` stays charged for the one before, which held `held`."""
+    """A further attempt at a mark. The one before ended as `ended` and lets go of `freed`, a part of `held`; it
+    stays charged with `lost`."""
 
     mark: int
     claim: Claim
     sent: Sent
     held: Units
+    freed: Units
     lost: Units
+    ended: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What one commit says of a run. `park`: nothing runs any more, let go of it if all new marks are open and
-    nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime."""
+    nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
+    and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing."""
 
     run: int
     run_id: str
@@ -71,7 +75,7 @@ class Turn:
     retries: tuple[Retry, ...] = ()
     notes: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
-    released: Units = NOTHING
+    released: tuple[tuple[int, Units], ...] = ()
     outcome: str | None = None
     park: bool = False
     waiting: tuple[int, ...] = ()
@@ -132,7 +136,9 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
         ledger.settle(settled.held, settled.spent)
-    ledger.settle(turn.released, NOTHING)
+    for mark, held in turn.released:
+        if not _is_answered(connection, mark):
+            ledger.settle(held, NOTHING)
     marked = [_retry(connection, turn, retry, ledger) for retry in turn.retries]
     marked += [_mark(connection, turn, new, ledger) for new in turn.marks]
     for text in turn.texts:
@@ -154,7 +160,11 @@ def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int])
     """Whether a wish, or an answer for one of these open marks, was left that the owner has not seen."""
     if row(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return any(row(connection, "select 1 from answer where mark = ?", (mark,)) for mark in waiting)
+    return any(_is_answered(connection, mark) for mark in waiting)
+
+
+def _is_answered(connection: apsw.Connection, mark: int) -> bool:
+    return row(connection, "select 1 from answer where mark = ?", (mark,)) is not None
 
 
 def let_go(connection: apsw.Connection, turn: Turn) -> bool:
@@ -237,10 +247,10 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, ledger: _Ledger
 
 def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledger) -> Marked:
     """Charge the lost attempt, then hold anew; refused, the mark is answered with the refusal."""
-    ledger.settle(retry.lost, retry.lost)
+    ledger.settle(retry.freed, retry.lost)
     leave = ledger.hold(retry.claim)
     if isinstance(leave, Refused):
-        kept = retry.held.minus(retry.lost)
+        kept = retry.held.minus(retry.freed)
         insert_answer(
             connection, Settled(retry.mark, leave, NOTHING, retry.lost, "house", exactness="bounded"), turn.at
         )
@@ -249,8 +259,9 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
     sent = _with_grant(retry.sent, leave)
     rows(
         connection,
-        "insert into attempt(mark, fence, at, held, sent, lost) values (?, ?, ?, ?, ?, ?)",
-        (retry.mark, turn.fence, turn.at, encode_units(leave.held), encode(sent), encode_units(retry.lost)),
+        "insert into attempt(mark, fence, at, held, sent, lost, ended) values (?, ?, ?, ?, ?, ?, ?)",
+        (retry.mark, turn.fence, turn.at, encode_units(leave.held), encode(sent), encode_units(retry.lost),
+            retry.ended),
     )
     return Marked(retry.mark, leave, None, sent)
 

@@ -183,12 +183,12 @@ class Writer:
 
 
 def _commit(connection: apsw.Connection, group: list[_Queued]) -> None:
-    """One transaction for all; if the store fails under it, each job again in its own. Raises BusyError only."""
+    """One transaction for all; if the store or a job fails in it, each again in its own. Raises BusyError only."""
     try:
         _transact(connection, group)
     except apsw.BusyError:
         raise
-    except (apsw.Error, KairosError) as error:
+    except Exception as error:  # also a bug in one job: the others don't pay for it, and nobody waits for ever
         if len(group) == 1:
             group[0].error = failure_of(error)
             return
@@ -196,7 +196,7 @@ def _commit(connection: apsw.Connection, group: list[_Queued]) -> None:
             queued.error = None
             try:
                 _transact(connection, [queued])
-            except (apsw.Error, KairosError) as alone:
+            except Exception as alone:
                 queued.error = failure_of(alone)
 
 

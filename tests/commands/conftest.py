@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +51,12 @@ class Shell:
     def words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "kairos_mcp", *words]
 
-    def __call__(
-        self, *words: str, typed: str = "", cwd: Path | None = None, without: Sequence[str] = (), **more: str
-    ) -> Said:
-        environ = {name: value for name, value in self.environ(**more).items() if name not in without}
+    def __call__(self, *words: str, typed: str = "", cwd: Path | None = None, **more: str) -> Said:
         done = subprocess.run(
             self.words(*words),
             input=typed,
             cwd=cwd or self.folder,
-            env=environ,
+            env=self.environ(**more),
             capture_output=True,
             encoding="utf-8",
             timeout=PATIENCE_S,

@@ -103,11 +103,14 @@ def test_a_limit_that_is_none_is_a_wrong_use(kairos) -> None:
 def test_without_anybody_to_think_the_printed_command_goes_on(kairos) -> None:
     said = kairos("run", "Say hello.", "--home", str(kairos.state))
     assert said.code == 3
-    (line,) = [line.strip() for line in said.out.splitlines() if line.strip().startswith("kairos-mcp answer")]
-    words = shlex.split(line)[1:]
-    assert json.loads(words[-1]) == {"content": "..."}
-    answered = kairos(*words[:-1], "--json", typed='{"content": "Hello."}', without=["KAIROS_HOME"])
-    assert (answered.code, answered.json["status"], answered.json["summary"]) == (0, "completed", "Hello.")
+    (line,) = [line for line in said.out.splitlines() if "kairos_mcp answer " in line]
+    environ = kairos.environ()
+    del environ["KAIROS_HOME"]
+    line = line.replace("...", "Hello.")
+    done = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+    (report,) = kairos("runs", "--json").json["runs"]
+    assert (report["status"], report["summary"]) == ("completed", "Hello.")
 
 
 def test_an_answer_comes_from_the_argument_a_file_or_stdin(kairos, tmp_path: Path) -> None:
@@ -226,3 +229,20 @@ def test_a_reader_that_leaves_early_is_no_crash(kairos) -> None:
         check=False,
     )
     assert (done.returncode in (0, 1), done.stderr) == (True, b"")
+
+
+def test_a_folder_that_is_gone_is_a_wrong_use(kairos, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    for words in (
+        "demo",
+        "run Look.",
+        "run Look. --workspace ..",
+        "install cursor --project",
+        "serve --home x",
+    ):
+        gone.mkdir()
+        command = f"cd {gone} && rmdir {gone} && {shlex.join(kairos.words(*words.split()))}"
+        done = subprocess.run(
+            ["bash", "-c", command], env=kairos.environ(), capture_output=True, timeout=60, check=False
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (2, False), words

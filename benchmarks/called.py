@@ -1,0 +1,35 @@
+"""A tool called through registry_call's run, beside the bare function: what the record costs. For information."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks import subjects
+from benchmarks.fresh import fresh
+from kairos_mcp.tools.registry import Surroundings, call
+
+
+async def cpu(folder: Path, calls: int) -> tuple[float, float]:
+    """CPU seconds a call: of the tool alone, arguments checked, and of the run of one call."""
+    async with subjects.house(subjects.settings(folder, 1, "process")) as host:
+        tool = host._wiring.registry(host._wiring.workspace(None)).find("read_file")
+        assert tool is not None
+        arguments = {"path": subjects.place(1)[0]}
+        around = Surroundings("", time.monotonic() + 600, lambda _ref: None)
+        began = time.process_time()
+        for _ in range(calls):
+            assert not call(tool, arguments, around).is_error
+        between = time.process_time()
+        for _ in range(calls):
+            run = await host.start_call("read_file", arguments, subjects.ME)
+            await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
+        ended = time.process_time()
+    return (between - began) / calls, (ended - between) / calls
+
+
+def figures(calls: int = 200, times: int = 5) -> dict[str, float]:
+    found = [fresh(cpu, calls) for _ in range(times)]
+    bare = median(bare for bare, _ in found)
+    return {"bare_us": bare * 1e6, "recorded": median(run for _, run in found) / bare}

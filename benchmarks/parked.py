@@ -1,0 +1,66 @@
+"""Memory of a caller-route run of 20 rounds that waits for its next answer: kept unfolded, and let go of.
+
+The host keeps the flows of at most KEPT parked runs; the others it folds again from their rows when an answer comes.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import subjects
+from benchmarks.fresh import fresh
+from kairos_mcp.drivers import KEPT
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+
+async def grown(folder: Path, runs: int, rounds: int, traced: bool) -> tuple[float, float]:
+    """Bytes a run: of the first that are kept, then of those after, each of which lets another one go."""
+    chosen = replace(subjects.settings(folder, 1, "process"), script=None)
+    kept = min(KEPT, runs // 2)
+    async with Host.open(chosen, via="serve") as host:
+        await _park(host, 4, rounds, "warm")
+        if traced:
+            tracemalloc.start()
+        sizes = [_size(traced)]
+        await _park(host, kept - 4, rounds, "kept")
+        sizes.append(_size(traced))
+        await _park(host, runs - kept, rounds, "more")
+        sizes.append(_size(traced))
+    return (sizes[1] - sizes[0]) / (kept - 4), (sizes[2] - sizes[1]) / (runs - kept)
+
+
+async def _park(host: Host, runs: int, rounds: int, name: str) -> None:
+    for n in range(runs):
+        request = PlannerRequest(f"{name} {n}", route="caller", limits=Limits(rounds=100))
+        run = (await host.start_planner(request, subjects.ME)).run_id
+        await answered(host, run, rounds)
+
+
+async def answered(host: Host, run: str, rounds: int) -> None:
+    """Bring the answers of so many rounds; the run then waits for the next one."""
+    await host.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    for n in range(1, rounds + 1):
+        await host.answer(run, {f"round-{n}": subjects.turn(n, "read_file")}, subjects.ME)
+        await host.wait([run], until="rest", wait_s=60, caller=subjects.ME)
+    assert [item["key"] for item in host.report(run, subjects.ME).waiting] == [f"round-{rounds + 1}"]
+
+
+def _size(traced: bool) -> int:
+    gc.collect()
+    if traced:
+        return tracemalloc.get_traced_memory()[0]
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096
+
+
+def figures(runs: int = 200, rounds: int = 20) -> dict[str, float]:
+    told = {}
+    for name, traced in (("allocated", True), ("resident", False)):
+        kept, dropped = fresh(grown, runs, rounds, traced)
+        told |= {f"{name}_kb_kept": kept / 1024, f"{name}_kb_let_go": dropped / 1024}
+    return told

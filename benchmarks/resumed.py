@@ -1,0 +1,65 @@
+"""CPU of another process going on with a run of 1,000 rounds, in whole runs of 100 rounds of the floor."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from benchmarks import rounds as alone
+from benchmarks import subjects
+from benchmarks.fresh import fresh
+from benchmarks.parked import answered
+from kairos_mcp.host import Host
+from kairos_mcp.settings import Settings
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+
+def _settings(folder: Path) -> Settings:
+    return replace(subjects.settings(folder, 1, "process"), script=None)
+
+
+async def waiting(folder: Path, rounds: int) -> str:
+    """A run of so many rounds whose next answer is to come; its id."""
+    async with Host.open(_settings(folder), via="serve") as host:
+        request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
+        run = (await host.start_planner(request, subjects.ME)).run_id
+        await answered(host, run, rounds)
+    return run
+
+
+async def resume(folder: Path, run: str) -> tuple[float, float]:
+    """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
+    async with Host.open(_settings(folder), via="serve") as host:
+        other = await host.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
+        await answered(host, other.run_id, 2)
+        began = time.process_time()
+        assert host.replay(run, subjects.ME).identical
+        folded = time.process_time()
+        await host.answer(run, {host.report(run, subjects.ME, full=False).waiting[0]["key"]: subjects.ENDS}, subjects.ME)
+        await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
+        ended = time.process_time()
+        assert host.report(run, subjects.ME).stop_reason == "assistant_stop"
+    return folded - began, ended - folded
+
+
+async def both(folder: Path, rounds: int) -> tuple[float, float]:
+    """The run made here, and gone on with in a process that has never seen it."""
+    run = await waiting(folder, rounds)
+    folded, resumed = fresh(_resume_there, str(folder), run)
+    return folded, resumed
+
+
+async def _resume_there(_own: Path, folder: str, run: str) -> tuple[float, float]:
+    return await resume(Path(folder), run)
+
+
+def figures(rounds: int = 1_000, floor_rounds: int = 100, times: int = 5) -> dict[str, float]:
+    found = [(fresh(alone.floor, floor_rounds) * floor_rounds, *fresh(both, rounds)) for _ in range(times)]
+    return {
+        "fold_ms": median(fold for _, fold, _ in found) * 1e3,
+        "fold": median(fold / floor for floor, fold, _ in found),
+        "resume": median(resumed / floor for floor, _, resumed in found),
+    }

@@ -1,0 +1,47 @@
+"""CPU of one durable round (a completion and a call) at durability `process`, in rounds of the floor."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks import subjects
+from benchmarks.fresh import fresh
+
+
+async def floor(folder: Path, rounds: int) -> float:
+    """CPU seconds a round."""
+    opened = subjects.open_floor(folder, "process")
+    await subjects.floor_run(opened, 5)
+    began = time.process_time()
+    await subjects.floor_run(opened, rounds)
+    return (time.process_time() - began) / rounds
+
+
+async def house(folder: Path, rounds: int, tool: str) -> tuple[float, float]:
+    """CPU seconds a round: of starting the run (its script is parsed there), and of running it."""
+    chosen = subjects.settings(folder, rounds, "process", tool)
+    async with subjects.house(chosen, noop=tool == "noop") as host:
+        began = time.process_time()
+        runs = await subjects.start(host, rounds, ["measured"])
+        started = time.process_time()
+        await subjects.ended(host, runs)
+        ended = time.process_time()
+        subjects.must_have_run(host, runs, rounds)
+    return (started - began) / rounds, (ended - started) / rounds
+
+
+def figures(rounds: int = 100, times: int = 9) -> dict[str, float]:
+    floors, reads, noops = [], [], []
+    for _ in range(times):
+        floors.append(fresh(floor, rounds))
+        reads.append(fresh(house, rounds, "read_file"))
+        noops.append(fresh(house, rounds, "noop"))
+    least = median(floors)
+    return {
+        "floor_us": least * 1e6,
+        "round_reading": median(run for _, run in reads) / least,
+        "round_noop": median(run for _, run in noops) / least,
+        "start_a_round": median(start for start, _ in reads) / least,
+    }

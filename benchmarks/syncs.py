@@ -1,0 +1,64 @@
+"""Full durability: how often the log is synced, counted by strace, and how long a round takes beside the floor's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import subjects
+from benchmarks.fresh import fresh
+
+SYNCED = re.compile(r"f(?:data)?sync\(\d+<(?P<file>[^>]*)>\)\s+= 0")
+
+
+async def floor(folder: Path, rounds: int) -> float:
+    """Wall seconds a round."""
+    opened = subjects.open_floor(folder, "full")
+    await subjects.floor_run(opened, 2)
+    began = time.perf_counter()
+    await subjects.floor_run(opened, rounds)
+    return (time.perf_counter() - began) / rounds
+
+
+async def house(folder: Path, rounds: int) -> float:
+    """Wall seconds a round."""
+    async with subjects.house(subjects.settings(folder, rounds, "full")) as host:
+        runs = await subjects.start(host, rounds, ["measured"])
+        began = time.perf_counter()
+        await subjects.ended(host, runs)
+        took = time.perf_counter() - began
+        subjects.must_have_run(host, runs, rounds)
+    return took / rounds
+
+
+def syncs(sample: Any, rounds: int) -> tuple[int, int]:
+    """Syncs of the log by commits, and checkpoints: each of these syncs the log and then the file itself."""
+    with tempfile.TemporaryDirectory(prefix="kairos-strace-") as folder:
+        told = Path(folder, "told")
+        # a call that another thread interrupts is told in two lines; -ff keeps each thread in a file of its own
+        fresh(sample, rounds, under=["strace", "-ff", "-y", "-e", "trace=fsync,fdatasync", "-o", str(told)])
+        text = "".join(path.read_text() for path in Path(folder).iterdir())
+    files = [match["file"] for match in SYNCED.finditer(text)]
+    checkpoints = sum(file.endswith(".db") for file in files)
+    return sum(file.endswith("-wal") for file in files) - checkpoints, checkpoints
+
+
+def per_round(sample: Any, rounds: int) -> float:
+    """From the difference of two runs, so that opening, starting and closing do not count."""
+    return (syncs(sample, 2 * rounds)[0] - syncs(sample, rounds)[0]) / rounds
+
+
+def figures(rounds: int = 100, times: int = 7) -> dict[str, float]:
+    told: dict[str, float] = {}
+    if shutil.which("strace"):
+        told["syncs_of_the_floor"] = per_round(floor, rounds)
+        told["syncs_of_the_house"] = per_round(house, rounds)
+        told["checkpoints"] = syncs(house, 4 * rounds)[1]
+    pairs = [(fresh(floor, rounds), fresh(house, rounds)) for _ in range(times)]
+    told["floor_ms"] = median(floor for floor, _ in pairs) * 1e3
+    return told | {"wall": median(house / floor for floor, house in pairs)}

@@ -1,0 +1,21 @@
+"""`serve` over HTTP: from flags to a listening server."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from kairos_mcp.cli.speech import tell
+from kairos_mcp.settings import Flags, load_settings
+
+
+def listen(
+    flags: Flags, transport: Literal["http", "sse"], host: str, port: int, names: tuple[str, ...]
+) -> None:
+    """The MCP server over HTTP, until it is told to end."""
+    settings = load_settings(flags, os.environ)
+    if not settings.workspaces:
+        tell("kairos-mcp: no --workspace is given, so there are no file tools")
+    from kairos_mcp.server import http
+
+    http.serve(settings, http.Listening(transport, host, port, names))

@@ -1,0 +1,178 @@
+"""How a request is worded for a model and its reply taken apart: pure pairs of `encode` and `decode`.
+
+`native` is for routes that take tool specs and give tool calls; `text` for those that only talk: its prompt lists
+the tools, and a reply is one JSON object. Push, InputRequired and provider use the same pairs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from string import Template
+from typing import Any, Literal
+
+from kairos_mcp.decoding import Undecodable, decode_object
+from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.steps import RequestCompletion, Sent
+
+DialectName = Literal["native", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompts:
+    """The texts of the text dialect: `tools` with `$tools`, `final` where none are offered, `schema` with `$schema`;
+    and `answer`, also with `$schema`, for a native route that can't be given a schema beside its tools.
+
+    One file each: `config/prompts/text_<field>.md`.
+    """
+
+    tools: str
+    final: str
+    schema: str
+    answer: str = "$schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """A request as a route is given it: no message has the role system; in the text dialect none has calls."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: ToolSet
+
+
+def native(step: RequestCompletion, sent: Sent) -> Worded:
+    """The request as it is; reminder and standing line stand at the tail of the newest turn."""
+    system, messages = _apart(step)
+    return Worded(system, _with_tail(messages, step, sent), step.tools)
+
+
+def untailed(step: RequestCompletion) -> Worded:
+    """The native request without its tail, for a route that puts `tail` behind a mark of what it may cache."""
+    system, messages = _apart(step)
+    return Worded(system, tuple(messages), step.tools)
+
+
+def tail(step: RequestCompletion, sent: Sent) -> str:
+    """What the newest turn ends with: the flow's reminder, then the hands' standing line; empty without both."""
+    return "\n\n".join(part for part in (step.reminder, sent.tail) if part)
+
+
+def told_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
+    """The schema of the final answer in words, for a native route that can't be given it otherwise."""
+    schema = json.dumps(step.output_schema, ensure_ascii=False)
+    return "" if step.output_schema is None else Template(prompts.answer).substitute(schema=schema)
+
+
+def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> Worded:
+    """The request for a model without tools: calls and results are told as text."""
+    system, messages = _apart(step)
+    told = _with_tail(_told(messages), step, sent)
+    return Worded("\n\n".join(part for part in (system, _explained(step, prompts)) if part), told, ToolSet())
+
+
+def native_reply(reply: Completion) -> Completion:
+    """A native reply needs no decoding."""
+    return reply
+
+
+def text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
+    """The completion that a reply in the text dialect means; unreadable, with the reason, where it means none.
+
+    Where no tools are offered a reply that is no object is the text itself: small models answer so.
+    """
+    if reply.finish in ("length", "content_filter", "refusal") or not reply.content.strip():
+        return reply
+    try:
+        return _meant(reply, decode_object(reply.content), step, path)
+    except Undecodable as broken:
+        if len(step.tools) == 0:
+            return reply
+        return replace(reply, unreadable=broken.reason)
+
+
+def _meant(reply: Completion, said: JsonObject, step: RequestCompletion, path: str) -> Completion:
+    keys = said.keys() & {"tool_calls", "final", "say"}
+    if not keys and step.output_schema is not None:
+        return reply  # a bare object is the final answer
+    strange = sorted(said.keys() - {"tool_calls", "final", "say"})
+    if strange:
+        raise Undecodable(f'the object has {strange[0][:40]!r}; its keys are "tool_calls" with "say", or "final"')
+    match said:
+        case {"tool_calls": list(calls), **rest} if calls and "final" not in rest:
+            content = _string(rest.get("say"), "say")
+            return replace(reply, content=content, tool_calls=tuple(_calls(calls, path)))
+        case {"final": str(final), **rest} if not rest.get("tool_calls"):
+            return replace(reply, content=final)
+        case {"final": dict(final), **rest} if not rest.get("tool_calls"):
+            return replace(reply, content=json.dumps(final, ensure_ascii=False))
+        case _:
+            raise Undecodable('the object needs either "tool_calls", a list of calls, or "final", a text; not both')
+
+
+def _calls(calls: list[Any], path: str) -> list[ToolCall]:
+    found = []
+    for number, call in enumerate(calls, 1):
+        match call:
+            case {"name": str(name), "arguments": dict(arguments), **rest} if not rest.keys() - {"id"}:
+                found.append(ToolCall(f"{path}/call-{number}", name, arguments))
+            case {"name": str(name), **rest} if not rest.keys() - {"id"}:
+                found.append(ToolCall(f"{path}/call-{number}", name))
+            case _:
+                raise Undecodable(f'call {number} is no {{"name": text, "arguments": object}}')
+    return found
+
+
+def _string(value: Any, key: str) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case _:
+            raise Undecodable(f'"{key}" is no text')
+
+
+def _apart(step: RequestCompletion) -> tuple[str, list[Message]]:
+    messages = list(step.conversation)
+    if messages and messages[0].role == "system":
+        return messages[0].content, messages[1:]
+    return "", messages
+
+
+def _with_tail(messages: list[Message], step: RequestCompletion, sent: Sent) -> tuple[Message, ...]:
+    said = tail(step, sent)
+    if not said or not messages:
+        return tuple(messages)
+    newest = messages[-1]
+    return (*messages[:-1], replace(newest, content=f"{newest.content}\n\n{said}"))
+
+
+def _told(messages: list[Message]) -> list[Message]:
+    """Calls become the object that asked for them, the results after a turn one user message."""
+    told: list[Message] = []
+    for message in messages:
+        match message:
+            case Message("assistant", content, (_, *_) as calls):
+                asked = [{"name": call.name, "arguments": call.arguments} for call in calls]
+                shown: JsonObject = {"tool_calls": asked} | ({"say": content} if content else {})
+                told.append(Message("assistant", json.dumps(shown, ensure_ascii=False)))
+            case Message("tool", content) if told and told[-1].role == "user":
+                told[-1] = Message("user", f"{told[-1].content}\n\n{content}")
+            case Message("tool", content):
+                told.append(Message("user", content))
+            case _:
+                told.append(message)
+    return told
+
+
+def _explained(step: RequestCompletion, prompts: TextPrompts) -> str:
+    schema = "" if step.output_schema is None else json.dumps(step.output_schema, ensure_ascii=False)
+    asked = Template(prompts.schema).substitute(schema=schema) if schema else ""
+    if len(step.tools) == 0:
+        return "\n\n".join(part for part in (prompts.final, asked) if part)
+    lines = [
+        json.dumps({"name": t.name, "description": t.description, "arguments": t.input_schema}, ensure_ascii=False)
+        for t in step.tools
+    ]
+    return "\n\n".join(part for part in (Template(prompts.tools).substitute(tools="\n".join(lines)), asked) if part)

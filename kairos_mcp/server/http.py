@@ -1,0 +1,251 @@
+"""Serve MCP over HTTP: Streamable HTTP at /mcp, HTTP+SSE at /sse and /messages/, one host behind all.
+
+Composed by hand, because the SDK's ready-made app guards too little (guard.py) and enters its lifespan once
+for each SSE connection; here the host is opened around everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
+from threading import Timer
+from typing import Any, Literal
+
+import anyio
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.door import build_server
+from kairos_mcp.server.guard import Body, Guard, Names, header, refused
+from kairos_mcp.server.listener import listener
+from kairos_mcp.server.stdio import reachable
+from kairos_mcp.server.tenants import Entrance, Rates, Tenancy
+from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.who import NOBODY, speaks_for
+from kairos_mcp.settings import Settings
+
+Transport = Literal["http", "sse"]
+
+HOST, PORT = "127.0.0.1", 8765
+BOUNDS = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where and how: `http` answers SSE clients too, port 0 takes a free one, `names` are further hosts that
+    we are asked as."""
+
+    transport: Transport = "http"
+    host: str = HOST
+    port: int = PORT
+    names: tuple[str, ...] = ()
+
+
+def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one kills it. Raises ConfigError where it can't listen."""
+    tokens = Tokens(settings.home)
+    with _bound(listening) as bound:
+        address, port = bound.getsockname()[:2]
+        beyond = not ip_address(address).is_loopback
+        if beyond and not tokens.any():
+            raise ConfigError(
+                f"Listening on {address} without tokens would let anybody in.",
+                "Make one by `kairos-mcp token add NAME`, or listen on 127.0.0.1.",
+            )
+        bound.listen(2048)
+        where = f"http://{f'[{address}]' if ':' in address else address}:{port}"
+        paths = " and ".join(f"{where}{path}" for path in _paths(listening.transport))
+        print(f"kairos-mcp: listening on {paths}", file=sys.stderr, flush=True)  # noqa: T201
+        app = partial(
+            opened,
+            transport=listening.transport,
+            names=Names(port, listening.names),
+            entrance=Entrance(tokens, guarded=beyond),
+            bounds=bounds,
+        )
+        anyio.run(_serve, settings, app, bounds, bound)
+
+
+def _paths(transport: Transport) -> tuple[str, ...]:
+    return ("/mcp", "/sse") if transport == "http" else ("/sse",)
+
+
+@contextmanager
+def _bound(listening: Listening) -> Iterator[socket.socket]:
+    """A socket on the address, not listening yet: what can't be served is refused before anybody connects."""
+    try:
+        # AI_PASSIVE is left out: an empty host is loopback, not everywhere
+        found = socket.getaddrinfo(listening.host or HOST, listening.port, type=socket.SOCK_STREAM)
+        family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ConfigError(
+            f"There is no address {listening.host[:200]!r}.", "Check --host and --port."
+        ) from error
+    with bound:
+        try:
+            if os.name == "posix":
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"{listening.host[:200]}:{listening.port} can't be listened on: {error}.",
+                "Choose another --host or --port; 0 takes a free port.",
+            ) from error
+        yield bound
+
+
+async def _serve(
+    settings: Settings,
+    opened: Callable[[Server[Any]], AbstractAsyncContextManager[ASGIApp]],
+    bounds: Bounds,
+    bound: socket.socket,
+) -> None:
+    speaks_for(NOBODY)
+    async with reachable(settings) as reach, opened(build_server(reach, settings)) as app:
+        await Serving(app, bounds).until_told(bound)
+
+
+@asynccontextmanager
+async def opened(
+    server: Server[Any], *, transport: Transport, names: Names, entrance: Entrance, bounds: Bounds
+) -> AsyncIterator[ASGIApp]:
+    """The app over an MCP server, serving while the block lasts."""
+    sse = Sse(server, bounds)
+    streamable = StreamableHTTPSessionManager(
+        server,
+        session_idle_timeout=bounds.idle_s,
+        max_request_body_size=bounds.body_bytes,
+        max_sessions=bounds.sessions,
+    )
+    ways: dict[str, ASGIApp] = {"/sse": sse.stream, "/messages/": sse.messages}
+    if transport == "http":
+        ways["/mcp"] = partial(_streamable, streamable)
+    rates = Rates(bounds)
+    routes = [Route(path, endpoint=Tenancy(Body(way, bounds), entrance, rates)) for path, way in ways.items()]
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    async with streamable.run():
+        yield Parting(Guard(app, names))
+
+
+async def _streamable(
+    streamable: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Only a session can be listened to or ended; the SDK would make one for every stray GET."""
+    in_session = bool(header(scope, b"mcp-session-id"))
+    allowed = ("POST", "GET", "DELETE") if in_session else ("POST",)
+    if scope["method"] in allowed:
+        await streamable.handle_request(scope, receive, send)
+        return
+    allow = {"allow": ", ".join(allowed)}
+    await refused(405, "Messages are posted here.", headers=allow)(scope, receive, send)
+
+
+class Sse:
+    """The transport of clients up to 2024-11-05: one stream down, messages posted beside it."""
+
+    def __init__(self, server: Server[Any], bounds: Bounds) -> None:
+        self._server = server
+        self._streams = SseServerTransport("/messages/", max_request_body_size=bounds.body_bytes)
+        self._room = bounds.sessions
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "GET":
+            await refused(405, "The stream is got.", headers={"allow": "GET"})(scope, receive, send)
+            return
+        if self._room <= 0:
+            later = {"retry-after": "10"}
+            await refused(503, "Too many open sessions.", headers=later)(scope, receive, send)
+            return
+        self._room -= 1
+        try:
+            async with self._streams.connect_sse(scope, receive, send) as (reads, writes):
+                await self._server.run(reads, writes, self._server.create_initialization_options())
+        finally:
+            self._room += 1
+
+    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._streams.handle_post_message(scope, receive, send)
+
+
+class Parting:
+    """Ends an open answer in order when the server leaves: only then are requests cancelled from below."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = ended = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            if not begun:
+                await refused(503, "The server is leaving; runs are kept.")(scope, receive, send)
+            elif not ended:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Serving(uvicorn.Server):
+    """uvicorn, but for the signals: theirs kill the process before the house is closed."""
+
+    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+        self._leaving_s = bounds.leaving_s
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=listener(bounds),
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=bounds.connections + 1,
+                h11_max_incomplete_event_size=bounds.header_bytes,
+                timeout_graceful_shutdown=max(1, round(bounds.leaving_s)),
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def until_told(self, bound: socket.socket) -> None:
+        async with anyio.create_task_group() as watch:
+            watch.start_soon(self._signalled)
+            await self.serve([bound])
+            watch.cancel_scope.cancel()
+
+    async def _signalled(self) -> None:
+        """The first signal ends the server in order, or after a while in any case; a second one kills it."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                self.handle_exit(number, None)  # open streams listen for this call
+                break
+        timer = Timer(self._leaving_s + 1.5, os._exit, (0,))
+        timer.daemon = True
+        timer.start()

@@ -1,0 +1,357 @@
+"""Several hosts on one store, hosts that are gone, stores that fail: nothing is lost, nobody else suffers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import apsw
+import pytest
+from house import (
+    ASK,
+    ME,
+    WITHIN_S,
+    Place,
+    answered,
+    assert_all_lawful,
+    begun,
+    finished,
+    reads,
+    rests,
+    says,
+    started,
+    watched,
+)
+
+from kairos_mcp.errors import KairosError, NotForCallers
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+DONE = {"content": "done", "finish": "stop"}
+ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
+
+
+def orphan(place: Place, run_id: str, *, begun_path: str | None = None, paused: bool = False) -> None:
+    """Leave the run as a server would that was killed: owned by one whose lock is gone."""
+    place.rows("insert into owner(lock, pid, via, started_at) values ('1-dead', 1, 'mcp', 1)")
+    place.rows(
+        "update run set owner = (select max(id) from owner), fence = fence + 1, paused = ? where id = ?",
+        "asked" if paused else None,
+        run_id,
+    )
+    assert begun_path is None
+
+
+# -- two hosts ---------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_left_through_another_host_reaches_the_owner(place: Place) -> None:
+    settings = place.settings()
+    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+        turn = {"tool_calls": reads("a.txt")["tool_calls"] + ASKS["tool_calls"]}
+        run_id = await started(one, route="caller", caller_tools=(ASK,))
+        await answered(one, run_id, round_1=turn)
+        await answered(other, run_id, round_1__call_2={"content": "yes"})
+        assert [item["key"] for item in (await rests(one, run_id)).waiting] == ["round-2"]
+        assert (await answered(one, run_id, round_2=DONE)).summary == "done"
+        assert (await rests(other, run_id)).summary == "done"
+
+
+async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) -> None:
+    ask = ASK.__class__(**{name: getattr(ASK, name) for name in ASK.__slots__} | {"effect": "read"})
+    slow = {"tool_calls": ASKS["tool_calls"] * 2}
+    settings = place.settings(slow, says("never", delay_s=60))
+    async with watched(settings) as owner, Host.open(settings, via="mcp") as other:
+        run_id = await started(owner, caller_tools=(ask,))
+        await answered(other, run_id, round_1__call_1={"content": "yes"})
+        await other.answer(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
+        await begun(other, "round-2")
+        async with asyncio.timeout(5):
+            await owner.control(run_id, "cancel", ME)
+            await owner.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert other.report(run_id, ME).status == "cancelled"
+
+
+async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
+    settings = place.settings(says("never", delay_s=60))
+    async with watched(settings) as owner, Host.open(settings, via="mcp") as other:
+        run_id = (await owner.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(owner, "round-1")
+        async with asyncio.timeout(5):
+            await other.control(run_id, "cancel", ME)
+            await other.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert owner.report(run_id, ME).status == "cancelled"
+
+
+async def test_attention_wakes_at_what_another_host_does(place: Place) -> None:
+    settings = place.settings(says("done"))
+    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+        run_id = await started(one, route="caller")
+        waits = asyncio.create_task(other.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
+        await asyncio.sleep(0)
+        await answered(one, run_id, round_1=DONE)
+        async with asyncio.timeout(3):
+            await waits
+
+
+async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
+    settings = place.settings()
+    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+        run_id = await started(one, route="caller")
+        outcomes = await asyncio.gather(
+            one.answer(run_id, {"round-1": DONE}, ME),
+            other.answer(run_id, {"round-1": {"content": "otherwise", "finish": "stop"}}, ME),
+            return_exceptions=True,
+        )
+        assert [isinstance(outcome, KairosError) for outcome in outcomes].count(True) == 1
+        await rests(one, run_id)
+        assert place.rows("select count(*) from answer") == [(1,)]
+
+
+async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Place) -> None:
+    settings = place.settings(reads("a.txt"), reads("b.txt", delay_s=60), says("done"))
+    place.script.write_text(place.script.read_text().replace('"delay_s": 60', '"delay_s": 1.5'))
+    async with Host.open(settings, via="mcp") as first:
+        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(first, "round-2")
+    async with watched(settings) as second:
+        report = await rests(second, run_id)
+        assert (report.status, report.summary) == ("completed", "done")
+        assert report.usage["model_calls"] == 3 + report.usage["attempts"] - 3
+
+
+async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> None:
+    settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
+    async with Host.open(settings, via="mcp") as first:
+        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(first, "round-1")
+    before = place.rows("select owner, fence from run")
+    async with Host.open(settings, via="mcp") as prober:
+        assert prober.report(run_id, ME).status == "paused"
+        assert prober.health()["exists"]
+        assert place.rows("select owner, fence from run") == before
+    async with watched(settings) as second:
+        assert (await rests(second, run_id)).summary == "done"
+
+
+async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
+    settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
+    async with Host.open(settings, via="mcp") as first:
+        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(first, "round-1")
+    async with Host.open(place.settings(workspaces=()), via="mcp") as stranger:
+        await stranger.wait([run_id], until="rest", wait_s=0, caller=ME)
+        report = stranger.report(run_id, ME)
+        assert report.status == "paused"
+        assert place.rows("select count(*) from answer") == [(0,)]
+        await stranger.control(run_id, "cancel", ME)
+        await stranger.wait([run_id], until="done", wait_s=3, caller=ME)
+        assert stranger.report(run_id, ME).status == "cancelled"
+        assert_all_lawful(stranger)
+
+
+async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> None:
+    settings = place.settings()
+    async with Host.open(settings, via="mcp") as first:
+        run_id = await started(first, route="caller")
+        await answered(first, run_id, round_1=ASKS | {"tool_calls": reads("a.txt")["tool_calls"]})
+    orphan(place, run_id, paused=True)
+    async with watched(settings) as second:
+        await second.wait([run_id], until="rest", wait_s=0.5, caller=ME)
+        assert second.report(run_id, ME).status == "paused"
+        await second.control(run_id, "resume", ME)
+        assert (await rests(second, run_id)).status == "input_required"
+        assert (await answered(second, run_id, round_2=DONE)).summary == "done"
+
+
+async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> None:
+    settings = place.settings()
+    async with Host.open(settings, via="mcp") as first:
+        run_id = await started(first, route="caller")
+    orphan(place, run_id, paused=True)
+    async with watched(settings) as second:
+        await second.control(run_id, "cancel", ME)
+        await second.wait([run_id], until="done", wait_s=3, caller=ME)
+        assert second.report(run_id, ME).status == "cancelled"
+
+
+async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) -> None:
+    settings = place.settings(durability="full")
+    async with watched(settings) as host:
+        assert host.newest(ME) == []  # the file is there now
+        other = apsw.Connection(str(place.db))
+        other.execute("begin immediate")
+        asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
+        starts = [host.start_planner(PlannerRequest(f"goal {n}", route="caller"), ME) for n in range(4)]
+        made = await asyncio.gather(*starts)
+        await host.wait([each.run_id for each in made], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert len({each.run_id for each in made}) == 4
+        other.close()
+
+
+# -- one bad run, or a failing store -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update run set spec = '{}'",
+        "update text set body = 'nonsense' where hash = (select json_extract(spec, '$.tools_text') from run)",
+        "update run set version = 99",
+        "update run set flow = 'ooda'",
+        "update mark set digest = x'00'",
+        "update mark set sent = 'nonsense'",
+        "update answer set body = 'nonsense'",
+        "update answer set body = replace(body, 'look', 'overlook')",
+        "delete from account",
+        "delete from mark where path = 'round-1'",
+    ],
+)
+async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: str) -> None:
+    settings = place.settings(reads("a.txt"), says("done"))
+    async with Host.open(settings, via="mcp") as host:
+        bad = await started(host, "bad", route="caller")
+        await answered(host, bad, round_1=reads("a.txt"))
+    place.rows(damage)
+    orphan(place, bad)
+    async with Host.open(settings, via="mcp") as host:
+        good = await started(host, "good")
+        assert host.report(good, ME).summary == "done"
+        await host.wait([good], until="done", wait_s=2, caller=ME)
+        for ask in (host.report, host.replay):
+            try:
+                ask(bad, ME)
+            except KairosError:
+                pass
+            except NotForCallers as leaked:
+                raise AssertionError from leaked
+        try:
+            await host.answer(bad, {"round-2": DONE}, ME)
+        except KairosError:
+            pass
+        assert (await rests(host, await started(host, "another"))).summary == "done"
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        "update answer set body = replace(body, 'alpha', 'omega')",
+        "update answer set body = replace(body, 'look', 'overlook')",
+        "update answer set body = replace(body, 'done', 'nothing done')",
+        "update run set outcome = replace(outcome, 'done', 'nothing done')",
+        "update text set body = replace(body, 'look around', 'look away')",
+        "delete from answer where mark = (select max(mark) from answer)",
+        "update mark set digest = x'00' where path = 'round-2'",
+        "update mark set path = 'round-7' where path = 'round-2'",
+    ],
+)
+async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
+    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+        run_id = await started(host)
+        assert host.replay(run_id, ME).identical
+        before = place.rows("select total_changes()")
+        place.rows(tamper)
+        assert before is not None
+        replayed = host.replay(run_id, ME)
+        assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
+
+
+async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt"), says("done"))) as host:
+        refusing = Refusing(host)
+        refusing.after(3)
+        run_id = await started(host)
+        report = host.report(run_id, ME)
+        assert report.status == "paused"
+        answers = place.rows("select count(*) from answer")
+        refusing.stop()
+        report = await rests(host, run_id)
+        assert (report.summary, report.usage["model_calls"], report.usage["attempts"]) == ("done", 2, 2)
+        assert answers < place.rows("select count(*) from answer")
+
+
+async def test_a_run_that_stands_still_can_be_cancelled(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt"), says("done"))) as host:
+        refusing = Refusing(host)
+        refusing.after(3)
+        run_id = await started(host)
+        assert host.report(run_id, ME).status == "paused"
+        refusing.stop()
+        await host.control(run_id, "cancel", ME)
+        assert host.report(run_id, ME).status == "cancelled"
+
+
+async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked_twice(place: Place) -> None:
+    for nth in range(1, 8):
+        where = Place(place.root / str(nth))
+        where.workspace.mkdir(parents=True)
+        (where.workspace / "a.txt").write_text("alpha\n")
+        async with watched(where.settings(reads("a.txt", "a.txt"), reads("a.txt"), says("done"))) as host:
+            refusing = Refusing(host)
+            refusing.after(nth, times=5)
+            try:
+                run_id = await started(host)
+            except KairosError:  # the start itself was refused: nothing was made
+                assert where.rows("select count(*) from run") == [(0,)]
+                refusing.stop()
+                run_id = await started(host)
+            refusing.stop()
+            report = await finished(host, run_id)
+            assert (report.summary, report.usage["attempts"], report.usage["tool_calls"]) == ("done", 3, 3)
+
+
+class Refusing:
+    """A disk that is full from the nth commit on: SQLite itself refuses, by its own hook."""
+
+    def __init__(self, host: Host) -> None:
+        self.connection = host._store.writer._connection
+        self.left = self.times = 0
+
+    def after(self, commits: int, times: int = 10**9) -> None:
+        self.left, self.times = commits, times
+        self.connection.set_commit_hook(self._asked)
+
+    def stop(self) -> None:
+        self.connection.set_commit_hook(None)
+
+    def _asked(self) -> bool:
+        self.left -= 1
+        if self.left >= 0 or self.times <= 0:
+            return False
+        self.times -= 1
+        raise apsw.FullError("the disk is full")
+
+
+async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_begins(place: Place) -> None:
+    lines = [reads("a.txt"), says("never", delay_s=60)]
+    settings = place.settings(*lines, durability="full")
+    async with watched(settings) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        with host._store.writer.moving():  # as if another run moved: commits are made in the thread
+            wishes = asyncio.create_task(wish_at(host, place, run_id))
+            async with asyncio.timeout(6):
+                await wishes
+                await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+
+
+async def wish_at(host: Host, place: Place, run_id: str) -> None:
+    """Cancel in the very turn of the loop in which a commit is under way."""
+    while not host._store.writer._in_thread:
+        await asyncio.sleep(0)
+    await host.control(run_id, "cancel", ME)
+
+
+@pytest.mark.parametrize("limits", [Limits()])
+async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_one_works(
+    place: Place, limits: Limits
+) -> None:
+    async with watched(place.settings(says("done"))) as host:
+        assert host.newest(ME) == []
+        refusing: Any = Refusing(host)
+        refusing.after(0)
+        with pytest.raises(KairosError) as refused:
+            await started(host, limits=limits)
+        assert refused.value.code == "no_space"
+        refusing.stop()
+        assert (await rests(host, await started(host))).summary == "done"

@@ -1,0 +1,561 @@
+"""What a host does with a run: starts it, moves it on a route, takes answers, wishes and repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from house import (
+    ASK,
+    ME,
+    WITHIN_S,
+    Place,
+    answered,
+    asks,
+    begun,
+    outcome_of,
+    reads,
+    rests,
+    says,
+    started,
+    watched,
+)
+
+from kairos_mcp.errors import AlreadyAnswered, BadArguments, KairosError, NotWaiting, Stale, UnknownRun, UnknownTool
+from kairos_mcp.host import Host
+from kairos_mcp.report import Caller
+from kairos_mcp.settings import GateRule
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
+ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
+DONE = {"content": "done", "finish": "stop"}
+
+
+def wishes(place: Place) -> list[tuple[Any, ...]]:
+    return place.rows("select kind, taken is not null from deposit order by id")
+
+
+# -- routes ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_caller_drives_a_run_from_round_to_round(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        first = await rests(host, run_id)
+        assert (first.status, [item["key"] for item in first.waiting]) == ("input_required", ["round-1"])
+        second = await answered(host, run_id, round_1=READS)
+        assert [item["key"] for item in second.waiting] == ["round-2"]
+        assert "alpha" in second.waiting[0]["messages"][-1]["content"]
+        last = await answered(host, run_id, round_2=DONE)
+        assert (last.status, last.stop_reason, last.summary, last.rounds) == ("completed", "assistant_stop", "done", 2)
+        assert last.usage["exactness"] == "estimated"
+
+
+async def test_a_script_drives_a_run_to_its_end(place: Place) -> None:
+    lines = (reads("a.txt", "b.txt"), says("done", usage={"input_tokens": 100, "output_tokens": 3}))
+    async with watched(place.settings(*lines)) as host:
+        report = host.report(await started(host), ME)
+        assert (report.status, report.summary, report.route, report.rounds) == ("completed", "done", "scripted", 2)
+        assert report.usage["model_calls"] == report.rounds
+        assert report.usage["tool_calls"] == 2
+        assert [call["ok"] for call in report.calls] == [True, True]
+
+
+async def test_a_script_that_ends_too_soon_fails_loudly(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt"))) as host:
+        report = host.report(await started(host), ME)
+        assert (report.status, report.stop_reason) == ("failed", "llm_error")
+
+
+async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> None:
+    async with watched(place.settings(says("done by script"))) as host:
+        run_id = await started(host, route="caller")
+        await answered(host, run_id, round_1=READS)
+        await host.control(run_id, "reroute", ME, route="scripted")
+        report = await rests(host, run_id)
+        assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
+        assert place.rows("select path, by_route from mark join answer on answer.mark = mark.id") == [
+            ("round-1", "caller"),
+            ("round-1/call-1", "house"),
+            ("round-2", "scripted"),
+        ]
+
+
+async def test_a_late_answer_to_a_rerouted_step_is_not_waited_for(place: Place) -> None:
+    async with watched(place.settings(says("slow", delay_s=0.5))) as host:
+        run_id = await started(host, route="caller")
+        await host.control(run_id, "reroute", ME, route="scripted")
+        with pytest.raises(NotWaiting):
+            await host.answer(run_id, {"round-1": DONE}, ME)
+        assert (await rests(host, run_id)).summary == "slow"
+
+
+async def test_a_route_can_change_to_the_caller_in_the_middle(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("never"))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(host, "round-1")
+        await host.control(run_id, "reroute", ME, route="caller")
+        report = await rests(host, run_id)
+        assert (report.status, report.route) == ("input_required", "caller")
+        assert [item["key"] for item in report.waiting] == ["round-2"]
+        assert (await answered(host, run_id, round_2=DONE)).summary == "done"
+
+
+async def test_a_run_without_a_script_can_not_be_rerouted_to_one(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        with pytest.raises(BadArguments):
+            await host.control(run_id, "reroute", ME, route="scripted")
+        assert (await answered(host, run_id, round_1=DONE)).status == "completed"
+
+
+# -- wishes ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_paused_run_takes_answers_and_goes_on_when_it_is_resumed(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        await host.control(run_id, "pause", ME)
+        assert (await rests(host, run_id)).status == "paused"
+        assert (await answered(host, run_id, round_1=READS)).status == "paused"
+        assert place.rows("select path from mark where kind = 'call'") == []
+        await host.control(run_id, "resume", ME)
+        assert [item["key"] for item in (await rests(host, run_id)).waiting] == ["round-2"]
+
+
+async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt", delay_s=0.2), says("done"))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(host, "round-1")
+        await host.control(run_id, "pause", ME)
+        assert (await rests(host, run_id)).status == "paused"
+        assert place.rows("select path, answer.mark is not null from mark left join answer on mark.id = mark") == [
+            ("round-1", 1)
+        ]
+        await host.control(run_id, "resume", ME)
+        assert (await rests(host, run_id)).summary == "done"
+
+
+async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        await host.control(run_id, "cancel", ME)
+        assert host.report(run_id, ME).status == "cancelled"
+        await host.control(run_id, "cancel", ME)  # once more is no error
+        with pytest.raises(NotWaiting):
+            await host.answer(run_id, {"round-1": DONE}, ME)
+
+
+async def test_cancelling_stops_a_model_that_is_still_thinking(place: Place) -> None:
+    async with watched(place.settings(says("never", delay_s=60))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(host, "round-1")
+        async with asyncio.timeout(5):
+            await host.control(run_id, "cancel", ME)
+            assert (await rests(host, run_id)).status == "cancelled"
+        assert place.rows("select count(*) from answer") == [(1,)]
+
+
+async def test_cancelling_together_with_an_answer_keeps_the_books(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        await host.answer(run_id, {"round-1": READS}, ME)
+        await host.control(run_id, "cancel", ME)
+        assert (await rests(host, run_id)).status == "cancelled"
+
+
+async def test_cancelling_while_a_caller_tool_waits_beside_reads(place: Place) -> None:
+    turn = {"tool_calls": READS["tool_calls"] + ASKS["tool_calls"] + READS["tool_calls"]}
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller", caller_tools=(ASK,))
+        report = await answered(host, run_id, round_1=turn)
+        assert [item["key"] for item in report.waiting] == ["round-1/call-2"]
+        await host.control(run_id, "cancel", ME)
+        assert (await rests(host, run_id)).status == "cancelled"
+
+
+async def test_an_ended_run_takes_no_more_wishes(place: Place) -> None:
+    async with watched(place.settings(says("done"))) as host:
+        run_id = await started(host)
+        for action in ("pause", "resume", "cancel", "reroute", "extend"):
+            with pytest.raises(KairosError):
+                await host.control(run_id, action, ME, limits=Limits(rounds=1))
+        assert wishes(place) == []
+
+
+async def test_an_extended_run_goes_further(place: Place) -> None:
+    lines = (reads("a.txt"), reads("b.txt"), reads("a.txt"), says("done"))
+    async with watched(place.settings(*lines)) as host:
+        run_id = await started(host, limits=Limits(rounds=2), route="caller")
+        await host.control(run_id, "extend", ME, limits=Limits(rounds=3))
+        assert (await rests(host, run_id)).remaining["rounds"] == 4
+        await host.control(run_id, "reroute", ME, route="scripted")
+        report = await rests(host, run_id)
+        assert (report.summary, report.rounds, report.remaining["rounds"]) == ("done", 4, 1)
+
+
+async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
+    async with watched(place.settings(), ) as host:
+        run_id = await started(host, limits=Limits(rounds=1), route="caller")
+        report = await answered(host, run_id, round_1=READS)
+        assert [item["key"] for item in report.waiting] == ["closing"]
+        with pytest.raises(Stale):
+            await host.control(run_id, "extend", ME, limits=Limits(rounds=5))
+        assert (await answered(host, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(tool_calls=5), Limits(nano_usd=5), Limits(rounds=2**62)])
+async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: Limits) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        if limits.rounds is None:
+            with pytest.raises(BadArguments):
+                await host.control(run_id, "extend", ME, limits=limits)
+        else:
+            await host.control(run_id, "extend", ME, limits=limits)
+            assert host.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
+
+
+# -- starting ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_identical_start_attaches_to_the_open_run(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        first = await host.start_planner(PlannerRequest("look", route="caller"), ME)
+        second = await host.start_planner(PlannerRequest("look", route="caller"), ME)
+        assert (first.attached, second.attached, second.run_id) == (False, True, first.run_id)
+        for other in (PlannerRequest("look", route="caller", temperature=0.5), PlannerRequest("else", route="caller")):
+            assert (await host.start_planner(other, ME)).run_id != first.run_id
+        someone = await host.start_planner(PlannerRequest("look", route="caller"), Caller("somebody else"))
+        assert someone.run_id != first.run_id
+
+
+async def test_an_identical_start_after_the_end_makes_a_new_run(place: Place) -> None:
+    async with watched(place.settings(says("done"))) as host:
+        assert await started(host) != await started(host)
+
+
+async def test_a_key_gives_its_run_also_after_the_end(place: Place) -> None:
+    async with watched(place.settings(says("done"))) as host:
+        first = await started(host, key="k")
+        again = await host.start_planner(PlannerRequest("look around", key="k"), ME)
+        assert (again.run_id, again.attached) == (first, True)
+        with pytest.raises(BadArguments) as refused:
+            await host.start_planner(PlannerRequest("something else", key="k"), ME)
+        assert refused.value.run_id == first
+        assert await started(host, key="another") != first
+
+
+async def test_many_identical_starts_at_once_make_one_run(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        starts = [host.start_planner(PlannerRequest("look", route="caller"), ME) for _ in range(8)]
+        assert len({start.run_id for start in await asyncio.gather(*starts)}) == 1
+        assert place.rows("select count(*) from run") == [(1,)]
+
+
+async def test_another_principal_s_run_looks_like_an_unknown_one(place: Place) -> None:
+    other = Caller("somebody else")
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        for look in (lambda: host.report(run_id, other), lambda: host.replay(run_id, other)):
+            with pytest.raises(UnknownRun):
+                look()
+        with pytest.raises(UnknownRun):
+            await host.answer(run_id, {"round-1": DONE}, other)
+        with pytest.raises(UnknownRun):
+            await host.control(run_id, "cancel", other)
+        assert host.newest(other) == []
+
+
+async def test_a_conversation_goes_on_in_a_new_run(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        first = await started(host, "one", route="caller")
+        await answered(host, first, round_1=READS)
+        await answered(host, first, round_2=DONE)
+        second = await started(host, "two", route="caller", continues=first)
+        (item,) = host.report(second, ME).waiting
+        assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+        assert "alpha" in item["messages"][2]["content"]
+        assert item["messages"][3]["content"] == "done"
+        assert "two" in item["messages"][4]["content"]
+
+
+async def test_a_run_that_has_not_ended_can_not_be_continued(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        with pytest.raises(Stale):
+            await host.start_planner(PlannerRequest("on", continues=run_id), ME)
+        with pytest.raises(UnknownRun):
+            await host.start_planner(PlannerRequest("on", continues="run-of-nobody"), ME)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tools": ("nothing_*",)},
+        {"workspace": "/somewhere/else"},
+        {"route": "scripted"},
+        {"limits": Limits(nano_usd=10)},
+        {"output_schema": {"$ref": "http://elsewhere/x.json"}},
+        {"caller_tools": (replace(ASK, name="read_file"),)},
+        {"caller_tools": (ASK, ASK)},
+        {"goal": "\ud800"},
+        {"context": "lone \udfff"},
+    ],
+)
+async def test_a_start_that_can_not_be_meant_makes_no_run(place: Place, changes: dict[str, Any]) -> None:
+    async with watched(place.settings()) as host:
+        with pytest.raises((BadArguments, UnknownTool)):
+            await host.start_planner(PlannerRequest(**{"goal": "look", "route": "caller"} | changes), ME)
+        await started(host, route="caller")
+        assert place.rows("select count(*) from run") == [(1,)]
+
+
+# -- answering ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_answer_again_is_no_error_and_changes_nothing(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        await answered(host, run_id, round_1=READS)
+        before = place.rows("select * from answer")
+        await answered(host, run_id, round_1=READS)
+        assert place.rows("select * from answer") == before
+
+
+async def test_another_answer_for_an_answered_step_is_refused(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        await answered(host, run_id, round_1=READS)
+        with pytest.raises(AlreadyAnswered):
+            await host.answer(run_id, {"round-1": DONE}, ME)
+        with pytest.raises(AlreadyAnswered):
+            await host.answer(run_id, {"round-2": DONE, "round-1": DONE}, ME)
+        assert host.report(run_id, ME).status == "input_required"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"round-9": DONE},
+        {"round-1": DONE, "round-2": DONE},
+        {"round-1": {"content": 3}},
+        {"round-1": {"content": "x", "usage": {"input_tokens": -1, "output_tokens": 0}}},
+        {"round-1": {"content": "\ud800"}},
+        {"round-1": None},
+        {"": DONE},
+    ],
+)
+async def test_answers_are_all_checked_before_any_is_stored(place: Place, answers: dict[str, Any]) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller")
+        with pytest.raises((BadArguments, NotWaiting)):
+            await host.answer(run_id, answers, ME)
+        assert place.rows("select count(*) from answer") == [(0,)]
+        assert (await answered(host, run_id, round_1=DONE)).status == "completed"
+
+
+async def test_several_callers_tools_are_answered_together_or_one_by_one(place: Place) -> None:
+    ask = replace(ASK, effect="read")
+    turn = {"tool_calls": ASKS["tool_calls"] * 3}
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller", caller_tools=(ask,))
+        report = await answered(host, run_id, round_1=turn)
+        assert len(report.waiting) == 3
+        report = await answered(host, run_id, round_1__call_2={"content": "two"})
+        assert [item["key"] for item in report.waiting] == ["round-1/call-1", "round-1/call-3"]
+        both = {"round-1/call-1": {"content": "one"}, "round-1/call-3": {"content": "three", "is_error": True}}
+        await host.answer(run_id, both, ME)
+        (item,) = (await rests(host, run_id)).waiting
+        told = [message["content"] for message in item["messages"] if message["role"] == "tool"]
+        assert ["one" in told[0], "two" in told[1], "three" in told[2]] == [True] * 3
+
+
+async def test_a_callers_tool_is_asked_for_only_with_arguments_that_fit(place: Place) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    calls = [{"name": "ask_person", "arguments": given} for given in ({}, {"n": "3"}, {"n": 3})]
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller", caller_tools=(replace(ASK, input_schema=schema),))
+        report = await answered(host, run_id, round_1={"tool_calls": calls})
+        assert [item["key"] for item in report.waiting] == ["round-1/call-3"]
+        report = await answered(host, run_id, round_1__call_3={"content": "yes"})
+        assert [call["ok"] for call in report.calls] == [False, False, True]
+
+
+# -- rules -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_denied_tool_is_answered_and_not_run(place: Place) -> None:
+    settings = place.settings(reads("a.txt"), says("done"), gate=(GateRule("read_*", "deny"),))
+    async with watched(settings) as host:
+        report = host.report(await started(host), ME)
+        assert (report.summary, [call["ok"] for call in report.calls]) == ("done", [False])
+        ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
+        assert '"code":"denied"' in body
+        assert "alpha" not in body
+
+
+async def test_the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused(place: Place) -> None:
+    at = [1_000_000]
+    turn = {"tool_calls": ASKS["tool_calls"] * 10}
+    async with clocked(place, at) as host:
+        run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+        for number in (1, 2, 3):
+            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            await answer_each_call(host, run_id)
+        report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+        assert [item["key"] for item in report.waiting] == ["round-5"]
+        assert report.calls[-1]["ok"] is False
+        at[0] += 60_001
+        report = await answered(host, run_id, round_5={"tool_calls": ASKS["tool_calls"]})
+        assert [item["key"] for item in report.waiting] == ["round-5/call-1"]
+
+
+async def test_the_rate_of_calls_is_the_same_after_a_takeover(place: Place) -> None:
+    at = [1_000_000]
+    turn = {"tool_calls": ASKS["tool_calls"] * 10}
+    run_id = ""
+    for number in (1, 2, 3):
+        async with clocked(place, at) as host:
+            run_id = run_id or await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            report = await answer_each_call(host, run_id)
+            assert [item["key"] for item in report.waiting] == [f"round-{number + 1}"]
+    assert place.rows("select count(*) from answer where body like '%is_error\":true%'") == [(0,)]
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Place) -> None:
+    at = [10**12]
+    turn = {"tool_calls": ASKS["tool_calls"] * 10}
+    async with clocked(place, at) as host:
+        run_id = await started(host, route="caller", caller_tools=(ASK,), limits=Limits(rounds=9))
+        for number in (1, 2, 3):
+            await host.answer(run_id, {f"round-{number}": turn}, ME)
+            await answer_each_call(host, run_id)
+        at[0] -= 24 * 3_600_000
+        report = await answered(host, run_id, round_4={"tool_calls": ASKS["tool_calls"]})
+        assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
+
+
+async def answer_each_call(host: Host, run_id: str) -> Any:
+    report = await rests(host, run_id)
+    while report.waiting and report.waiting[0]["kind"] == "tool_call":
+        await host.answer(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
+        report = await rests(host, run_id)
+    return report
+
+
+async def test_a_long_result_is_kept_whole_behind_its_ref(place: Place) -> None:
+    text = "".join(f"line {n}\n" for n in range(5_000))
+    (place.workspace / "long.txt").write_text(text)
+    reread = {"tool_calls": [{"name": "read_result", "arguments": {"ref": "round-1/call-1", "offset": 40_000}}]}
+    async with watched(place.settings(reads("long.txt"), reread, says("done"), shown_chars=2_000)) as host:
+        run_id = await started(host)
+        ((whole,),) = place.rows("select body from text where body like '%line 4999%'")
+        assert "line 2500\n" in whole
+        ((shown,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+        assert len(shown) < 4_000
+        assert [call["ok"] for call in host.report(run_id, ME).calls] == [True, True]
+
+
+async def test_a_deposited_result_that_is_long_is_kept_whole_too(place: Place) -> None:
+    text = "x" * 50_000
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller", caller_tools=(ASK,))
+        await answered(host, run_id, round_1=ASKS)
+        await answered(host, run_id, round_1__call_1={"content": text})
+        await host.answer(run_id, {"round-1/call-1": {"content": text}}, ME)
+        assert place.rows("select count(*) from text where length(body) = 50000") == [(1,)]
+
+
+async def test_one_call_is_a_run_of_its_own(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await host.start_call("read_file", {"path": "a.txt"}, ME)
+        report = await rests(host, run_id)
+        assert (report.status, report.output["is_error"]) == ("completed", False)
+        assert "alpha" in report.output["content"]
+        missing = await rests(host, await host.start_call("read_file", {"path": "none.txt"}, ME))
+        assert missing.output["is_error"] is True
+        with pytest.raises(UnknownTool):
+            await host.start_call("nothing", {}, ME)
+        with pytest.raises(BadArguments):
+            await host.start_call("read_file", {}, ME)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------
+
+
+async def test_attention_wakes_when_another_run_asks_for_something(place: Place) -> None:
+    async with watched(place.settings(asks("why", delay_s=0.3))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look", caller_tools=(ASK,)), ME)).run_id
+        async with asyncio.timeout(5):
+            await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        assert [item["kind"] for item in host.report(run_id, ME).waiting] == ["tool_call"]
+        await host.control(run_id, "cancel", ME)
+
+
+async def test_a_wait_ends_with_its_time_and_disturbs_nothing(place: Place) -> None:
+    async with watched(place.settings(says("done", delay_s=0.4))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        await host.wait([run_id], until="done", wait_s=0.05, caller=ME)
+        assert host.report(run_id, ME).status == "working"
+        waiting = asyncio.create_task(host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        assert (await rests(host, run_id)).summary == "done"
+
+
+async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(place: Place) -> None:
+    other = Place(place.root / "other")
+    other.workspace.mkdir(parents=True)
+    turn = {"tool_calls": READS["tool_calls"] + ASKS["tool_calls"]}
+    seen = []
+    for where, again in ((place, False), (other, True)):
+        settings = replace(where.settings(), workspaces=(place.workspace,))
+        async with watched(settings) as host:
+            run_id = await started(host, route="caller", caller_tools=(ASK,))
+            answers = iter(({"round-1": turn}, {"round-1/call-2": {"content": "yes"}}, {"round-2": DONE}))
+            for answer in answers:
+                if again:
+                    async with Host.open(settings, via="mcp") as fresh:
+                        await fresh.answer(run_id, answer, ME)
+                        await rests(fresh, run_id)
+                else:
+                    await host.answer(run_id, answer, ME)
+                    await rests(host, run_id)
+        marks = where.rows("select path, kind, digest, held is null from mark order by id")
+        seen.append((marks, where.rows("select body from answer order by mark"), outcome_of(where, run_id)))
+    assert seen[0] == seen[1]
+
+
+def clocked(place: Place, at: list[int]) -> Any:
+    """A host whose clock is `at`."""
+    from contextlib import asynccontextmanager
+
+    @asynccontextmanager
+    async def opened() -> Any:
+        ids = iter(f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9))
+        host = Host(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
+        try:
+            yield host
+        finally:
+            await host._close()
+
+    return opened()
+
+
+@pytest.mark.parametrize("jump_ms", [-24 * 3_600_000, 10 * 365 * 24 * 3_600_000])
+async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int) -> None:
+    at = [10**12]
+    async with clocked(place, at) as host:
+        run_id = await started(host, route="caller", caller_tools=(ASK,))
+        await answered(host, run_id, round_1=ASKS)
+    at[0] += jump_ms
+    async with clocked(place, at) as host:
+        await answered(host, run_id, round_1__call_1={"content": "yes"})
+        assert (await answered(host, run_id, round_2=DONE)).status == "completed"
+

@@ -1,0 +1,285 @@
+"""The law of replay: whatever order answers come in, the same steps are asked and the same outcome comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from house import law
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kairos_mcp.errors import ReplayDiffers
+from kairos_mcp.messages import ToolCall, ToolResult
+from kairos_mcp.runner import Recorded, Runner
+from kairos_mcp.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A branch in the abstract: how many steps it takes, what it gathers after them, whether it gives up."""
+
+    steps: int
+    inner: Group | None = None
+    gives_up: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """A Gather in the abstract: plans by name, a bare call where there is none, who waits for whom."""
+
+    plans: dict[str, Plan | None]
+    after: dict[str, tuple[str, ...]]
+    limit: int
+
+
+def call(name: str, says: str = "") -> CallTool:
+    return CallTool(name, ToolCall(name, "tool", {"says": says}))
+
+
+def branch(plan: Plan, told: Any = None) -> Flow[Any]:
+    heard = [told]
+    for number in range(1, plan.steps + 1):
+        answer = yield from call(f"call-{number}", repr(heard))
+        heard.append(answer.content)
+    if plan.inner is not None:
+        heard.append((yield from gathered(plan.inner)))
+    if plan.gives_up:
+        raise GiveUp(f"after {len(heard)}")
+    return heard
+
+
+def gathered(group: Group) -> Flow[Any]:
+    branches: dict[str, Branch[Any] | CallTool] = {}
+    for name, plan in group.plans.items():
+        branches[name] = call(name) if plan is None else Branch(_begun(plan))
+    outcomes = yield from Gather(branches, group.after, group.limit)
+    return [(name, getattr(outcome, "content", outcome)) for name, outcome in outcomes.items()]
+
+
+def _begun(plan: Plan) -> Callable[[Any], Flow[Any]]:
+    return lambda before: branch(plan, sorted((name, repr(outcome)) for name, outcome in before.items()))
+
+
+def whole(group: Group) -> Flow[Any]:
+    first = yield from call("first")
+    outcome = yield from gathered(group)
+    last = yield from call("last", repr(outcome))
+    return [first.content, outcome, last.content]
+
+
+def groups(depth: int = 1) -> st.SearchStrategy[Group]:
+    inner = st.none() if depth == 0 else st.none() | groups(depth - 1)
+    plans = st.none() | st.builds(Plan, st.integers(0, 3), inner, st.booleans())
+
+    @st.composite
+    def group(draw: Any) -> Group:
+        names = [f"b-{number}" for number in range(1, draw(st.integers(1, 5)) + 1)]
+        after = {}
+        for number, name in enumerate(names):
+            after[name] = tuple(draw(st.lists(st.sampled_from(names[:number]), max_size=2, unique=True))
+                                if number else [])
+        return Group({name: draw(plans) for name in names}, after, draw(st.integers(1, 4)))
+
+    return group()
+
+
+def answer_to(path: str) -> ToolResult:
+    return ToolResult(f"answer of {path}")
+
+
+def in_some_order(group: Group, choose: Callable[[int], int]) -> tuple[Any, dict[str, bytes], list[Recorded]]:
+    """Drive the flow, answering what waits in the order that is chosen: outcome, digests, the record."""
+    runner, asked, record = Runner(whole(group)), {}, {}
+    while not runner.finished:
+        for path, step in runner.waiting.items():
+            asked[path] = step.digest
+            record.setdefault(path, Recorded(path, step.digest, None))
+        path = list(runner.waiting)[choose(len(runner.waiting))]
+        record[path] = Recorded(path, asked[path], answer_to(path))
+        runner.answer(path, answer_to(path))
+    return runner.outcome, asked, list(record.values())
+
+
+@law
+@given(groups(), st.data())
+def test_every_order_of_answering_asks_the_same_and_gives_the_same_outcome(group: Group, data: Any) -> None:
+    first = in_some_order(group, lambda _: 0)
+    other = in_some_order(group, lambda waiting: data.draw(st.integers(0, waiting - 1)))
+    assert other[:2] == first[:2]
+
+
+@law
+@given(groups(), st.data())
+def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outcome(
+    group: Group, data: Any
+) -> None:
+    runner, marked, answers = Runner(whole(group)), {}, {}
+    for _ in range(data.draw(st.integers(0, 20))):
+        if runner.finished:
+            break
+        marked |= {path: step.digest for path, step in runner.waiting.items() if path not in marked}
+        path = data.draw(st.sampled_from(sorted(runner.waiting)))
+        answers[path] = answer_to(path)
+        runner.answer(path, answers[path])
+
+    again = Runner(whole(group))
+    again.fold([Recorded(path, digest, answers.get(path)) for path, digest in marked.items()])
+
+    assert set(again.waiting) == set(runner.waiting)
+    while not again.finished:
+        path = next(iter(again.waiting))
+        again.answer(path, answer_to(path))
+    assert again.outcome == in_some_order(group, lambda _: 0)[0]
+
+
+@law
+@given(groups(), st.data())
+def test_never_more_branches_run_than_the_limit_allows(group: Group, data: Any) -> None:
+    flat = Group({name: Plan(2) for name in group.plans}, group.after, group.limit)
+    runner = Runner(gathered(flat))
+    while not runner.finished:
+        assert 0 < len(runner.waiting) <= flat.limit
+        path = data.draw(st.sampled_from(sorted(runner.waiting)))
+        runner.answer(path, answer_to(path))
+
+
+def test_a_branch_that_waits_for_another_is_given_its_outcome() -> None:
+    def later(before: Any) -> Flow[str]:
+        answer = yield from call("call-1")
+        return f"{before['b-1'].content} then {answer.content}"
+
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"b-1": call("b-1"), "b-2": Branch(later)}, {"b-2": ("b-1",)}))
+
+    runner = Runner(flow())
+    assert list(runner.waiting) == ["b-1"]
+    runner.answer("b-1", ToolResult("one"))
+    assert list(runner.waiting) == ["b-2/call-1"]
+    runner.answer("b-2/call-1", ToolResult("two"))
+    assert runner.outcome == {"b-1": ToolResult("one"), "b-2": "one then two"}
+
+
+def test_a_branch_that_gives_up_leaves_its_siblings_alone() -> None:
+    def quits() -> Flow[str]:
+        yield from call("call-1")
+        raise GiveUp("no more")
+
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"b-1": Branch(quits()), "b-2": call("b-2")}))
+
+    runner = Runner(flow())
+    runner.answer("b-1/call-1", ToolResult(""))
+    assert list(runner.waiting) == ["b-2"]
+    runner.answer("b-2", ToolResult("two"))
+    assert runner.outcome == {"b-1": Failed("no more"), "b-2": ToolResult("two")}
+
+
+def test_a_bug_in_a_branch_stays_loud() -> None:
+    def breaks() -> Flow[None]:
+        yield from call("call-1")
+        raise ZeroDivisionError
+
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"b-1": Branch(breaks())}))
+
+    runner = Runner(flow())
+    with pytest.raises(ZeroDivisionError):
+        runner.answer("b-1/call-1", ToolResult(""))
+
+
+def test_giving_up_outside_of_a_gather_is_a_bug_too() -> None:
+    def flow() -> Flow[None]:
+        yield from call("call-1")
+        raise GiveUp("nobody is there to take this")
+
+    runner = Runner(flow())
+    with pytest.raises(GiveUp):
+        runner.answer("call-1", ToolResult(""))
+
+
+def test_branches_that_wait_for_each_other_are_refused_at_once() -> None:
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"a": call("a"), "b": call("b")}, {"a": ("b",), "b": ("a",)}))
+
+    with pytest.raises(RuntimeError):
+        Runner(flow())
+
+
+def test_branches_that_wait_for_each_other_are_refused_also_behind_one_that_runs() -> None:
+    def flow() -> Flow[Any]:
+        branches = {name: call(name) for name in ("free", "a", "b")}
+        return (yield from Gather(branches, {"a": ("b",), "b": ("a",)}))
+
+    runner = Runner(flow())
+    with pytest.raises(RuntimeError):
+        runner.answer("free", ToolResult(""))
+
+
+def test_a_branch_that_could_start_earlier_does_not_overtake_when_the_record_is_folded() -> None:
+    names = ("a", "b", "c", "d", "e")
+    group = Group(dict.fromkeys(names), {"c": ("a",), "d": ("a",)}, 2)
+    runner, marked, answers = Runner(gathered(group)), {}, {}
+    for path in ("b", "a"):
+        marked |= {waits: step.digest for waits, step in runner.waiting.items() if waits not in marked}
+        answers[path] = answer_to(path)
+        runner.answer(path, answers[path])
+
+    again = Runner(gathered(group))
+    again.fold([Recorded(path, digest, answers.get(path)) for path, digest in marked.items()])
+
+    assert list(again.waiting) == list(runner.waiting) == ["c", "d"]
+
+
+def test_a_name_used_twice_is_refused() -> None:
+    def flow() -> Flow[None]:
+        yield from call("call-1")
+        yield from call("call-1")
+
+    runner = Runner(flow())
+    with pytest.raises(RuntimeError):
+        runner.answer("call-1", ToolResult(""))
+
+
+def test_an_empty_gather_is_answered_at_once() -> None:
+    def flow() -> Flow[Any]:
+        nothing = yield from Gather({})
+        yield from Pause("pause-1", repr(nothing))
+        return nothing
+
+    runner = Runner(flow())
+    assert list(runner.waiting) == ["pause-1"]
+    runner.answer("pause-1", Resumed())
+    assert (runner.finished, runner.outcome) == (True, {})
+
+
+def test_a_step_that_does_not_wait_can_not_be_answered() -> None:
+    def flow() -> Flow[None]:
+        yield from call("call-1")
+
+    with pytest.raises(KeyError):
+        Runner(flow()).answer("call-2", ToolResult(""))
+
+
+@pytest.mark.parametrize("digest", [b"other", b""])
+def test_a_row_that_asks_something_else_is_named_by_its_path(digest: bytes) -> None:
+    def flow() -> Flow[None]:
+        yield from call("call-1")
+        yield from call("call-2")
+
+    first = Recorded("call-1", call("call-1").digest, ToolResult("one"))
+    with pytest.raises(ReplayDiffers) as differs:
+        Runner(flow()).fold([first, Recorded("call-2", digest, None)])
+    assert differs.value.path == "call-2"
+    assert (differs.value.recorded, differs.value.asked) == (digest.hex(), call("call-2").digest.hex())
+
+
+def test_a_row_for_which_no_step_waits_is_named_by_its_path() -> None:
+    def flow() -> Flow[None]:
+        yield from call("call-1")
+
+    with pytest.raises(ReplayDiffers) as differs:
+        Runner(flow()).fold([Recorded("call-9", b"x", None)])
+    assert (differs.value.path, differs.value.asked) == ("call-9", "")

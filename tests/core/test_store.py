@@ -1,0 +1,143 @@
+"""The file: made from nothing, by several at once, refused where it is newer, damaged, odd or out of reach."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from house import Place
+
+from kairos_mcp.errors import KairosError, StoreCorrupt, StoreUnavailable
+from kairos_mcp.store import schema
+from kairos_mcp.store.connection import connect
+from kairos_mcp.store.store import Store
+
+
+def opened(place: Place) -> Store:
+    return Store(place.home, "process", "test")
+
+
+def tables(place: Place) -> set[str]:
+    return {name for (name,) in place.rows("select name from sqlite_master where type = 'table'")}
+
+
+async def test_nothing_is_made_before_something_is_asked_of_it(place: Place) -> None:
+    store = opened(place)
+    assert not store.exists
+    assert not store.opened
+    await store.close()
+    assert not place.home.exists()
+
+
+async def test_the_first_look_makes_a_private_folder_and_the_newest_schema(place: Place) -> None:
+    store = opened(place)
+    assert store.reader.pragma("user_version") == len(schema.MIGRATIONS)
+    await store.close()
+    assert stat.S_IMODE(place.home.stat().st_mode) == 0o700
+    assert {"run", "mark", "answer", "attempt", "account", "deposit", "note", "text", "owner"} <= tables(place)
+
+
+async def test_a_file_from_a_newer_program_is_refused_and_left_as_it_is(place: Place) -> None:
+    store = opened(place)
+    assert store.reader is not None
+    await store.close()
+    place.rows(f"pragma user_version = {len(schema.MIGRATIONS) + 1}")
+    with pytest.raises(StoreUnavailable):
+        _ = opened(place).reader
+    assert place.rows("pragma user_version") == [(len(schema.MIGRATIONS) + 1,)]
+
+
+def test_a_migration_that_breaks_leaves_nothing_behind(tmp_path: Path) -> None:
+    connection = connect(tmp_path / "kairos.db", "process")
+    connection.execute("create table deposit(id)")  # one of the tables that the migration makes
+    with pytest.raises(apsw.SQLError):
+        schema.migrate(connection)
+    assert connection.pragma("user_version") == 0
+    assert list(connection.execute("select name from sqlite_master where name = 'account'")) == []
+    connection.execute("drop table deposit")
+    schema.migrate(connection)
+    assert connection.pragma("user_version") == len(schema.MIGRATIONS)
+
+
+MIGRATES = """
+import sys
+from pathlib import Path
+from kairos_mcp.store.store import Store
+sys.stdin.read(1)
+Store(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
+"""
+
+
+def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
+    racers = [
+        subprocess.Popen([sys.executable, "-c", MIGRATES, str(place.home)], stdin=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    for racer in racers:
+        racer.stdin.write(b".")
+        racer.stdin.flush()
+    codes = [racer.wait(20) for racer in racers]
+    for racer in racers:
+        racer.stdin.close()
+    assert codes == [0] * 4
+    assert place.rows("pragma user_version") == [(len(schema.MIGRATIONS),)]
+    assert place.rows("pragma integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "fifo"])
+def test_an_odd_file_in_its_place_is_refused(place: Place, kind: str) -> None:
+    place.home.mkdir()
+    match kind:
+        case "folder":
+            place.db.mkdir()
+        case "link":
+            (place.root / "elsewhere").write_bytes(b"")
+            place.db.symlink_to(place.root / "elsewhere")
+        case "dangling link":
+            place.db.symlink_to(place.root / "nowhere")
+        case _:
+            os.mkfifo(place.db)
+    with pytest.raises(StoreUnavailable):
+        _ = opened(place).reader
+    assert not (place.root / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["a file", "beneath a file"])
+def test_a_folder_that_can_not_be_made_is_said_to_be_out_of_reach(place: Place, kind: str) -> None:
+    place.home.write_text("in the way")
+    home = place.home if kind == "a file" else place.home / "deeper"
+    with pytest.raises(KairosError) as refused:
+        _ = Store(home, "process", "test").reader
+    assert refused.value.code in ("store_unavailable", "store_corrupt")
+
+
+async def test_a_file_cut_short_is_corrupt(place: Place) -> None:
+    store = opened(place)
+    for n in range(200):
+        await store.submit(lambda c, n=n: c.execute("insert into text values (?, ?)", (str(n), "x" * 500)))
+    await store.close()
+    with place.db.open("r+b") as file:
+        file.truncate(place.db.stat().st_size - 2_048)
+    with pytest.raises(StoreCorrupt):
+        _ = opened(place).reader
+
+
+@pytest.mark.parametrize("body", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 4_000])
+def test_a_file_that_is_something_else_is_corrupt_and_left_as_it_is(place: Place, body: bytes) -> None:
+    place.home.mkdir()
+    place.db.write_bytes(body)
+    with pytest.raises(StoreCorrupt):
+        _ = opened(place).reader
+    assert place.db.read_bytes() == body
+
+
+async def test_what_one_connection_reads_it_can_not_write(place: Place) -> None:
+    store = opened(place)
+    with pytest.raises(apsw.ReadOnlyError):
+        store.reader.execute("insert into text values ('h', 'b')")
+    await store.close()

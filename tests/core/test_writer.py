@@ -1,0 +1,200 @@
+"""The one connection that writes: what arrives together is one commit, nobody pays for another's failure."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import apsw
+import pytest
+from house import Place
+
+from kairos_mcp.errors import BadArguments, FenceLost, StoreBusy
+from kairos_mcp.store.store import Store
+
+Job = Callable[[apsw.Connection], Any]
+
+
+def keeps(name: str) -> Job:
+    return lambda connection: connection.execute("insert into text values (?, 'kept')", (name,))
+
+
+def kept(place: Place) -> list[str]:
+    return [name for (name,) in place.rows("select hash from text order by rowid")]
+
+
+@contextmanager
+def moving(store: Store, runs: int) -> Iterator[None]:
+    """As while so many runs move."""
+    with ExitStack() as stack:
+        for _ in range(runs):
+            stack.enter_context(store.writer.moving())
+        yield
+
+
+@pytest.fixture(params=["full", "process"])
+def durability(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def test_one_run_commits_each_job_at_once(place: Place, durability: Any) -> None:
+    store = Store(place.home, durability, "test")
+    with moving(store, 1):
+        for n in range(3):
+            await store.submit(keeps(str(n)))
+            assert kept(place) == [str(each) for each in range(n + 1)]
+    assert store.writer.commits == 3
+    await store.close()
+
+
+async def test_what_several_runs_bring_together_is_one_commit_in_the_order_it_came(
+    place: Place, durability: Any
+) -> None:
+    store = Store(place.home, durability, "test")
+    names = [f"{n:02}" for n in range(20)]
+    with moving(store, 20):
+        await asyncio.gather(*(store.submit(keeps(name)) for name in names))
+    assert kept(place) == names
+    assert store.writer.commits < 4
+    await store.close()
+
+
+@pytest.mark.parametrize("refusal", [BadArguments("no"), FenceLost("run")])
+async def test_a_job_that_refuses_takes_no_other_with_it(
+    place: Place, durability: Any, refusal: Exception
+) -> None:
+    def refuses(_: apsw.Connection) -> None:
+        raise refusal
+
+    store = Store(place.home, durability, "test")
+    with moving(store, 3):
+        first, second, third = await asyncio.gather(
+            store.submit(keeps("one")), store.submit(refuses), store.submit(keeps("two")), return_exceptions=True
+        )
+    assert second is refusal
+    assert not isinstance(first, BaseException)
+    assert not isinstance(third, BaseException)
+    assert kept(place) == ["one", "two"]
+    await store.close()
+
+
+@pytest.mark.parametrize("breaks", [OverflowError, AssertionError, "constraint"])
+async def test_a_job_that_breaks_takes_no_other_with_it(place: Place, durability: Any, breaks: Any) -> None:
+    def broken(connection: apsw.Connection) -> None:
+        connection.execute("insert into text values ('half', 'written')")
+        if breaks == "constraint":
+            connection.execute("insert into text values ('half', 'again')")
+        else:
+            raise breaks
+
+    store = Store(place.home, durability, "test")
+    with moving(store, 3):
+        async with asyncio.timeout(5):
+            outcomes = await asyncio.gather(
+                store.submit(keeps("one")), store.submit(broken), store.submit(keeps("two")), return_exceptions=True
+            )
+            assert [isinstance(outcome, Exception) for outcome in outcomes] == [False, True, False]
+            await store.submit(keeps("three"))
+    assert kept(place) == ["one", "two", "three"]
+    await store.close()
+
+
+async def test_a_job_that_breaks_alone_leaves_nothing_half_written(place: Place, durability: Any) -> None:
+    def broken(connection: apsw.Connection) -> None:
+        connection.execute("insert into text values ('half', 'written')")
+        raise OverflowError
+
+    store = Store(place.home, durability, "test")
+    with pytest.raises(OverflowError):
+        await store.submit(broken)
+    await store.submit(keeps("one"))
+    assert kept(place) == ["one"]
+    await store.close()
+
+
+async def test_one_who_gives_up_waiting_does_not_undo_what_was_asked(place: Place) -> None:
+    store = Store(place.home, "full", "test")
+    with moving(store, 2):
+        asked = asyncio.create_task(store.submit(keeps("one")))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await store.submit(keeps("two"))
+    assert kept(place) == ["one", "two"]
+    await store.close()
+
+
+async def test_closing_commits_what_was_asked_before(place: Place, durability: Any) -> None:
+    store = Store(place.home, durability, "test")
+    with moving(store, 2):
+        asked = [asyncio.create_task(store.submit(keeps(str(n)))) for n in range(5)]
+        await asyncio.sleep(0)
+        await store.close()
+    await asyncio.gather(*asked)
+    assert kept(place) == [str(n) for n in range(5)]
+
+
+@contextmanager
+def locked(place: Place) -> Iterator[apsw.Connection]:
+    """The file as long as somebody else writes to it."""
+    other = apsw.Connection(str(place.db))
+    other.execute("begin immediate")
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+async def longest_stall(until: asyncio.Future[Any] | asyncio.Task[Any]) -> float:
+    """The longest time for which the loop did not come round while the task ran, in seconds."""
+    worst, before = 0.0, time.monotonic()
+    while not until.done():
+        await asyncio.sleep(0.005)
+        now = time.monotonic()
+        worst, before = max(worst, now - before), now
+    return worst
+
+
+async def test_a_lock_of_another_delays_the_commit_and_not_the_loop(place: Place, durability: Any) -> None:
+    store = Store(place.home, durability, "test")
+    assert store.writer is not None
+    with locked(place) as other:
+        asked = asyncio.create_task(store.submit(keeps("one")))
+        released = asyncio.get_running_loop().call_later(0.3, other.execute, "rollback")
+        async with asyncio.timeout(5):
+            stall = await longest_stall(asked)
+        assert released.when() <= asyncio.get_running_loop().time()
+    assert stall < 0.2
+    assert kept(place) == ["one"]
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_lock_held_for_long_ends_in_store_busy_after_five_seconds(place: Place) -> None:
+    store = Store(place.home, "full", "test")
+    assert store.writer is not None
+    with locked(place):
+        began = time.monotonic()
+        asked = asyncio.create_task(store.submit(keeps("one")))
+        stall = await longest_stall(asked)
+        with pytest.raises(StoreBusy):
+            await asked
+        assert 4.5 < time.monotonic() - began < 7
+    assert stall < 0.2
+    await store.submit(keeps("two"))
+    assert kept(place) == ["two"]
+    await store.close()
+
+
+async def test_the_log_is_written_back_as_it_grows(place: Place) -> None:
+    store = Store(place.home, "process", "test")
+    for n in range(40):
+        await store.submit(lambda c, n=n: c.execute("insert into text values (?, ?)", (str(n), "x" * 200_000)))
+    async with asyncio.timeout(5):
+        while place.db.stat().st_size < 1_000_000:
+            await asyncio.sleep(0.01)
+    await store.close()
+    assert not place.db.with_name("kairos.db-wal").exists()
+    assert len(kept(place)) == 40

@@ -1,0 +1,233 @@
+"""A house on a folder of its own, and the laws that its record keeps at any moment; shared by the rings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
+
+from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolSpec
+from kairos_mcp.report import Caller, RunReport
+from kairos_mcp.settings import Flags, Settings, load_settings
+from kairos_mcp.spec import PlannerRequest
+
+ME = Caller()
+WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it
+
+law = examples(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens a house of its own
+
+ASK = ToolSpec("ask_person", "Asks a person.", {"type": "object"}, effect="irreversible", source="caller")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A state folder, a workspace with two files, and a script."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "workspace"
+
+    @property
+    def script(self) -> Path:
+        return self.root / "script.jsonl"
+
+    @property
+    def db(self) -> Path:
+        return self.home / "kairos.db"
+
+    def settings(self, *lines: Mapping[str, Any], **changes: Any) -> Settings:
+        """Settings for this place, with a script of these lines if there are any; `process` durability is quick."""
+        environ = {}
+        if lines:
+            self.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            environ["KAIROS_SCRIPT"] = str(self.script)
+        flags = Flags(home=str(self.home), workspaces=(str(self.workspace),))
+        return replace(load_settings(flags, environ), **{"durability": "process", **changes})
+
+    def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """What another process sees in the file."""
+        connection = apsw.Connection(str(self.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(2_000)
+            return list(connection.execute(statement, bindings))
+        finally:
+            connection.close()
+
+
+def place_in(root: Path) -> Place:
+    place = Place(root)
+    place.workspace.mkdir(parents=True)
+    (place.workspace / "a.txt").write_text("alpha\n")
+    (place.workspace / "b.txt").write_text("beta\nbeta\n")
+    return place
+
+
+def reads(*paths: str, **more: Any) -> dict[str, Any]:
+    """A line of a script: a turn that reads these files."""
+    calls = [{"name": "read_file", "arguments": {"path": path}} for path in paths]
+    return {"content": "look", "tool_calls": calls, **more}
+
+
+def asks(question: str, **more: Any) -> dict[str, Any]:
+    """A turn that calls the caller's own tool."""
+    return {"tool_calls": [{"name": "ask_person", "arguments": {"question": question}}], **more}
+
+
+def says(text: str, **more: Any) -> dict[str, Any]:
+    """A turn that ends the run."""
+    return {"content": text, "finish": "stop", **more}
+
+
+async def started(host: Host, goal: str = "look around", **more: Any) -> str:
+    """A run that was started and has gone as far as it can by itself."""
+    run_id = (await host.start_planner(PlannerRequest(goal, **more), ME)).run_id
+    await rests(host, run_id)
+    return run_id
+
+
+async def rests(host: Host, *run_ids: str) -> RunReport:
+    """The report of the first run, once nothing of them moves."""
+    await host.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
+    report = host.report(run_ids[0], ME)
+    assert report.status != "working"
+    return report
+
+
+async def begun(host: Host, path: str) -> None:
+    """Return once the step at `path` has been begun."""
+    place = Place(host.settings.home.parent)
+    async with asyncio.timeout(WITHIN_S):
+        while not place.rows("select 1 from mark where path = ?", path):
+            await asyncio.sleep(0.005)
+
+
+async def answered(host: Host, run_id: str, **answers: Any) -> RunReport:
+    """The report after answers by key; `round_1` stands for `round-1`."""
+    by_path = {path.replace("__", "/").replace("_", "-"): value for path, value in answers.items()}
+    await host.answer(run_id, by_path, ME)
+    return await rests(host, run_id)
+
+
+async def finished(host: Host, run_id: str, tool_answer: str = "yes") -> RunReport:
+    """Answer every call of the caller's tools until the run has ended."""
+    report = await rests(host, run_id)
+    while report.status == "input_required":
+        await host.answer(run_id, {item["key"]: {"content": tool_answer} for item in report.waiting}, ME)
+        report = await rests(host, run_id)
+    return report
+
+
+@asynccontextmanager
+async def watched(settings: Settings, **ways: Any) -> AsyncIterator[Host]:
+    """A host whose every run is held against the laws when the block ends, and replayed."""
+    async with Host.open(settings, via=ways.pop("via", "mcp")) as host:
+        yield host
+        assert_all_lawful(host)
+
+
+def assert_all_lawful(host: Host) -> None:
+    """Every run of the store replays, and its books are in order."""
+    place = Place(host.settings.home.parent)
+    for run_id, principal in place.rows("select id, principal from run"):
+        assert_replays(host, run_id, Caller(principal))
+        assert_lawful(place, run_id)
+
+
+def assert_replays(host: Host, run_id: str, caller: Caller = ME) -> None:
+    """The run built again from its rows asks what was asked then."""
+    replayed = host.replay(run_id, caller)
+    assert replayed.identical, replayed.first_difference
+
+
+def assert_lawful(place: Place, run_id: str) -> None:
+    """The account is the sum of its rows, in one snapshot; one answer a mark; rounds within their cap."""
+    books = Books.of(place, run_id)
+    assert books.spent == books.spent_by_rows
+    assert books.held == (NOTHING if books.ended else books.held_by_rows)
+    assert books.cap_rounds is None or books.spent.rounds + books.held.rounds <= books.cap_rounds
+
+
+@dataclass(frozen=True)
+class Books:
+    """An account, and the same amounts added up from the rows."""
+
+    held: Units
+    spent: Units
+    held_by_rows: Units
+    spent_by_rows: Units
+    ended: bool
+    cap_rounds: int | None
+
+    @classmethod
+    def of(cls, place: Place, run_id: str) -> Books:
+        connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(2_000)
+            connection.execute("begin")
+            return cls._read(connection, run_id)
+        finally:
+            connection.close()
+
+    @classmethod
+    def _read(cls, connection: apsw.Connection, run_id: str) -> Books:
+        def all_of(statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+            return list(connection.execute(statement, bindings))
+
+        ((n, account, ended),) = all_of("select n, account, outcome is not null from run where id = ?", run_id)
+        columns = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields]
+        (amounts,) = all_of(f"select cap_rounds, {', '.join(columns)} from account where id = ?", account)
+        spent = [_units(text) for (text,) in all_of(
+            "select spent from answer join mark on mark.id = answer.mark where run = ?", n
+        )]
+        lost = [_units(text) for (text,) in all_of(
+            "select lost from attempt join mark on mark.id = attempt.mark where run = ?", n
+        )]
+        held = []
+        for mark, kind, text in all_of(
+            "select mark.id, kind, held from mark left join answer on answer.mark = mark.id"
+            " where run = ? and body is null", n
+        ):
+            held.append(_units(text) if text is not None else counts_of(kind))
+            for again, gone in all_of("select held, lost from attempt where mark = ?", mark):
+                held += [_units(again), NOTHING.minus(_units(gone))]
+        middle = 1 + len(Units._fields)
+        return cls(
+            Units(*amounts[1:middle]), Units(*amounts[middle:]), total(held), total(spent + lost), bool(ended),
+            amounts[0],
+        )
+
+
+def _units(text: str) -> Units:
+    return Units(*json.loads(text))
+
+
+def total(amounts: Sequence[Units]) -> Units:
+    return Units(*(sum(each) for each in zip(*amounts, strict=True))) if amounts else NOTHING
+
+
+def asked_digests(place: Place, run_id: str) -> dict[str, bytes]:
+    """What was asked at each path."""
+    found = place.rows("select path, digest from mark join run on run.n = mark.run where run.id = ?", run_id)
+    return dict(found)
+
+
+def outcome_of(place: Place, run_id: str) -> Any:
+    ((text,),) = place.rows("select outcome from run where id = ?", run_id)
+    return None if text is None else json.loads(text)
