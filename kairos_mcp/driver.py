@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget import Grant, Units
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.messages import ToolResult
@@ -53,6 +53,7 @@ class Driver:
         committed are kept in `standing.ready` for the next drive.
         """
         self._task, self.trouble, self._looks = asyncio.current_task(), None, True
+        self._inflight.clear()  # what was under way when a bug ended the drive before is not any more
         with self.store.writer.moving():
             try:
                 async with asyncio.TaskGroup() as group:
@@ -60,9 +61,8 @@ class Driver:
             except* FenceLost:
                 self.folded = False
             except* ReplayDiffers as differs:
-                self.folded, first = False, next(_leaves(differs))
-                go_on = f'planner_run continues="{self.standing.run.id}" goes on from it.'
-                self.trouble = Stale(f"The record does not fit the flow: {first}.", go_on)
+                self.folded = False
+                self.trouble = out_of_step(self.standing.run.id, next(_leaves(differs)))
         self.rung()
 
     def nudge(self, *, interrupt: bool = False) -> None:
@@ -152,12 +152,14 @@ class Driver:
     # -- performing --------------------------------------------------------------------------------------------
 
     async def _perform_granted(self, group: asyncio.TaskGroup, move: Move) -> bool:
+        if self._looks:
+            return False  # something came during the commit, perhaps the wish to stop
         granted = self.standing.granted
         if len(granted) == 1 and not self._inflight:
             await self._perform_alone(*granted[0])
             return False
         for path, mark in granted:
-            self._inflight[path] = group.create_task(self._perform_beside(path, mark))
+            self._inflight[path] = group.create_task(self._perform_beside(path, mark, mark.begin()))
         if self._inflight:
             await self._nudged.wait()
             self._nudged.clear()
@@ -172,7 +174,7 @@ class Driver:
         """Perform the only step there is in this task: a task of its own costs more than a commit."""
         self._alone = True
         try:
-            performed = await self._perform(path, mark)
+            performed = await self._perform(path, mark, mark.begin())
         except asyncio.CancelledError:
             if not self._interrupted or self._task is None:
                 raise
@@ -183,8 +185,8 @@ class Driver:
         finally:
             self._alone = False
 
-    async def _perform_beside(self, path: str, mark: Mark) -> None:
-        performed = await self._perform(path, mark)
+    async def _perform_beside(self, path: str, mark: Mark, granted: Grant) -> None:
+        performed = await self._perform(path, mark, granted)
         del self._inflight[path]
         if self.folded:
             self._came(path, mark, performed)
@@ -192,10 +194,8 @@ class Driver:
             self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
         self._nudged.set()
 
-    async def _perform(self, path: str, mark: Mark) -> Performed:
+    async def _perform(self, path: str, mark: Mark, granted: Grant) -> Performed:
         """One attempt, and the pause after it where another one follows."""
-        granted, mark.grant = mark.grant, None
-        assert granted is not None
         performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted)
         if pause := self.standing.pause_before_retry(mark, performed):
             await asyncio.sleep(pause)
@@ -238,6 +238,12 @@ class Driver:
         )
         standing.ready = []
         self._inflight.clear()
+
+
+def out_of_step(run_id: str, differs: BaseException) -> Stale:
+    """A run whose record and flow differ can't go on; what it has done can be gone on from."""
+    go_on = f'planner_run continues="{run_id}" goes on from it.'
+    return Stale(f"The record does not fit the flow: {differs}.", go_on, run_id=run_id)
 
 
 def _stopped(mark: Mark) -> Performed:

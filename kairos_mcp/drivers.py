@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from kairos_mcp import retold
-from kairos_mcp.driver import Driver
-from kairos_mcp.errors import KairosError, StoreUnavailable
+from kairos_mcp.driver import Driver, out_of_step
+from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable
 from kairos_mcp.standing import Standing
 from kairos_mcp.store import owners, reading, runs
 from kairos_mcp.store.reading import RunRow
@@ -72,7 +72,10 @@ class Drivers:
         return driver.trouble if driver is not None else None
 
     def standing(self, run: RunRow) -> Standing:
-        """The run in memory, for a look at its steps: the cached one while its rows are as it knows them."""
+        """The run in memory, for a look at its steps: the cached one while its rows are as it knows them.
+
+        Raises Stale where its record does not fit the flow.
+        """
         moving = self._moving.get(run.n)
         if moving is not None and moving[0].folded:
             return moving[0].standing
@@ -80,7 +83,10 @@ class Drivers:
         if parked is not None and parked.fence == run.fence and run.owner is None:
             return parked.standing
         standing = self._wiring.standing(run)
-        standing.fold(self._store.reader)
+        try:
+            standing.fold(self._store.reader)
+        except ReplayDiffers as differs:
+            raise out_of_step(run.id, differs) from differs
         return standing
 
     # -- moving a run ------------------------------------------------------------------------------------------
@@ -97,6 +103,7 @@ class Drivers:
     def go_on(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """After rows were left for a run: drive it if they took it for this server, else tell its driver here."""
         if fence is None:
+            self.try_again(run.n)
             self.nudge(run.n, interrupt=interrupt)
         elif mine != owners.NOBODY:
             self.start(reading.run_by_number(self._store.reader, run.n), fence)

@@ -13,6 +13,7 @@ from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.routes import Minds, chosen
 from kairos_mcp.schemas import compiled
@@ -86,11 +87,9 @@ def freeze_planner(
     asked = request.route if request.route != "auto" else settings.route
     route, notes = chosen(asked, minds(settings, script is not None, samples))
     limits, cut = narrowed(request.limits, settings)
-    if limits.nano_usd is not None:
-        raise BadArguments(
-            f"limits.usd can't be kept on the route {route}, which has no price.",
-            "Leave usd out; limits.total_tokens bounds what is used.",
-        )
+    model = request.model or (settings.model if route == "provider" else None)
+    if limits.nano_usd is not None and (request.limits.nano_usd is not None or route == "provider"):
+        refuse_unpriced(route, model, settings)
     prompts = Prompts.gathered(settings.prompt)
     earlier = past.summaries if past is not None else ()
     history = in_order((*(past.conversation if past is not None else ()), *request.messages))
@@ -111,7 +110,7 @@ def freeze_planner(
         script_text=keep.keep(script) if script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
-        model=request.model,
+        model=model,
         temperature=request.temperature,
         continues=request.continues,
     )
@@ -159,6 +158,21 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     prompts = decode(TextPrompts, text(spec.dialect_text))
     return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts)
+
+
+def refuse_unpriced(route: str, model: str | None, settings: Settings) -> None:
+    """Dollars can be kept within a limit only where each token has a price. Raises BadArguments."""
+    if route == "provider" and model is not None:
+        if Tariff.configured(settings, model).dearest() is not None:
+            return
+        raise BadArguments(
+            f"limits.usd can't be kept: the price of {model} is not known.",
+            "Set price_input and price_output, or leave usd out; limits.total_tokens bounds what is used.",
+        )
+    raise BadArguments(
+        f"limits.usd can't be kept on the route {route}, which has no price.",
+        "Leave usd out; limits.total_tokens bounds what is used.",
+    )
 
 
 def minds(settings: Settings, script: bool, samples: bool) -> Minds:

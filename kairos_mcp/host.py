@@ -11,13 +11,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from kairos_mcp import answering, freeze, health, retold
 from kairos_mcp.asks import Asks
 from kairos_mcp.drivers import Drivers
-from kairos_mcp.errors import BadArguments, ReplayDiffers, Stale
+from kairos_mcp.errors import BadArguments, ReplayDiffers, Stale, StoreCorrupt
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freeze import Frozen, Past
 from kairos_mcp.messages import JsonObject, digest_of
@@ -25,6 +25,7 @@ from kairos_mcp.report import Beat, Caller, Circumstances, RunReport, newest_cal
 from kairos_mcp.routes import chosen
 from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest, Spec
+from kairos_mcp.standing import Standing
 from kairos_mcp.steps import Limits, Step
 from kairos_mcp.store import owners, reading, runs
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -88,7 +89,7 @@ class Host:
 
     async def _close(self) -> None:
         await self._drivers.close()
-        self._wiring.close()
+        await self._wiring.close()
         await self._store.close()
 
     async def _called(self) -> None:
@@ -182,7 +183,11 @@ class Host:
         """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
         run = self._run(run_id, caller)
         steps = (lambda: self._drivers.standing(run).runner.waiting) if full else None
-        return report(self._store.reader, run, self._circumstances(run, attached), steps)
+        around = self._circumstances(run, attached)
+        try:
+            return report(self._store.reader, run, around, steps)
+        except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
+            return report(self._store.reader, run, replace(around, trouble=trouble), None)
 
     def _circumstances(self, run: RunRow, attached: bool = False) -> Circumstances:
         moves = self._drivers.moves(run.n)
@@ -266,10 +271,13 @@ class Host:
         """Build the run again from its rows and compare every step that was asked."""
         run = self._run(run_id, caller)
         steps = len(reading.record(self._store.reader, run.n))
+        standing = self._wiring.standing(run)
         try:
-            self._wiring.standing(run).fold(self._store.reader)
+            standing.fold(self._store.reader)
         except ReplayDiffers as differs:
             return ReplayReport(run_id, steps, False, str(differs))
+        if not _comes_out(run, standing):
+            return ReplayReport(run_id, steps, False, "the outcome is not the one that these answers give")
         return ReplayReport(run_id, steps, True, None)
 
     def registry_search(
@@ -298,10 +306,10 @@ class Host:
         )
         if not deposits:
             return
-        at = self._clock()
+        at, dead = self._clock(), self._dead_owner(run)
         mine = await self._store.own(at) if drive and self._may_drive(run) else owners.NOBODY
         by = "caller" if caller.via == "mcp" else caller.via
-        fence = await self._store.submit(lambda c: runs.deposit(c, run, deposits, by, mine, at))
+        fence = await self._store.submit(lambda c: runs.deposit(c, run, deposits, by, mine, at, dead=dead))
         self._drivers.go_on(run, mine, fence)
 
     def _open_steps(self, run: RunRow) -> dict[str, Step]:
@@ -319,6 +327,12 @@ class Host:
             else:
                 answering.repeated(path, value, decode_answer(body), run.id, self.settings.shown_chars)
         return fresh
+
+    def _dead_owner(self, run: RunRow) -> list[int]:
+        """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""
+        if run.owner is None or owners.owner_lives(self._store.reader, self._store.home, run.owner):
+            return []
+        return [run.owner]
 
     def _may_drive(self, run: RunRow) -> bool:
         """A person's command acts on the run's own workspace; a server on those it was given."""
@@ -343,10 +357,10 @@ class Host:
         ):
             return
         body = self._wish_body(run, action, limits, route, caller)
-        at = self._clock()
+        at, dead = self._clock(), self._dead_owner(run)
         mine = await self._store.own(at) if self._may_drive(run) or action == "cancel" else owners.NOBODY
         who = caller.row
-        fence = await self._store.submit(lambda c: runs.wish(c, run, action, body, who, mine, at))
+        fence = await self._store.submit(lambda c: runs.wish(c, run, action, body, who, mine, at, dead=dead))
         self._drivers.go_on(run, mine, fence, interrupt=action == "cancel")
         until_s = time.monotonic() + TAKEN_UP_S
         while self._drivers.moves(run.n) and reading.wishes(self._store.reader, run.n):
@@ -390,6 +404,15 @@ class Host:
         if run.outcome is None and not self._drivers.moves(run.n):
             dead = owners.dead_owners(self._store.reader, self._store.home, self._store.own_number)
             await self._drivers.take(run, dead)
+
+
+def _comes_out(run: RunRow, standing: Standing) -> bool:
+    """Whether the flow ends as the run's row says; a cancelled run's outcome is not the flow's."""
+    if run.outcome is None:
+        return True
+    if decode(Outcome, run.outcome).status == "cancelled":
+        return True
+    return standing.runner.finished and encode(standing.runner.outcome) == run.outcome
 
 
 def _name(workspace: str | None) -> str:

@@ -73,12 +73,20 @@ class Meter:
             self.size, self.tokens = conversation.size, usage.input_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """The model that this server pays for, and what a token of it costs at most; None: nobody knows."""
+
+    model: str
+    price: Price | None
+
+
 @dataclass(slots=True)
 class Performer:
     """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
-    `prices`: the routes that this server pays for, and what a token costs at most there (None: nobody knows).
+    `paid`: the routes that this server pays for.
     """
 
     run_id: str
@@ -89,7 +97,7 @@ class Performer:
     kept: Callable[[str], str | None]
     own_lines: frozenset[str] = frozenset()
     lines: int = 0
-    prices: Mapping[str, Price | None] = field(default_factory=dict)
+    paid: Mapping[str, Paid] = field(default_factory=dict)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
@@ -116,7 +124,8 @@ class Performer:
 
     def sent(self, path: str, route: str, tail: str | None) -> Sent:
         """What the hands add to a completion on this route; a script's next line is taken."""
-        return Sent(route, self.model, tail=tail, line=self._next_line(path) if route == "scripted" else None)
+        model = self.paid[route].model if route in self.paid else self.model
+        return Sent(route, model, tail=tail, line=self._next_line(path) if route == "scripted" else None)
 
     def claim(self, path: str, step: Step, route: str, counts: Units) -> Claim:
         """What the step asks of its account; `counts` are less at a further attempt."""
@@ -131,7 +140,7 @@ class Performer:
                     meter.bound(step),
                     step.max_tokens,
                     COMPLETION_TIMEOUT_MS,
-                    price=self.prices.get(route, FREE),
+                    price=self.paid[route].price if route in self.paid else FREE,
                 )
             case CallTool():
                 tool = self.means.registry.find(step.call.name)
@@ -204,10 +213,15 @@ class Performer:
         self._privates.clear()
         self._calls.clear()
 
+    def give_back(self, line: int | None) -> None:
+        """A step was refused, so nobody reads the line that it would have taken; the next one takes it."""
+        if line is not None and line == self.lines - 1:
+            self.lines = line
+
     def recall(self, step: Step, sent: Sent, at: int) -> None:
         """Take note of a step in the record: the script's line that it took, the call that was made."""
-        if sent.line is not None and sent.line == self.lines:
-            self.lines += 1
+        if sent.line is not None:
+            self.lines = max(self.lines, sent.line + 1)
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
             self._calls[step.call.name].append(at)
 
@@ -231,7 +245,7 @@ class Performer:
             case RequestCompletion():
                 answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
                 self.learn(path, step, answer)
-                return _costed(path, step, answer, took(), grant.held, paid=sent.route in self.prices)
+                return _costed(path, step, answer, took(), grant.held, paid=sent.route in self.paid)
             case CallTool():
                 result, text = await self._call(path, step, grant)
                 return Performed(result, counts_of("call")._replace(milliseconds=took()), text=text)

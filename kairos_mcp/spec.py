@@ -49,8 +49,6 @@ class Spec:
     user_text: str | None = None
     schema_text: str | None = None
     prompts_text: str | None = None
-    dialect_text: str | None = None
-    asked_route: str = "auto"
     script_text: str | None = None
     context_tokens: int = 100_000
     max_tokens: int = 4096
@@ -58,3 +56,5 @@ class Spec:
     temperature: float | None = None
     continues: str | None = None
     arguments: JsonObject | None = None
+    dialect_text: str | None = None
+    asked_route: str = "auto"

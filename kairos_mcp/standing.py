@@ -48,6 +48,12 @@ class Mark:
     ended: Ended | None = None
     tries: int = 1
 
+    def begin(self) -> Grant:
+        """Use the leave to begin: once, and in the moment in which the step is begun."""
+        granted, self.grant = self.grant, None
+        assert granted is not None, "a step is begun once, with leave"
+        return granted
+
     @property
     def kind(self) -> str:
         """The kind of its row: a completion's purpose, or call, or pause."""
@@ -213,9 +219,10 @@ class Standing:
             self.marks[new.path] = Mark(
                 0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent
             )
-        for path, marked in zip(paths, committed.marks, strict=True):
+        for path, marked in reversed(list(zip(paths, committed.marks, strict=True))):
             mark = self.marks[path]
             if marked.answer is not None:
+                self.performer.give_back(mark.sent.line if marked.grant is None else None)
                 del self.marks[path]
                 self.runner.answer(path, marked.answer)
             elif marked.grant is not None:
@@ -258,8 +265,9 @@ class Standing:
                     pass
 
     def _retry(self, path: str, mark: Mark) -> Retry:
-        models = self.performer.models
-        route = self.run.route if mark.open_step or self.run.route in models else mark.sent.route
+        route = mark.sent.route
+        if mark.step.kind == "completion" and (mark.open_step or self.run.route in self.performer.models):
+            route = self.run.route  # a reroute counts from the next attempt; a call has no other route
         counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)

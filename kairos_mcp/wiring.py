@@ -10,12 +10,14 @@ from functools import cache
 from pathlib import Path
 
 from kairos_mcp import freeze
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.errors import BadArguments, KairosError
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider import Manner, Provider
 from kairos_mcp.models.scripted import Script
-from kairos_mcp.performer import Means, Performer
+from kairos_mcp.performer import Means, Paid, Performer
 from kairos_mcp.routes import Minds
 from kairos_mcp.settings import Settings
 from kairos_mcp.standing import Standing
@@ -38,6 +40,7 @@ class Wiring:
         self._store = store
         self._opened = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
+        self._providers: dict[str, Provider] = {}
         self.means = cache(self._means)  # one registry and one open folder for each workspace
 
     def workspace(self, wanted: str | None) -> str | None:
@@ -71,7 +74,13 @@ class Wiring:
     def standing(self, run: RunRow) -> Standing:
         """The run in memory, not folded yet."""
         thawed = self.thawed(run)
-        models: Mapping[str, Model] = {"scripted": scripted(thawed.script)} if thawed.script else {}
+        models: dict[str, Model] = {"scripted": scripted(thawed.script)} if thawed.script else {}
+        paid: dict[str, Paid] = {}
+        if self.settings.model is not None:
+            provider = self._provider(thawed.spec.model or self.settings.model)
+            manner = Manner(thawed.spec.temperature, self.settings.dialect, thawed.text_prompts)
+            models["provider"] = provider.model(manner)
+            paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())
 
         def kept(ref: str) -> str | None:
             with self._store.aside() as connection:
@@ -86,13 +95,21 @@ class Wiring:
             thawed.spec.model,
             kept,
             frozenset(own_lines),
+            paid=paid,
         )
         return Standing(run, performer, thawed.flow)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            await provider.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._opened.close()
+
+    def _provider(self, model: str) -> Provider:
+        if model not in self._providers:
+            self._providers[model] = Provider(Tariff.configured(self.settings, model))
+        return self._providers[model]
 
     def _means(self, workspace: str | None) -> Means:
         if self._threads is None:
@@ -102,8 +119,10 @@ class Wiring:
         return Means(registry, self.settings.gate, self._threads, self.settings.shown_chars)
 
     def _knows_tools(self, run: RunRow) -> bool:
-        registry = self.registry(run.workspace)
-        offered = self.thawed(run).offered
+        try:
+            registry, offered = self.registry(run.workspace), self.thawed(run).offered
+        except KairosError:
+            return False  # its row is damaged, or its folder is gone: that must not stop other runs
         return all(spec.source == "caller" or registry.find(spec.name) is not None for spec in offered)
 
     def _text(self, content_hash: str) -> str:

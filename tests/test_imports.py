@@ -11,12 +11,12 @@ import kairos_mcp
 HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
-    "hall": ["answering", "drivers", "freeze", "health", "host", "report", "retold", "trace", "wiring"],
+    "hall": ["answering", "asks", "drivers", "freeze", "health", "host", "report", "retold", "trace", "wiring"],
     "hinge": ["driver", "performer", "runner", "standing"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "decoding", "errors", "messages", "schema_rules", "schemas", "settings", "settings_file",
+        "__init__", "decoding", "errors", "messages", "routes", "schema_rules", "schemas", "settings", "settings_file",
         "spec", "steps",
     ],
 }  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.budget import Price
 from kairos_mcp.messages import Usage
+from kairos_mcp.settings import Settings
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
@@ -32,6 +33,18 @@ class Tariff:
     model: str
     base_url: str | None = None
     stated: tuple[float, float] | None = None
+
+    @classmethod
+    def configured(cls, settings: Settings, model: str) -> Tariff:
+        """The address holds for models of the configured provider, the stated price for the configured model."""
+        same = settings.model is not None and model.partition(":")[0] == settings.model.partition(":")[0]
+        dollars = (settings.price_input, settings.price_output)
+        match dollars:
+            case (float() as read, float() as written) if model == settings.model:
+                stated = (read, written)
+            case _:
+                stated = None
+        return cls(model, settings.base_url if same else None, stated)
 
     def dearest(self) -> Price | None:
         """What a token costs at most; None where nobody knows."""

@@ -1,5 +1,8 @@
-"""Put a run's open completions to the client's own model, in the way that its era knows: pushed within the call, or
-as an InputRequiredResult that the client answers by calling again, perhaps another process, perhaps tomorrow."""
+"""Put a run's open completions to the client's own model, in the way that its protocol era knows.
+
+Up to 2025-11-25 they are pushed within the call. On 2026-07-28 they travel in an InputRequiredResult, which the client
+answers by calling again, perhaps another process, perhaps tomorrow.
+"""
 
 from __future__ import annotations
 

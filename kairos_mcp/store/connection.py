@@ -42,13 +42,14 @@ def connect(path: Path, durability: Durability, *, read_only: bool = False) -> a
     return connection
 
 
-def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Iterator[Row]:
-    """The typed door to `execute`."""
-    return connection.execute(statement, tuple(bindings))
+def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
+    """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
+    hold this connection at an old state of the file."""
+    return list(connection.execute(statement, tuple(bindings)))
 
 
 def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
-    return next(iter(rows(connection, statement, bindings)), None)
+    return next(connection.execute(statement, tuple(bindings)), None)
 
 
 def be_patient(connection: apsw.Connection, patient: bool) -> None:

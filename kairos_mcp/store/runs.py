@@ -138,9 +138,16 @@ class Deposit:
 
 
 def deposit(
-    connection: apsw.Connection, run: RunRow, deposits: Sequence[Deposit], by: str, owner: int, at: int
+    connection: apsw.Connection,
+    run: RunRow,
+    deposits: Sequence[Deposit],
+    by: str,
+    owner: int,
+    at: int,
+    *,
+    dead: Sequence[int] = (),
 ) -> int | None:
-    """Record answers of open steps, all or none, with their charge; own the run if nobody does.
+    """Record answers of open steps, all or none, with their charge; own the run if nobody living does.
 
     The same answer again is no error. Raises NotWaiting, AlreadyAnswered. Gives the fence if the run was taken.
     """
@@ -155,7 +162,7 @@ def deposit(
             rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
     if fresh:
         _flag_overshoot(connection, run)
-    return take(connection, run.n, owner, ()) if fresh else None
+    return take(connection, run.n, owner, dead) if fresh else None
 
 
 def _flag_overshoot(connection: apsw.Connection, run: RunRow) -> None:
@@ -205,8 +212,9 @@ def wish(
     at: int,
     *,
     because: str | None = None,
+    dead: Sequence[int] = (),
 ) -> int | None:
-    """Leave a control wish for the owner; own the run if nobody does, and give the fence then.
+    """Leave a control wish for the owner; own the run if nobody living does, and give the fence then.
 
     `because` is noted with it. Raises Stale.
     """
@@ -222,7 +230,7 @@ def wish(
     )
     if because is not None:
         note(connection, run, because)
-    return take(connection, run.n, owner, ())
+    return take(connection, run.n, owner, dead)
 
 
 @dataclass(frozen=True, slots=True)

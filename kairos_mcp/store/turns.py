@@ -220,7 +220,7 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, ledger: _Ledger
     granted = leave if isinstance(leave, Grant) else None
     answer = new.answer if granted else leave
     begun = granted is not None and not new.claim.open_step and answer is None
-    sent = _with_grant(new.sent, granted)
+    sent = _with_grant(new.sent, granted) if granted else replace(new.sent, line=None)
     rows(
         connection,
         "insert into mark(run, path, kind, digest, fence, at, held, sent) values (?, ?, ?, ?, ?, ?, ?, ?)",

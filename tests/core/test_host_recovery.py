@@ -197,7 +197,7 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
     "damage",
     [
         "update run set spec = '{}'",
-        "update text set body = 'nonsense' where hash = (select json_extract(spec, '$.tools_text') from run)",
+        "update text set body = 'nonsense' where hash = (select json_extract(spec, '$.user_text') from run)",
         "update run set version = 99",
         "update run set flow = 'ooda'",
         "update mark set digest = x'00'",

@@ -1,0 +1,70 @@
+"""A configured provider as a Model: one request, one attempt. Whatever it does, the answer is a value.
+
+The libraries behind it are heavy and are imported, in a thread, when the first completion is asked for. Their own
+retries are off: every attempt is one that the house has marked and reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from kairos_mcp.messages import Completion
+from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.steps import Failure
+
+if TYPE_CHECKING:
+    from kairos_mcp.models.provider_line import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run wants its completions: what its spec says beside the requests themselves."""
+
+    temperature: float | None = None
+    dialect: Literal["native", "text"] = "native"
+    prompts: TextPrompts = field(default_factory=lambda: TextPrompts("", "", ""))
+
+
+class Provider:
+    """One model at one provider; all runs of a server share its connections. `environ` holds the provider's key."""
+
+    def __init__(self, tariff: Tariff, environ: Mapping[str, str] = os.environ) -> None:
+        self.tariff = tariff
+        self._environ = environ
+        self._opening: asyncio.Task[Line] | None = None
+
+    def model(self, manner: Manner) -> Model:
+        """The Model of a run."""
+
+        async def complete(asked: Asked) -> Completion | Failure:
+            return await self._complete(asked, manner)
+
+        return complete
+
+    async def close(self) -> None:
+        """Close its connections; a later request opens new ones."""
+        opening, self._opening = self._opening, None
+        if opening is not None and await asyncio.wait([opening]) and opening.exception() is None:
+            await opening.result().close()
+
+    async def _complete(self, asked: Asked, manner: Manner) -> Completion | Failure:
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.create_task(asyncio.to_thread(self._open))
+        try:
+            line = await asyncio.shield(self._opening)  # a request that is given up leaves it to the next
+        except Exception as error:
+            from kairos_mcp.models.provider_failure import not_opened
+
+            return not_opened(error, self.tariff.model)
+        return await line.complete(asked, manner)
+
+    def _open(self) -> Line:
+        from kairos_mcp.models.provider_line import Line
+
+        return Line.to(self.tariff, self._environ)

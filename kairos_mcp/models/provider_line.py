@@ -1,0 +1,187 @@
+"""An open line to a provider: its client, its key, and a look at each reply before any library takes it apart.
+
+Importing this file imports pydantic-ai and the provider's own library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider
+from pydantic_ai.settings import ModelSettings
+
+from kairos_mcp.decoding import Undecodable, strict_json
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.messages import Completion
+from kairos_mcp.models import Asked, dialects
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider import Manner
+from kairos_mcp.models.provider_failure import BadReply, UsageInvalid, failure_of, key_variable
+from kairos_mcp.models.provider_reply import completion_of
+from kairos_mcp.models.provider_request import messages_of, parameters_of
+from kairos_mcp.steps import Failure
+
+REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
+CONNECT_S = 10.0
+SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
+NO_KEY = "none"  # sent to servers of one's own, which want some key and look at none
+LARGEST_COUNT = 2**53 - 1
+_SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a provider is reached by. `origin` marks what only it may be sent back."""
+
+    tariff: Tariff
+    model: Model[Any]
+    http: httpx2.AsyncClient
+    origin: str
+    environ: Mapping[str, str]
+
+    @classmethod
+    def to(cls, tariff: Tariff, environ: Mapping[str, str]) -> Line:
+        """Raises ConfigError, and what the provider's library raises where a key or a package is missing."""
+        kind, _, name = tariff.model.partition(":")
+        key = environ.get(key_variable(kind)) or None
+        if key is not None and (not key.isascii() or not key.isprintable() or " " in key):
+            raise ConfigError(
+                f"{key_variable(kind)} holds a space, a line break or a character that no key has.",
+                "Set it again, without quotes and without a line break at its end.",
+            )
+        http = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(SILENT_S, connect=CONNECT_S, pool=CONNECT_S),
+            headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
+            event_hooks={"response": [look_at]},
+        )
+        if kind == "openai" and tariff.base_url is not None:
+            kind = "openai-chat"  # what everybody else speaks
+        model = infer_model(f"{kind}:{name}", lambda each: _provider(each, tariff.base_url, key, http))
+        origin = tariff.model if tariff.base_url is None else f"{tariff.model} at {tariff.base_url}"
+        return cls(tariff, model, http, origin, environ)
+
+    async def complete(self, asked: Asked, manner: Manner) -> Completion | Failure:
+        """One attempt."""
+        kind = self.tariff.model.partition(":")[0]
+        caches = kind == "anthropic" and manner.dialect == "native"
+        offered = manner.dialect == "native" and len(asked.step.tools) > 0
+        schema = (
+            asked.step.output_schema is not None
+            and manner.dialect == "native"
+            and bool(self.model.profile.get("supports_json_schema_output"))
+            and (not offered or (self.tariff.base_url is None and kind in _SCHEMA_BESIDE_TOOLS))
+        )
+        messages = messages_of(asked, manner, self.origin, caches=caches, tells_schema=not schema)
+        settings = ModelSettings(max_tokens=asked.sent.max_tokens or asked.step.max_tokens, max_retries=0)
+        if manner.temperature is not None:
+            settings["temperature"] = manner.temperature
+        if caches:
+            settings["cache"] = {"messages": False}  # the newest turn has a mark of its own, before its tail
+        parameters = parameters_of(asked.step, offered=offered, schema=schema)
+        try:
+            response = await model_request(
+                self.model, messages, model_settings=settings, model_request_parameters=parameters
+            )
+        except Exception as error:
+            return failure_of(error, self.tariff, self.environ)
+        return self._answer(response, asked, manner)
+
+    def _answer(self, response: ModelResponse, asked: Asked, manner: Manner) -> Completion | Failure:
+        answer = completion_of(response, asked.path, self.origin, self.tariff, self.model.context_window)
+        if manner.dialect == "text" and isinstance(answer, Completion):
+            return dialects.text_reply(answer, asked.step, asked.path)
+        return answer
+
+    async def close(self) -> None:
+        await self.http.aclose()
+
+
+def _provider(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient) -> Provider[Any]:
+    match kind, base_url:
+        case "openai-chat", str():
+            from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+            return OpenAICompatibleProvider(kind, base_url=base_url, api_key=key or NO_KEY, http_client=http)
+        case "openai" | "openai-chat" | "openai-responses", _:
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            return OpenAIProvider(base_url=base_url, api_key=key or (NO_KEY if base_url else None), http_client=http)
+        case "anthropic", _:
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            return AnthropicProvider(base_url=base_url, api_key=key or (NO_KEY if base_url else None), http_client=http)
+        case _, None:
+            return infer_provider(kind)
+        case _:
+            raise ConfigError(
+                f"KAIROS_BASE_URL does not go with {kind}.", 'Set KAIROS_MODEL="openai:NAME", or unset it.'
+            )
+
+
+async def look_at(response: httpx2.Response) -> None:
+    """Refuse a reply that is too large, is no JSON, or reports tokens that are no counts. Raises BadReply."""
+    if not response.is_success:
+        return
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind and not kind.endswith("json"):
+        raise BadReply(f"it is {kind[:60]}, not JSON")
+    response.stream = _Bounded(response.stream)
+    body = await response.aread()
+    try:
+        reply = strict_json(body.decode())
+    except (Undecodable, UnicodeDecodeError):
+        _refuse_bad_numbers(body)
+        raise BadReply("it is cut off or no JSON", passing=True) from None
+    if not isinstance(reply, dict):
+        raise BadReply("it is no JSON object")
+    _refuse_bad_usage(reply.get("usage"))
+
+
+def _refuse_bad_numbers(body: bytes) -> None:
+    """A reply that would be JSON but for its usage is told by it."""
+    import json
+
+    try:
+        reply = json.loads(body)
+    except ValueError:
+        return
+    if isinstance(reply, dict):
+        _refuse_bad_usage(reply.get("usage"))
+
+
+def _refuse_bad_usage(usage: object) -> None:
+    if usage is None:
+        return
+    if not isinstance(usage, dict):
+        raise UsageInvalid("its usage is no object")
+    for name, count in usage.items():
+        if name.endswith("tokens") and count is not None and not _is_count(count):
+            raise UsageInvalid(f"its {name[:60]} is no count of tokens")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A reply's bytes, up to REPLY_BYTES. Raises BadReply for more."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for part in self._stream:
+            size += len(part)
+            if size > REPLY_BYTES:
+                raise BadReply(f"it is larger than {REPLY_BYTES} bytes")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,166 @@
+"""The real server as a process, perhaps under strace, and a small client that speaks JSON-RPC lines to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+from house import Place, place_in
+
+SECONDS = 20.0
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "talker", "version": "1"}}
+
+
+class Gone(Exception):
+    """The server has ended, or closed its side."""
+
+
+@dataclass
+class Talker:
+    server: subprocess.Popen[bytes]
+    unread: bytes = b""
+    numbers: int = 0
+
+    @classmethod
+    def start(cls, place: Place, *, script: bool = True, under: Sequence[str] = (), **more: Any) -> Talker:
+        words = [sys.executable, "-m", "kairos_mcp", "serve"]
+        words += ["--home", str(place.home), "--workspace", str(place.workspace)]
+        environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
+        server = subprocess.Popen(
+            [*under, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, **more
+        )
+        talker = cls(server)
+        talker.ask("initialize", HELLO)
+        talker.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return talker
+
+    @property
+    def pid(self) -> int:
+        """The server's own process, also where strace stands before it."""
+        children = Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text().split()
+        traced = Path(f"/proc/{self.server.pid}/comm").read_text().strip() == "strace"
+        return int(children[0]) if traced else self.server.pid
+
+    def send(self, message: dict[str, Any]) -> None:
+        try:
+            os.write(self.server.stdin.fileno(), json.dumps(message).encode() + b"\n")
+        except BrokenPipeError as gone:
+            raise Gone from gone
+
+    def begin(self, method: str, params: dict[str, Any]) -> int:
+        self.numbers += 1
+        self.send({"jsonrpc": "2.0", "id": self.numbers, "method": method, "params": params})
+        return self.numbers
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        number = self.begin(method, params)
+        while (message := self.read()).get("id") != number:
+            pass
+        return message["result"]
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The structured result of a tool."""
+        return self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
+
+    def read(self) -> dict[str, Any]:
+        until = time.monotonic() + SECONDS
+        while b"\n" not in self.unread:
+            ready, _, _ = select.select([self.server.stdout], [], [], max(0.0, until - time.monotonic()))
+            assert ready, "the server says nothing"
+            chunk = os.read(self.server.stdout.fileno(), 2**16)
+            if not chunk:
+                raise Gone
+            self.unread += chunk
+        line, _, self.unread = self.unread.partition(b"\n")
+        return json.loads(line)
+
+    def ends(self) -> int:
+        return self.server.wait(SECONDS)
+
+    def close(self) -> None:
+        for pipe in (self.server.stdin, self.server.stdout):
+            pipe.close()
+        if self.server.poll() is None:
+            self.server.kill()
+        self.server.wait(SECONDS)
+
+    def __enter__(self) -> Talker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+READS = [{"name": "read_file", "arguments": {"path": path}} for path in ("a.txt", "b.txt")]
+LINES = [
+    {"content": "look", "tool_calls": [*READS, {"name": "list_files", "arguments": {}}]},
+    {"content": "ask", "tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]},
+    {"content": "done", "finish": "stop"},
+]
+START = {
+    "goal": "look around",
+    "key": "reference",
+    "wait_s": 15,
+    "caller_tools": [{"name": "ask_person", "description": "Asks.", "input_schema": {"type": "object"}}],
+}
+
+
+def reference_place(root: Path) -> Place:
+    place = place_in(root)
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return place
+
+
+def go_through(talker: Talker) -> dict[str, Any]:
+    """Start the reference run, or find it, and bring it to its end."""
+    report = talker.call("planner_run", **START)
+    while report["status"] in ("input_required", "working"):
+        answers = {item["key"]: {"content": "because"} for item in report["waiting"]}
+        report = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=15)
+    return report
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a store holds of one run. `answers`: with the moment in which each was recorded."""
+
+    runs: int
+    asked: dict[str, bytes]
+    answers: dict[str, tuple[Any, ...]]
+    outcome: str | None
+    attempts: int
+    integrity: str
+
+
+def kept_in(place: Place, aside: Path) -> Kept:
+    """Read a copy, so that looking recovers and changes nothing."""
+    aside.mkdir()
+    for file in place.home.glob("kairos.db*") if place.home.exists() else ():
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, aside)
+    connection = apsw.Connection(str(aside / "kairos.db"))
+
+    def rows(statement: str) -> list[tuple[Any, ...]]:
+        return list(connection.execute(statement))
+
+    if not rows("select 1 from sqlite_master where name = 'answer'"):
+        return Kept(0, {}, {}, None, 0, "ok")
+    ended = rows("select outcome from run")
+    return Kept(
+        len(ended),
+        dict(rows("select path, digest from mark")),
+        {path: (at, body) for path, at, body in rows("select path, answer.at, body from answer join mark on id = mark")},
+        ended[0][0] if ended else None,
+        rows("select count(*) from attempt")[0][0],
+        rows("pragma integrity_check")[0][0],
+    )

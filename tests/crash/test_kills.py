@@ -1,0 +1,91 @@
+"""`kill -9` of the real server at its journal points: another process goes on at once, nothing is asked twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from talker import Gone, Kept, Talker, go_through, kept_in, reference_place
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace")
+
+CALLS = ("fdatasync", "pwrite64")
+SAMPLE = {"fdatasync": 8, "pwrite64": 5}
+
+
+def traced(out: Path, *more: str) -> list[str]:
+    return ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(out), "-e", f"trace={','.join(CALLS)}", *more]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Kept, dict[str, int]]:
+    """The run undisturbed, and how often its server's main thread makes each system call; strace counts by thread."""
+    root = tmp_path_factory.mktemp("reference")
+    place = reference_place(root / "place")
+    with Talker.start(place, under=traced(root / "trace")) as talker:
+        pid = talker.pid
+        assert go_through(talker)["status"] == "completed"
+        talker.server.stdin.close()
+        talker.ends()
+    trace = (root / "trace").read_text()
+    counts = {call: len(re.findall(rf"^{pid}\s+{call}\(", trace, re.MULTILINE)) for call in CALLS}
+    return kept_in(place, root / "aside"), counts
+
+
+def killed_at(root: Path, call: str, nth: int, reference: Kept) -> None:
+    place = reference_place(root / "place")
+    ended = False
+    kill = ["-e", f"inject={call}:signal=KILL:when={nth}"]
+    talker = Talker.start(place, under=traced(root / "trace", *kill))
+    try:
+        go_through(talker)
+        ended = True  # the point lies in the closing of the server
+        talker.server.stdin.close()
+        talker.ends()
+    except (Gone, json.JSONDecodeError):
+        talker.ends()
+    finally:
+        talker.close()
+    assert talker.server.returncode == -signal.SIGKILL  # strace ends as what it traces did
+    before = kept_in(place, root / "before")
+    assert before.integrity == "ok"
+
+    with Talker.start(place) as second:
+        report = go_through(second)
+    after = kept_in(place, root / "after")
+    assert (report["status"], report["summary"], report["rounds"]) == ("completed", "done", 3)
+    assert (after.runs, after.outcome, after.asked, after.integrity) == (1, reference.outcome, reference.asked, "ok")
+    assert before.answers.items() <= after.answers.items()
+    assert {path: body for path, (_, body) in after.answers.items()} == {
+        path: body for path, (_, body) in reference.answers.items()
+    }
+    assert after.attempts <= 3
+    assert not ended or before.outcome == reference.outcome
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_server_killed_at_a_sample_of_its_points(
+    tmp_path: Path, call: str, reference: tuple[Kept, dict[str, int]]
+) -> None:
+    kept, counts = reference
+    points = sorted({1 + nth * (counts[call] - 1) // (SAMPLE[call] - 1) for nth in range(SAMPLE[call])})
+    for nth in points:
+        (tmp_path / str(nth)).mkdir()
+        killed_at(tmp_path / str(nth), call, nth, kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CALLS)
+def test_the_server_killed_at_every_one_of_its_points(
+    tmp_path: Path, call: str, reference: tuple[Kept, dict[str, int]]
+) -> None:
+    kept, counts = reference
+    assert counts[call] >= 10
+    print(f"{call}: {counts[call]} points")
+    for nth in range(1, counts[call] + 1):
+        (tmp_path / str(nth)).mkdir()
+        killed_at(tmp_path / str(nth), call, nth, kept)

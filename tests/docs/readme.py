@@ -1,0 +1,136 @@
+"""Writes the README's tables and outputs anew: `python tests/docs/readme.py`. A test holds them to what is true.
+
+A part stands between `<!-- table: NAME -->` and `<!-- end -->`, or is the block after `<!-- run: NAME -->`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kairos_mcp.host import Host
+from kairos_mcp.report import Caller
+from kairos_mcp.settings import Flags, load_settings
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.tools import builtin_tools
+
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+
+
+def server_table() -> str:
+    """The tools of the server, as its listing names them."""
+    listing = json.loads((ROOT / "kairos_mcp" / "server" / "listing.json").read_text())
+    tools = listing["tools"] if isinstance(listing, dict) else listing
+    rows = [f"| `{tool['name']}` | {_cell(tool['description'])} |" for tool in tools]
+    return "\n".join(["| tool | what it does |", "|---|---|", *rows])
+
+
+def loop_table() -> str:
+    """The tools inside a loop, as a model is offered them."""
+    with tempfile.TemporaryDirectory() as folder:
+        specs = [tool.spec for tool in builtin_tools(Path(folder), read_bytes=1)]
+    rows = [
+        f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {_cell(spec.description)} |"
+        for spec in specs
+    ]
+    return "\n".join(["| tool | effect | what it does |", "|---|---|---|", *rows])
+
+
+def settings_table() -> str:
+    """The settings with their defaults and the word on each, as the packaged file says them."""
+    rows = [f"| `{name}` | {value} | {_cell(text)} |" for name, value, text in _settings()]
+    return "\n".join(["| setting | default | what it is |", "|---|---|---|", *rows])
+
+
+def _settings() -> Iterator[tuple[str, str, str]]:
+    comment: list[str] = []
+    section = ""
+    for line in (ROOT / "config" / "kairos.toml").read_text().splitlines():
+        if heading := re.fullmatch(r"(?:# )?\[+(\w+)\]+", line):
+            section = heading[1] + "."
+        elif setting := re.fullmatch(r"(# )?(\w+) = (.*)", line):
+            shown = "none" if setting[1] else f"`{setting[3]}`"
+            if comment:
+                yield section + setting[2], shown, " ".join(comment)
+            else:
+                yield section + setting[2], shown, "as above"
+            comment = []
+        elif line.startswith("# "):
+            comment.append(line[2:])
+        elif not line:
+            comment = []
+
+
+def demo_output() -> str:
+    """The demo's real output, in a folder with one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder).resolve() / "hello"
+        here.mkdir()
+        (here / "README.md").write_text("# Hello\n\nA folder with one file.\n")
+        command = [sys.executable, "-m", "kairos_mcp", "demo", "--home", str(Path(folder) / "home")]
+        done = subprocess.run(
+            command, cwd=here, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=60
+        )
+        told = done.stdout.replace(str(here), "~/hello").replace(f" --home {Path(folder) / 'home'}", "")
+    told = told.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp")
+    return "```console\n$ cd ~/hello && kairos-mcp demo\n" + told.strip() + "\n```"
+
+
+def caller_output() -> str:
+    """What a run on the caller route hands out, without the parts that every result has."""
+
+    async def started() -> dict[str, object]:
+        with tempfile.TemporaryDirectory() as folder:
+            workspace = Path(folder) / "hello"
+            workspace.mkdir()
+            flags = Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),))
+            async with Host.open(load_settings(flags, {}), via="readme") as host:
+                run = await host.start_planner(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
+                await host.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
+                return host.report(run.run_id, Caller()).as_json()
+
+    report = asyncio.run(started())
+    item = report["waiting"][0]  # type: ignore[index]  # a list of objects
+    item["system"] = item["system"].split(".")[0] + "…"
+    item["tools"] = [{"name": tool["name"], "…": "…"} for tool in item["tools"]]
+    shown = {key: report[key] for key in ("run_id", "status", "waiting", "next")}
+    return "```json\n" + json.dumps(shown, indent=2, ensure_ascii=False) + "\n```"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "table: server": server_table,
+    "table: loop": loop_table,
+    "table: settings": settings_table,
+    "run: demo": demo_output,
+    "run: caller": caller_output,
+}
+
+
+def part_of(readme: str, name: str) -> re.Match[str]:
+    """Where a part stands in the README; group 1 is its text."""
+    body = r"(.*?)\n<!-- end -->" if name.startswith("table") else r"(```\w+\n.*?```)"
+    found = re.search(rf"<!-- {name} -->\n{body}", readme, re.DOTALL)
+    assert found is not None, f"the README has no part {name!r}"
+    return found
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def write() -> None:
+    for name, made in PARTS.items():
+        readme = README.read_text()
+        where = part_of(readme, name)
+        README.write_text(readme[: where.start(1)] + made() + readme[where.end(1) :])
+
+
+if __name__ == "__main__":
+    write()

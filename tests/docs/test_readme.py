@@ -1,0 +1,43 @@
+"""The README tells the truth: its tables, its outputs, its commands."""
+
+import re
+
+import pytest
+from readme import PARTS, README, part_of
+
+CHANGING = [
+    (r"run-[0-9a-f]{12}", "run-ID"),
+    (r"\b\d+ ms\b", "N ms"),
+    (r"\b[\d.]+ s\b", "N s"),
+    (r" {2,}", " "),
+    (r'"/?[^"]*/hello"', '"~/hello"'),
+]
+
+
+def settled(text: str) -> str:
+    """The text without what differs from run to run."""
+    for pattern, stands in CHANGING:
+        text = re.sub(pattern, stands, text)
+    return text
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_the_readme_is_what_is_made_today(name: str) -> None:
+    assert settled(part_of(README.read_text(), name)[1]) == settled(PARTS[name]())
+
+
+def test_the_two_commands_stand_alone_in_their_blocks() -> None:
+    readme = README.read_text()
+    for mark in ("main command", "test command"):
+        block = re.search(rf"<!-- {mark} -->\n```sh\n(.*?)\n```", readme, re.DOTALL)
+        assert block is not None
+        assert "\n" not in block[1]
+
+
+def test_every_command_of_the_readme_is_one_that_there_is() -> None:
+    from kairos_mcp.cli.app import app
+
+    known = {command.name or (command.callback.__name__ if command.callback else "") for command in app.registered_commands}
+    known |= {group.name or "" for group in app.registered_groups}
+    named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))
+    assert named <= known

@@ -1,0 +1,53 @@
+"""Sites to talk to: one that asks for a token, shared by the tests of a file, and others made to measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.tokens import Tokens
+from tests.http.webpeer import WAYS, Site
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """On loopback, with a token."""
+    place = tmp_path_factory.mktemp("guarded")
+    site = Site.start(place, token=Tokens(place / "home").add("alice"))
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Starts a site in this test's place; a second one on the same state folder as well."""
+    started: list[Site] = []
+
+    def start(bounds: Bounds | None = None, token: str | None = None, **listening: Any) -> Site:
+        started.append(Site.start(tmp_path / "place", bounds, token, **listening))
+        return started[-1]
+
+    yield start
+    for site in started:
+        site.stop()
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Callable[..., None]:
+    """Puts a script of these lines into this test's place."""
+
+    def script(*lines: dict[str, Any]) -> None:
+        (tmp_path / "place").mkdir(exist_ok=True)
+        (tmp_path / "place" / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return script
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

@@ -1,0 +1,214 @@
+"""What no client of ours sends is refused, nothing of it runs, and the server answers the next call."""
+
+from __future__ import annotations
+
+import json
+from gzip import compress
+
+import pytest
+
+from kairos_mcp.server.guard import Names
+from kairos_mcp.server.tokens import Tokens
+from tests.http.webpeer import Site, called
+
+CALL = called("planner_run", {"goal": "must not run"})
+
+
+@pytest.fixture
+def site(guarded: Site):
+    yield guarded
+    assert guarded.still_answers()
+    assert guarded.is_quiet()
+    assert guarded.call("run_status", {}).json["result"]["structuredContent"]["runs"] == []
+
+
+TOKENS = {
+    "HTTP-002 wrong": "Bearer kairos.alice.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "HTTP-002 nobody's": "Bearer kairos.bob.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+    "HTTP-002 alg=none": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.",
+    "HTTP-002 empty": "Bearer ",
+    "HTTP-002 a path": "Bearer kairos.../alice.x",
+    "HTTP-002 another scheme": "Basic YWxpY2U6YQ==",
+}
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/messages/?session_id=x", "/sse"])
+@pytest.mark.parametrize("given", TOKENS.values(), ids=TOKENS)
+def test_a_token_that_was_not_given_out_lets_nobody_in(site: Site, given: str, path: str) -> None:
+    answer = site.post(CALL, f"Authorization: {given}", path=path, without=("Authorization",))
+    assert (answer.status, "www-authenticate" in answer.headers) == (401, True)
+
+
+def test_HTTP_002_no_token_and_one_of_another_server_let_nobody_in(site: Site, tmp_path) -> None:
+    assert site.post(CALL, without=("Authorization",)).status == 401
+    foreign = Tokens(tmp_path).add("alice")
+    assert site.post(CALL, f"Authorization: Bearer {foreign}", without=("Authorization",)).status == 401
+    assert site.post(CALL, path=f"/mcp?token={site.token}", without=("Authorization",)).status == 401
+
+
+HOSTS = {
+    "HTTP-003": "evil.example",
+    "HTTP-003 with our port": "evil.example:{port}",
+    "HTTP-005": "localhost:80@evil.example",
+    "HTTP-005 with our port": "localhost:{port}@evil.example",
+    "HTTP-005 a longer port": "127.0.0.1:{port}0",
+    "HTTP-009": "rebind.evil:{port}",
+    "no port": "localhost",
+    "another port": "localhost:1",
+    "an address that is not ours": "10.0.0.1:{port}",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_a_host_that_we_are_not_is_misdirected(site: Site, host: str) -> None:
+    assert site.post(CALL, f"Host: {host.format(port=site.port)}", without=("Host",)).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
+def test_the_names_of_this_machine_are_ours(site: Site, host: str) -> None:
+    assert site.call("run_status", {}, f"Host: {host.format(port=site.port)}", without=("Host",)).status == 200
+
+
+ORIGINS = {
+    "HTTP-004": "http://evil.example",
+    "HTTP-004 null": "null",
+    "HTTP-006": "http://localhost:1.evil.example",
+    "HTTP-009": "http://rebind.evil:{port}",
+    "user part": "http://localhost:{port}@evil.example",
+    "longer name": "http://localhost.evil.example",
+    "another scheme": "ftp://localhost",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS)
+def test_a_foreign_page_is_refused(site: Site, origin: str) -> None:
+    assert site.post(CALL, f"Origin: {origin.format(port=site.port)}").status == 403
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:{port}", "http://127.0.0.1:6274", "https://[::1]:1"])
+def test_a_page_of_this_machine_is_not(site: Site, origin: str) -> None:
+    assert site.call("run_status", {}, f"Origin: {origin.format(port=site.port)}").status == 200
+
+
+def test_a_host_that_was_allowed_is_one_of_ours() -> None:
+    names = Names(8765, ("Kairos.example",))
+    for host in ("kairos.example", "KAIROS.example:8765", "10.0.0.7:8765"):
+        assert names.include(host, "10.0.0.7")
+    for host in ("kairos.example:1", "x.kairos.example", "10.0.0.8:8765", "10.0.0.7"):
+        assert not names.include(host, "10.0.0.7")
+    assert names.trust("https://kairos.example", "10.0.0.7")
+    assert not names.trust("https://kairos.example.evil", "10.0.0.7")
+
+
+@pytest.mark.parametrize("size", [5, 13])
+def test_HTTP_013_a_body_too_large_is_refused(site: Site, size: int) -> None:
+    megabytes = size * 2**20
+    assert site.post(b" " * megabytes).status == 413
+
+
+def test_HTTP_013_so_is_one_that_comes_in_chunks(site: Site) -> None:
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    head = site.head("Transfer-Encoding: chunked")
+    assert site.says_to(head + b"\r\n" + chunk * (13 * 16) + b"0\r\n\r\n").status == 413
+
+
+def test_HTTP_014_a_compressed_body_is_never_inflated(site: Site) -> None:
+    assert site.post(compress(b" " * 10_000_000), "Content-Encoding: gzip").status == 415
+
+
+TYPES = ("application/jsonp", "application/json-patch+json", "text/plain", "application/json; charset=latin-1", "")
+
+
+@pytest.mark.parametrize("given", TYPES)
+@pytest.mark.parametrize("path", ["/mcp", "/messages/?session_id=x"])
+def test_only_json_is_a_message(site: Site, given: str, path: str) -> None:
+    answer = site.post(CALL, f"Content-Type: {given}", path=path, without=("Content-Type",))
+    assert answer.status == 415
+
+
+def test_json_may_name_its_charset(site: Site) -> None:
+    given = "Content-Type: Application/JSON; charset=UTF-8"
+    assert site.call("run_status", {}, given, without=("Content-Type",)).status == 200
+
+
+TWICE = {
+    "HTTP-021 Mcp-Name": ("MCP-Name: planner_run", "MCP-Name: run_status"),
+    "HTTP-021 Authorization": ("Authorization: Bearer x",),
+    "HTTP-021 Host": ("Host: evil.example",),
+    "HTTP-021 Content-Length": ("Content-Length: 1",),
+    "HTTP-021 Content-Type": ("Content-Type: text/plain",),
+    "HTTP-021 Origin": ("Origin: http://localhost", "Origin: http://evil.example"),
+    "HTTP-021 Mcp-Session-Id": ("Mcp-Session-Id: a", "Mcp-Session-Id: b"),
+    "HTTP-021 length and chunks": ("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+}
+
+
+@pytest.mark.parametrize("lines", TWICE.values(), ids=TWICE)
+def test_a_header_that_stands_twice_is_refused(site: Site, lines: tuple[str, ...]) -> None:
+    assert site.post(CALL, *lines).status in (400, 501)
+
+
+ODD = {
+    "HTTP-023": (b"[" + CALL + b"]", -32600),
+    "HTTP-024 no UTF-8": (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700),
+    "HTTP-024 deep": (b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 100_000, -32700),
+    "HTTP-024 a long number": (
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":' + b"9" * 5000 + b"}}",
+        -32700,
+    ),
+    "no JSON": (b"{", -32700),
+    "no message": (b'{"a": 1}', -32600),
+    "nothing": (b"", -32700),
+}
+OPENINGS = {
+    "modern": ("/mcp", ()),
+    "legacy": ("/mcp", ("MCP-Protocol-Version",)),
+    "sse": ("/messages/?session_id=x", ()),
+}
+
+
+@pytest.mark.parametrize(("path", "without"), OPENINGS.values(), ids=OPENINGS)
+@pytest.mark.parametrize(("body", "code"), ODD.values(), ids=ODD)
+def test_what_is_no_message_is_refused_alike(site: Site, body: bytes, code: int, path: str, without) -> None:
+    answer = site.post(body, path=path, without=without)
+    assert (answer.status, answer.json["error"]["code"]) == (400, code)
+    assert len(answer.body) < 300
+
+
+def test_HTTP_024_no_number_is_refused_by_name(site: Site) -> None:
+    body = CALL.replace(b'"must not run"', b'"x", "wait_s": NaN')
+    answer = site.post(body, "MCP-Method: tools/call", "MCP-Name: planner_run").json["result"]
+    assert (answer["isError"], answer["structuredContent"]["code"]) == (True, "bad_arguments")
+
+
+METHODS = [
+    *[("/mcp", method) for method in ("GET", "DELETE", "PUT", "TRACE", "HEAD", "OPTIONS", "PATCH")],
+    *[("/sse", method) for method in ("POST", "DELETE", "TRACE")],
+    *[("/messages/", method) for method in ("GET", "PUT")],
+]
+
+
+@pytest.mark.parametrize(("path", "method"), METHODS)
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_HTTP_025_a_method_without_a_meaning_is_refused(site: Site, path, method, version) -> None:
+    head = site.head(
+        f"MCP-Protocol-Version: {version}", method=method, path=path, without=("MCP-Protocol-Version",)
+    )
+    body = b"Content-Length: 2\r\n\r\n{}" if method == "POST" else b"\r\n"
+    answer = site.says_to(head + b"Connection: close\r\n" + body)
+    assert answer.status == (400 if method == "POST" else 405)
+
+
+def test_there_is_nothing_beside_the_transports(site: Site) -> None:
+    for path in ("/", "/mcp/", "/docs", "/.well-known/oauth-protected-resource", "/messages", "//mcp"):
+        assert site.post(CALL, path=path).status == 404
+
+
+def test_sse_alone_has_no_streamable_http(sites) -> None:
+    site = sites(transport="sse")
+    assert site.post(CALL).status == 404
+    head = site.head("Connection: close", method="POST", path="/messages/?session_id=" + "0" * 32)
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+    assert site.says_to(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body).status == 404

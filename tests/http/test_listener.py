@@ -1,0 +1,254 @@
+"""What a connection may cost: slow, idle, stuck and vanished clients, sessions without end, and the end itself."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import socket
+import struct
+import time
+
+import pytest
+
+from kairos_mcp.server.bounds import Bounds
+from tests.http.webpeer import SECONDS, Answer, Site, called, ends, read_answer
+
+PLENTY = 10**6
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}
+LEGACY = ("MCP-Protocol-Version",)
+
+
+@pytest.fixture(scope="module")
+def brisk(tmp_path_factory: pytest.TempPathFactory):
+    """Short of patience, and of room."""
+    bounds = Bounds(
+        header_s=0.5, body_s=0.5, unread_s=0.5, connections=24, sessions=3, idle_s=0.5, burst=PLENTY
+    )
+    site = Site.start(tmp_path_factory.mktemp("brisk"), bounds)
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def site(brisk: Site):
+    yield brisk
+    assert brisk.still_answers()
+    assert brisk.is_quiet()
+
+
+def test_half_a_header_is_given_up(site: Site) -> None:
+    with site.connected() as connection:
+        connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")
+        assert read_answer(connection).status == 408
+        assert ends(connection) == b""
+
+
+def test_a_header_that_drips_gains_no_time(site: Site) -> None:
+    began = time.monotonic()
+    with site.connected() as connection:
+        connection.sendall(b"POST /mcp HTTP/1.1\r\n")
+        while not select.select([connection], [], [], 0.05)[0]:
+            connection.sendall(b"X: y\r\n")
+            assert time.monotonic() - began < SECONDS
+        assert read_answer(connection).status == 408
+
+
+def test_a_second_header_has_the_same_time(site: Site) -> None:
+    body = called("run_status", {})
+    head = site.head("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {len(body)}")
+    with site.connected() as connection:
+        connection.sendall(head + b"\r\n" + body)
+        assert read_answer(connection).status == 200
+        connection.sendall(b"POST /mcp")
+        assert read_answer(connection).status == 408
+
+
+def test_a_connection_that_says_nothing_is_closed(site: Site) -> None:
+    with site.connected() as connection:
+        assert ends(connection) == b""
+
+
+def test_a_header_too_large_is_refused(site: Site) -> None:
+    assert site.says_to(site.head("X: " + "y" * 20_000) + b"\r\n").status == 400
+
+
+def test_a_body_that_does_not_come_is_given_up(site: Site) -> None:
+    with site.connected() as connection:
+        connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')
+        assert read_answer(connection).status == 408
+        assert ends(connection) == b""
+
+
+def test_what_follows_a_refused_body_is_not_read_for_ever(site: Site) -> None:
+    with site.connected() as connection:
+        connection.sendall(site.head("Content-Length: 100000000") + b"\r\n{")
+        assert read_answer(connection).status == 413
+        assert ends(connection) == b""
+
+
+@pytest.mark.parametrize("idle", [pytest.param(200, id="HTTP-016")])
+def test_idle_connections_make_room(site: Site, idle: int) -> None:
+    kept = [site.connected() for _ in range(idle)]
+    assert site.still_answers()
+    assert site.descriptors() < idle
+    for connection in kept:
+        connection.close()
+
+
+def test_an_answer_that_nobody_reads_is_given_up(site: Site) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+    session = opened(site)
+    head = site.head(
+        f"Mcp-Session-Id: {session}", f"Content-Length: {len(body)}", without=LEGACY
+    )
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(SECONDS)
+        connection.connect(("127.0.0.1", site.port))
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            for _ in range(20_000):
+                connection.sendall((head + b"\r\n" + body))
+    closed(site, session)
+
+
+def opened(site: Site, expected: int = 200) -> str:
+    """The id of a new legacy session."""
+    answer = site.post(json.dumps(HELLO).encode(), without=LEGACY)
+    assert answer.status == expected
+    return answer.headers.get("mcp-session-id", "")
+
+
+def in_session(site: Site, session: str) -> Answer:
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}).encode()
+    return site.post(ping, f"Mcp-Session-Id: {session}", without=LEGACY)
+
+
+def closed(site: Site, session: str) -> None:
+    head = site.head(f"Mcp-Session-Id: {session}", "Connection: close", method="DELETE", without=LEGACY)
+    site.says_to(head + b"\r\n")
+
+
+def test_HTTP_017_sessions_have_an_end(site: Site) -> None:
+    sessions = [opened(site) for _ in range(3)]
+    opened(site, expected=503)
+    assert in_session(site, sessions[0]).status == 200
+    closed(site, sessions[1])
+    assert in_session(site, sessions[1]).status == 404
+    sessions[1] = opened(site)
+    for session in sessions:
+        closed(site, session)
+
+
+def test_HTTP_017_streams_have_an_end_too(site: Site) -> None:
+    head = site.head(method="GET", path="/sse", without=LEGACY) + b"\r\n"
+    kept = []
+    for _ in range(3):
+        kept.append(site.connected())
+        kept[-1].sendall(head)
+        assert b" 200 " in kept[-1].recv(65536)
+    assert site.says_to(head).status == 503
+    kept.pop().close()
+    came_free = [again for _ in range(100) if (again := stream_opened(site, head)) is not None][0]
+    for connection in [*kept, came_free]:
+        connection.close()
+
+
+def stream_opened(site: Site, head: bytes) -> socket.socket | None:
+    connection = site.connected()
+    connection.sendall(head)
+    if b" 200 " in connection.recv(65536):
+        return connection
+    connection.close()
+    return None
+
+
+def test_a_session_that_nobody_uses_is_forgotten(site: Site) -> None:
+    session = opened(site)
+    assert in_session(site, session).status == 200
+    site.call("planner_run", {"goal": "wait for me", "route": "caller"})
+    site.call("run_status", {"until": "done", "wait_s": 1.5})  # time passes, and another is served meanwhile
+    assert in_session(site, session).status == 404
+
+
+@pytest.mark.parametrize("guess", ["x", "0" * 32, "../../etc/passwd", "ab-cd-ef", "9" * 4000])
+def test_HTTP_019_a_guessed_session_is_none(site: Site, guess: str) -> None:
+    assert in_session(site, guess).status == 404
+    posted = json.dumps(HELLO).encode()
+    assert site.post(posted, path=f"/messages/?session_id={guess}").status in (400, 404)
+
+
+def test_HTTP_030_a_client_that_leaves_in_the_middle_costs_nothing(site: Site) -> None:
+    site.still_answers()
+    before = site.descriptors()
+    body = called("run_status", {"until": "done", "wait_s": 5})
+    bodies = [called("run_status", {}), body, body[:40]]
+    for number in range(30):
+        sent = bodies[number % 3]
+        head = site.head(
+            "MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {max(len(sent), 60)}"
+        )
+        with site.connected() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(head + b"\r\n" + sent)
+    assert site.still_answers()
+    assert site.descriptors() <= before + 1  # the connection just used may still close
+
+
+STREAMS = {
+    "a legacy session's stream": ("GET", "/mcp"),
+    "an sse stream": ("GET", "/sse"),
+    "a call that waits": ("POST", "/mcp"),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_server_that_is_told_to_end_does_so_in_time(sites, kind: str) -> None:
+    site = sites()
+    connection = held_open(site, kind)
+    began = time.monotonic()
+    site.server.send_signal(signal.SIGTERM)
+    assert site.server.wait(SECONDS) == 0
+    assert time.monotonic() - began < 3
+    ends(connection)
+    connection.close()
+    site.hearing.join(SECONDS)
+    assert site.is_quiet()
+
+
+def held_open(site: Site, kind: str) -> socket.socket:
+    """A connection whose answer has begun and does not end."""
+    connection = site.connected()
+    method, path = STREAMS[kind]
+    if method == "GET":
+        more = (f"Mcp-Session-Id: {opened(site)}",) if path == "/mcp" else ()
+        connection.sendall(site.head(*more, method=method, path=path, without=LEGACY) + b"\r\n")
+    else:
+        run = site.call("planner_run", {"goal": "wait", "route": "caller"}).json["result"]
+        waits = {"run_ids": [run["structuredContent"]["run_id"]], "until": "done", "wait_s": 60}
+        body = called("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
+        names = ("MCP-Method: tools/call", "MCP-Name: run_status")
+        connection.sendall(site.head(*names, f"Content-Length: {len(body)}") + b"\r\n" + body)
+    assert b" 200 " in connection.recv(65536)
+    return connection
+
+
+def test_a_second_signal_ends_it_at_once(sites) -> None:
+    site = sites(Bounds(leaving_s=30))
+    connection = held_open(site, "a call that waits")
+    site.server.send_signal(signal.SIGTERM)
+    with pytest.raises(ConnectionRefusedError):  # noqa: PT012 - it listens no more: the first was heard
+        for _ in range(10_000):
+            site.connected().close()
+    site.server.send_signal(signal.SIGTERM)
+    assert site.server.wait(SECONDS) == -signal.SIGTERM
+    connection.close()
