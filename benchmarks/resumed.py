@@ -36,13 +36,15 @@ async def resume(folder: Path, run: str) -> tuple[float, float]:
         other = await host.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(host, other.run_id, 2)
         began = time.process_time()
+        waits = host.report(run, subjects.ME, full=False).waiting[0]["key"]
+        await host.answer(run, {waits: subjects.ENDS}, subjects.ME)
+        await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
+        resumed = time.process_time()
+        assert host.report(run, subjects.ME).stop_reason == "assistant_stop"
+        told = time.process_time()
         assert host.replay(run, subjects.ME).identical
         folded = time.process_time()
-        await host.answer(run, {host.report(run, subjects.ME, full=False).waiting[0]["key"]: subjects.ENDS}, subjects.ME)
-        await host.wait([run], until="done", wait_s=60, caller=subjects.ME)
-        ended = time.process_time()
-        assert host.report(run, subjects.ME).stop_reason == "assistant_stop"
-    return folded - began, ended - folded
+    return folded - told, resumed - began
 
 
 async def both(folder: Path, rounds: int) -> tuple[float, float]:

@@ -7,42 +7,53 @@ When the call ends first nothing is withdrawn from the rows: the next call asks 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+from kairos_mcp.budget import CLOSING_MS, NOTHING
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.messages import Completion
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.performer import estimated, tokens_of
 from kairos_mcp.report import Caller
 from kairos_mcp.routes import after_sampling
-from kairos_mcp.steps import RequestCompletion, Sent
-from kairos_mcp.store import asks, reading, runs
-from kairos_mcp.store.asks import AskRow
+from kairos_mcp.steps import RequestCompletion, Sent, Step
+from kairos_mcp.store import asks, owners, reading, runs
+from kairos_mcp.store.asks import Asking, AskRow
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
 from kairos_mcp.store.store import Store
 from kairos_mcp.store.turns import read_account
 from kairos_mcp.wiring import Wiring
 
-REFUSED_AFTER_MS = 30_000  # a client that calls again after this, without an answer, has refused to give one
+NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
+TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts."""
+    """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts.
+
+    `left_s` is what is left of the run's time; None where that is unlimited.
+    """
 
     path: str
     step: RequestCompletion
     sent: Sent
     prompts: TextPrompts
+    left_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a client's model said, and how many milliseconds a push took (0: the client called again)."""
+    """What a client's model said, and how many milliseconds a push took (0: the client called again).
 
-    completion: Completion
+    `completion` None: the run's own time was over before the client answered.
+    """
+
+    completion: Completion | None
     milliseconds: int = 0
 
 
@@ -55,110 +66,182 @@ class Asks:
         self._wiring = wiring
         self._clock = clock
         self._answered: set[tuple[str, str]] = set()
+        self._in_the_air: set[tuple[int, str]] = set()
+
+    # -- looking -----------------------------------------------------------------------------------------------
 
     def has_answered(self, caller: Caller) -> bool:
         """Whether this client has answered a push before: one that never has is waited for less."""
         return (caller.principal, caller.client) in self._answered
 
+    def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
+        """Whether this run's completions are asked of clients, so that it moves only while one calls."""
+        run = self._run(run_id, caller)
+        return run.route == "sampling" and run.outcome is None and run.paused is None
+
     def open(self, run_id: str, caller: Caller) -> list[Ask]:
         """The completions that wait for a client's model; none where the run is not on that route."""
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
-        if run.route != "sampling" or run.outcome is not None or run.paused is not None:
+        run = self._run(run_id, caller)
+        if not self.goes_through_clients(run_id, caller):
             return []
         waiting = reading.waiting(self._store.reader, run.n)
-        steps = self._drivers.standing(run).runner.waiting if waiting else {}
+        steps = self._steps(run) if waiting else {}
         prompts = self._wiring.thawed(run).text_prompts
         found = []
         for path, row in waiting.items():
-            match steps[path]:
+            match steps.get(path):
                 case RequestCompletion() as step:
-                    found.append(Ask(path, step, row.sent, prompts))
+                    left = self._time_left(run, step)
+                    found.append(Ask(path, step, row.sent, prompts, None if left is None else left / 1000))
                 case _:
                     pass
         return found
 
-    def seconds_left(self, run_id: str, caller: Caller) -> float | None:
-        """What is left of the run's time, for the push that it bounds."""
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
-        left = read_account(self._store.reader, run.account).left("milliseconds")
-        return None if left is None else left / 1000
+    def wanted(self, run_id: str, caller: Caller) -> Collection[str]:
+        """The steps for which an answer of a client still counts. A paused run takes what was asked before."""
+        run = self._run(run_id, caller)
+        counts = run.route == "sampling" and run.outcome is None
+        return reading.waiting(self._store.reader, run.n) if counts else ()
 
-    async def put(self, run_id: str, found: list[Ask], caller: Caller) -> AskRow | None:
-        """Put them to a client that answers by calling again: the ask of before while it is fresh, else a new one.
+    async def news(self) -> None:
+        """Return when something was committed, by this process or another; after a second at the latest."""
+        await self._drivers.bell.heard(NEWS_S)
 
-        None where the client has let an ask of before go unanswered: it does not answer.
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def pushing(self, run_id: str, found: Sequence[Ask], caller: Caller) -> Iterator[list[Ask]]:
+        """Those that no other call of this server has in the air; until the block ends no other call pushes them."""
+        n = self._run(run_id, caller).n
+        mine = [each for each in found if (n, each.path) not in self._in_the_air]
+        claimed = {(n, each.path) for each in mine}
+        self._in_the_air |= claimed
+        try:
+            yield mine
+        finally:
+            self._in_the_air -= claimed
+
+    async def put(
+        self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None
+    ) -> AskRow | None:
+        """Put them to a client that answers by calling again: the ask of before while it stands, else a new one.
+
+        An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
+        None is given where the run may take another route.
         """
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
-        paths, at = [each.path for each in found], self._clock()
-        before = self._unanswered(run, paths)
-        same_client = before is not None and (before.principal, before.client) == (caller.principal, caller.client)
-        if before is not None and same_client:
-            if at - before.at < REFUSED_AFTER_MS:
-                return before
-            if self._may_fall_back(run):
-                return None
-        nonce, who = secrets.token_hex(16), (caller.principal, caller.client)
-        return await self._store.submit(lambda connection: asks.ask(connection, run, paths, nonce, who, at))
+        run, at = self._run(run_id, caller), self._clock()
+        unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
+        asking = Asking(
+            paths=tuple(each.path for each in found),
+            who=(caller.principal, caller.client),
+            nonce=secrets.token_hex(16),
+            at=at,
+            stale_at=-1 if again_s is None else at - int(again_s * 1000),
+            unanswered=unanswered,
+        )
+        return await self._store.submit(lambda connection: asks.put(connection, run, asking))
 
     def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
+        run = self._run(run_id, caller)
         return next((row for row in asks.asks(self._store.reader, run.n) if row.nonce == nonce), None)
+
+    # -- what comes back ---------------------------------------------------------------------------------------
 
     async def take(self, run_id: str, nonce: str, replies: Mapping[str, Completion], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
-        deposits = self._deposits(run, {path: Reply(said) for path, said in replies.items()})
-        mine, at = await self._store.own(self._clock()), self._clock()
-        _, fence = await self._store.submit(
-            lambda connection: asks.take_answers(connection, run, nonce, deposits, mine, at)
+        run = self._run(run_id, caller)
+        deposits, at = self._deposits(run, {path: Reply(said) for path, said in replies.items()}), self._clock()
+        mine = await self._owner(run)
+        fence = await self._store.submit(
+            lambda connection: asks.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
 
-    async def deposit(self, run_id: str, replies: Mapping[str, Reply], caller: Caller) -> None:
-        """Deposit the replies to pushes, by path."""
-        self._answered.add((caller.principal, caller.client))
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
-        deposits = self._deposits(run, replies)
-        mine, at = await self._store.own(self._clock()), self._clock()
+    async def deposit(self, run_id: str, path: str, reply: Reply, caller: Caller) -> None:
+        """Deposit the reply to a push; one that comes too late stores nothing."""
+        if reply.completion is not None:
+            self._answered.add((caller.principal, caller.client))
+        run = self._run(run_id, caller)
+        deposits, at = self._deposits(run, {path: reply}), self._clock()
+        mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: runs.deposit(connection, run, deposits, "sampling", mine, at) if deposits else None
+            lambda connection: asks.deposit_open(connection, run, deposits, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
 
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
-        """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly."""
-        run = reading.run_by_id(self._store.reader, run_id, caller.principal)
+        """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
+        is there who may go on with the run."""
+        run = self._run(run_id, caller)
+        if not self.goes_through_clients(run_id, caller):
+            return True  # it has moved on without us
         if not self._may_fall_back(run):
-            note = f"sampling: {why}; the run waits, since its route was given."
-            await self._store.submit(lambda connection: runs.note(connection, run, note))
+            await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
             return False
         route = after_sampling(self._wiring.minds(run, samples=True))
         note = f"sampling: {why}; the run went on with the route {route}."
-        mine, at = await self._store.own(self._clock()), self._clock()
-        who = caller.row
+        mine, at = await self._owner(run), self._clock()
         fence = await self._store.submit(
-            lambda connection: runs.wish(connection, run, "reroute", route, who, mine, at, because=note)
+            lambda connection: asks.reroute(
+                connection, run, route, caller.row, owner=mine, at=at, because=note
+            )
         )
         self._drivers.go_on(run, mine, fence)
+        return await self._has_left(run_id, caller)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _run(self, run_id: str, caller: Caller) -> RunRow:
+        return reading.run_by_id(self._store.reader, run_id, caller.principal)
+
+    def _steps(self, run: RunRow) -> Mapping[str, Step]:
+        return self._drivers.standing(run).runner.waiting
+
+    async def _owner(self, run: RunRow) -> int:
+        """Who is to go on with it: this server, if it may; else whoever finds it."""
+        return await self._store.own(self._clock()) if self._wiring.can_perform(run) else owners.NOBODY
+
+    async def _has_left(self, run_id: str, caller: Caller) -> bool:
+        """Whether the run's owner has taken up that it goes another way."""
+        until_s = time.monotonic() + TAKEN_UP_S
+        while self.goes_through_clients(run_id, caller):
+            if time.monotonic() >= until_s:
+                return False
+            await self.news()
         return True
 
     def _may_fall_back(self, run: RunRow) -> bool:
         return self._wiring.thawed(run).spec.asked_route == "auto"
 
-    def _unanswered(self, run: RunRow, paths: list[str]) -> AskRow | None:
-        rows = [row for row in asks.asks(self._store.reader, run.n) if row.consumed is None]
-        return next((row for row in reversed(rows) if list(row.keys.values()) == paths), None)
+    def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
+        """Milliseconds that an answer may take; a closing has some when nothing is left (RULINGS.md)."""
+        left = read_account(self._store.reader, run.account).left("milliseconds")
+        return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
     def _deposits(self, run: RunRow, replies: Mapping[str, Reply]) -> list[Deposit]:
         """One for each reply whose step still waits."""
         waiting = reading.waiting(self._store.reader, run.n) if run.outcome is None else {}
-        steps = self._drivers.standing(run).runner.waiting if waiting else {}
+        steps = self._steps(run) if waiting else {}
         found = []
         for path, reply in replies.items():
-            step = steps.get(path) if path in waiting else None
-            if isinstance(step, RequestCompletion):
-                usage = reply.completion.usage or estimated(step, reply.completion)
-                spent = tokens_of(usage)._replace(milliseconds=reply.milliseconds)
-                found.append(Deposit(path, reply.completion, spent, usage.cached_tokens, usage.exactness))
+            match steps.get(path):
+                case RequestCompletion() as step if path in waiting:
+                    found.append(self._deposit(run, path, step, reply))
+                case _:
+                    pass
         return found
+
+    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: Reply) -> Deposit:
+        account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
+        took = reply.milliseconds if left is None else min(reply.milliseconds, left)
+        if reply.completion is None:
+            over = account.refusal("milliseconds")
+            return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
+        usage = reply.completion.usage or estimated(step, reply.completion)
+        spent = tokens_of(usage)._replace(milliseconds=took)
+        return Deposit(path, reply.completion, spent, usage.cached_tokens, usage.exactness)
+
+
+def _waits(why: str) -> str:
+    return f"sampling: {why}; the run waits, since its route was given."

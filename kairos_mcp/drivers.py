@@ -82,12 +82,15 @@ class Drivers:
         parked = self._parked.get(run.n)
         if parked is not None and parked.fence == run.fence and run.owner is None:
             return parked.standing
-        standing = self._wiring.standing(run)
+        driver = self._driver(run, run.fence)
         try:
-            standing.fold(self._store.reader)
+            driver.standing.fold(self._store.reader)
         except ReplayDiffers as differs:
             raise out_of_step(run.id, differs) from differs
-        return standing
+        if run.owner is None and run.outcome is None:  # who looks at what waits often answers it next
+            driver.folded = True
+            self._park(run.n, driver)
+        return driver.standing
 
     # -- moving a run ------------------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class Drivers:
         """Drive a run that this server has just taken with this fencing number."""
         parked = self._parked.pop(run.n, None)
         if parked is not None and parked.fence == fence - 1:
-            parked.fence, parked.standing.run = fence, run
+            parked.owner, parked.fence, parked.standing.run = self._store.own_number, fence, run
             self._launch(parked)
         else:
             self._launch(self._driver(run, fence))
@@ -127,8 +130,7 @@ class Drivers:
             return retold.summary(reading.record(self._store.reader, run.n))
 
         standing = self._wiring.standing(run)
-        owner = self._store.ownership.number
-        return Driver(self._store, standing, owner, fence, self._clock, self.bell.ring, summarise)
+        return Driver(self._store, standing, self._store.own_number, fence, self._clock, self.bell.ring, summarise)
 
     def _launch(self, driver: Driver) -> None:
         self._watch()
@@ -150,10 +152,13 @@ class Drivers:
         if driver.trouble is not None:
             self._stalled[n] = driver
         elif driver.folded and not driver.standing.runner.finished:
-            self._parked[n] = driver
-            while len(self._parked) > KEPT:
-                self._parked.popitem(last=False)
+            self._park(n, driver)
         self.bell.ring()
+
+    def _park(self, n: int, driver: Driver) -> None:
+        self._parked[n] = driver
+        while len(self._parked) > KEPT:
+            self._parked.popitem(last=False)
 
     # -- what other processes do -------------------------------------------------------------------------------
 
@@ -191,7 +196,7 @@ class Drivers:
             await asyncio.sleep(LOOK_S if busy else IDLE_LOOK_S)
             try:
                 await self._look_once()
-            except KairosError:
+            except (KairosError, OSError):
                 continue  # the store is busy or gone; whoever asks something of it is told so
 
     async def _look_once(self) -> None:

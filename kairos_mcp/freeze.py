@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -85,9 +86,11 @@ def freeze_planner(
             )
     script = _script_text(settings)
     asked = request.route if request.route != "auto" else settings.route
-    route, notes = chosen(asked, minds(settings, script is not None, samples))
+    route, notes = _route(asked, minds(settings, script is not None, samples), request.limits)
     limits, cut = narrowed(request.limits, settings)
     model = request.model or (settings.model if route == "provider" else None)
+    if route == "provider" and model is not None and ":" not in model:
+        raise BadArguments(f"model: {model[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
     if limits.nano_usd is not None and (request.limits.nano_usd is not None or route == "provider"):
         refuse_unpriced(route, model, settings)
     prompts = Prompts.gathered(settings.prompt)
@@ -138,7 +141,7 @@ def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: 
 def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
     spec: Spec = decode(Spec, spec_text)
-    offered = ToolSet(decode(tuple[ToolSpec, ...], text_of(spec.tools_text)))
+    offered = _tools(text_of(spec.tools_text))
     if spec.flow == "call":
         return Thawed(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
 
@@ -153,11 +156,20 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
         context_tokens=spec.context_tokens,
         max_tokens=spec.max_tokens,
-        prompts=decode(Prompts, text(spec.prompts_text)),
+        prompts=_prompts(text(spec.prompts_text)),
     )
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     prompts = decode(TextPrompts, text(spec.dialect_text))
     return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts)
+
+
+def _route(asked: str, there: Minds, limits: Limits) -> tuple[str, Sequence[str]]:
+    """The route; `auto` passes over those without a price where dollars are limited."""
+    if asked != "auto" or limits.nano_usd is None or not there.provider:
+        return chosen(asked, there)
+    passed = there.there()[: there.there().index("provider")]
+    note = f"route auto chose provider: limits.usd is set, and {' and '.join(passed)} have no price."
+    return "provider", (note,) if passed else chosen(asked, there)[1]
 
 
 def refuse_unpriced(route: str, model: str | None, settings: Settings) -> None:
@@ -173,6 +185,18 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings) -> None:
         f"limits.usd can't be kept on the route {route}, which has no price.",
         "Leave usd out; limits.total_tokens bounds what is used.",
     )
+
+
+@lru_cache(maxsize=16)
+def _tools(text: str) -> ToolSet:
+    """Most runs have the same tools and prompts: each text is taken apart once, and its value shared."""
+    return ToolSet(decode(tuple[ToolSpec, ...], text))
+
+
+@lru_cache(maxsize=16)
+def _prompts(text: str) -> Prompts:
+    prompts: Prompts = decode(Prompts, text)
+    return prompts
 
 
 def minds(settings: Settings, script: bool, samples: bool) -> Minds:

@@ -226,7 +226,8 @@ class Host:
                 beat_s = now
                 await on_beat(self._beat(runs_now[0]))
             await self._drivers.bell.heard(min(until_s - now, BEAT_S))
-            runs_now = [self._run(run_id, caller) for run_id in run_ids]
+            if until == "attention" or not any(self._drivers.moves(run.n) for run in runs_now):
+                runs_now = [self._run(run_id, caller) for run_id in run_ids]  # a moving run has not ended
 
     def _is(self, until: Until, runs_now: Sequence[RunRow]) -> bool:
         match until:
@@ -375,18 +376,20 @@ class Host:
             case "extend":
                 return encode(self._extended(run, limits or Limits()))
             case "reroute":
-                return chosen(route or "auto", self._wiring.minds(run, samples=caller.samples))[0]
+                taken = chosen(route or "auto", self._wiring.minds(run, samples=caller.samples))[0]
+                capped = read_account(self._store.reader, run.account).caps.nano_usd
+                if capped is not None and (taken == "provider" or capped != self.settings.limits.nano_usd):
+                    self._refuse_unpriced(run, taken)
+                return taken
             case "pause":
                 return "asked"
             case _:
                 return ""
 
     def _extended(self, run: RunRow, more: Limits) -> Limits:
-        """The caps after adding `more`, within what the configuration allows. Raises BadArguments for usd."""
+        """The caps after adding `more`, within what the configuration allows. Raises BadArguments."""
         if more.nano_usd is not None:
-            raise BadArguments(
-                "limits.usd can't be extended: this run has no price.", "Extend total_tokens instead."
-            )
+            self._refuse_unpriced(run, run.route)
         now = asdict(read_account(self._store.reader, run.account).caps)
         caps = {
             unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None
@@ -397,6 +400,10 @@ class Host:
             )
         allowed = asdict(self.settings.limits)
         return Limits(**{u: cap if allowed[u] is None else min(cap, allowed[u]) for u, cap in caps.items()})
+
+    def _refuse_unpriced(self, run: RunRow, route: str) -> None:
+        model = decode(Spec, run.spec).model or self.settings.model
+        freeze.refuse_unpriced(route, model, self.settings)
 
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""

@@ -17,9 +17,12 @@ Exactness = Literal["exact", "reported", "estimated", "bounded"]
 JsonObject = dict[str, Any]
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def canonical(value: Any) -> str:
     """One text for one JSON value: sorted keys, no spaces. Equal values give equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)  # made once: `json.dumps` makes an encoder a call
 
 
 def digest_of(*parts: bytes) -> bytes:

@@ -113,8 +113,7 @@ class Performer:
                 return NewMark(path, "pause", step.digest, Claim(NOTHING, "pause", open_step=True), Sent())
 
     def _plan_completion(self, path: str, step: RequestCompletion, route: str, account: Account) -> NewMark:
-        performed = route in self.models
-        if step.purpose == "compact" and not performed:
+        if step.purpose == "compact" and route == "caller":
             return NewMark(
                 path, "compact", step.digest, Claim(NOTHING, "compact", open_step=True), Sent(), Mechanical()
             )

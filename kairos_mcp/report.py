@@ -267,6 +267,8 @@ def _degraded(
         texts.append(f"The run stands still: {around.trouble}")
     if around.needs is not None:
         texts.append(around.needs)
+    if run.route != "provider" and reading.has_private(connection, run.n):
+        texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")
     return tuple(texts)

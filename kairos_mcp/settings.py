@@ -90,9 +90,7 @@ class Settings:
     def prompt(self, name: str) -> str:
         """The text of `prompts/NAME.md`: the user's own where there is one, else ours."""
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
-            raise ConfigError(
-                f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _."
-            )
+            raise ConfigError(f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _.")
         for folder in reversed(self.config_dirs):
             file = folder / "prompts" / f"{name}.md"
             try:
@@ -100,12 +98,8 @@ class Settings:
             except FileNotFoundError:
                 continue
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(
-                    f"The prompt {file} can't be read: {error}.", "Repair or remove it."
-                ) from error
-        raise ConfigError(
-            f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md."
-        )
+                raise ConfigError(f"The prompt {file} can't be read: {error}.", "Repair or remove it.") from error
+        raise ConfigError(f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md.")
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
@@ -254,18 +248,14 @@ def _path(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"The path {text!r} can't be made whole: {error}.", "Give an absolute path."
-        ) from error
+        raise ConfigError(f"The path {text!r} can't be made whole: {error}.", "Give an absolute path.") from error
 
 
 def _folder(text: str) -> Path:
     try:
         folder = _path(text).resolve(strict=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"The workspace {text!r} can't be found.", "Name a folder that is there."
-        ) from error
+        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that is there.") from error
     if not folder.is_dir():
         raise ConfigError(f"The workspace {text!r} is no folder.", "Name a folder, not a file.")
     return folder

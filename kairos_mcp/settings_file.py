@@ -75,9 +75,7 @@ def given_by_file(file: Path) -> dict[str, Any]:
     try:
         parsed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The settings file {file} can't be read: {error}.", "Name another by --config."
-        ) from error
+        raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {file} is no TOML: {error}.", "Repair that line.") from error
     try:
@@ -117,9 +115,7 @@ def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = str(first["loc"][0])[:80]
-        raise BadArguments(
-            f"The limit {name!r}: {first['msg']}.", f"Limits are: {', '.join(CAPS)}."
-        ) from error
+        raise BadArguments(f"The limit {name!r}: {first['msg']}.", f"Limits are: {', '.join(CAPS)}.") from error
     return caps
 
 
@@ -132,9 +128,7 @@ def _rejected(where: str, error: ValidationError, *, in_environment: bool = Fals
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return ConfigError(
-            f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_beneath(key))}."
-        )
+        return ConfigError(f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_beneath(key))}.")
     shown = variable(key) if in_environment else key
     return ConfigError(f"{where}: {shown}: {first['msg']}.", "See config/kairos.toml for each setting.")
 

@@ -77,7 +77,8 @@ class Wiring:
         models: dict[str, Model] = {"scripted": scripted(thawed.script)} if thawed.script else {}
         paid: dict[str, Paid] = {}
         if self.settings.model is not None:
-            provider = self._provider(thawed.spec.model or self.settings.model)
+            named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
+            provider = self._provider(named if ":" in named else self.settings.model)
             manner = Manner(thawed.spec.temperature, self.settings.dialect, thawed.text_prompts)
             models["provider"] = provider.model(manner)
             paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())

@@ -114,7 +114,7 @@ async def begun(host: Host, path: str) -> None:
     """Return once the step at `path` has been begun."""
     place = Place(host.settings.home.parent)
     async with asyncio.timeout(WITHIN_S):
-        while not place.rows("select 1 from mark where path = ?", path):
+        while not place.rows("select 1 from mark where path = ?", path):  # noqa: ASYNC110 - another's file or count has no event
             await asyncio.sleep(0.005)
 
 
@@ -193,23 +193,30 @@ class Books:
         ((n, account, ended),) = all_of("select n, account, outcome is not null from run where id = ?", run_id)
         columns = [f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields]
         (amounts,) = all_of(f"select cap_rounds, {', '.join(columns)} from account where id = ?", account)
-        spent = [_units(text) for (text,) in all_of(
-            "select spent from answer join mark on mark.id = answer.mark where run = ?", n
-        )]
-        lost = [_units(text) for (text,) in all_of(
-            "select lost from attempt join mark on mark.id = attempt.mark where run = ?", n
-        )]
+        spent = [
+            _units(text)
+            for (text,) in all_of("select spent from answer join mark on mark.id = answer.mark where run = ?", n)
+        ]
+        lost = [
+            _units(text)
+            for (text,) in all_of("select lost from attempt join mark on mark.id = attempt.mark where run = ?", n)
+        ]
         held = []
         for mark, kind, text in all_of(
             "select mark.id, kind, held from mark left join answer on answer.mark = mark.id"
-            " where run = ? and body is null", n
+            " where run = ? and body is null",
+            n,
         ):
             held.append(_units(text) if text is not None else counts_of(kind))
             for again, gone in all_of("select held, lost from attempt where mark = ?", mark):
                 held += [_units(again), NOTHING.minus(_units(gone))]
         middle = 1 + len(Units._fields)
         return cls(
-            Units(*amounts[1:middle]), Units(*amounts[middle:]), total(held), total(spent + lost), bool(ended),
+            Units(*amounts[1:middle]),
+            Units(*amounts[middle:]),
+            total(held),
+            total(spent + lost),
+            bool(ended),
             amounts[0],
         )
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from kairos_mcp.cli import COMPLETED, FAILED
+from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.decoding import Undecodable, strict_json

@@ -14,9 +14,7 @@ Folders = Annotated[
     list[str] | None,
     typer.Option("--workspace", metavar="DIR", help="A folder that file tools may touch; repeatable."),
 ]
-File = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")
-]
+File = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
 View = Literal["report", "events", "calls", "messages", "usage"]
@@ -71,7 +69,7 @@ def serve(
     """MCP server: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
     flags = Flags(home, tuple(workspace or ()), config, tools)
     if transport == "stdio":
-        from kairos_mcp.cli import serve as serve_on_stdio
+        from kairos_mcp.cli.serving import serve as serve_on_stdio
 
         serve_on_stdio(flags)
     else:
@@ -82,9 +80,7 @@ def serve(
 
 @app.command()
 def run(
-    goal: Annotated[
-        str | None, typer.Argument(metavar="GOAL", help="What is to be done; -i asks for it.")
-    ] = None,
+    goal: Annotated[str | None, typer.Argument(metavar="GOAL", help="What is to be done; -i asks for it.")] = None,
     *,
     interactive: Annotated[
         bool,
@@ -160,9 +156,7 @@ def answer(
         str | None, typer.Argument(metavar="JSON", help="The answer; without it or --file, from stdin.")
     ] = None,
     *,
-    file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="A file with the answer.")
-    ] = None,
+    file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="A file with the answer.")] = None,
     drive: Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")] = True,
     as_json: AsJson = False,
     home: Home = None,
@@ -201,9 +195,7 @@ def replay(
 
 
 @app.command()
-def status(
-    as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None
-) -> None:
+def status(as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None) -> None:
     """What lives: the store, the servers on it, the runs by status."""
     from kairos_mcp.cli.looking import show_status
 
@@ -211,9 +203,7 @@ def status(
 
 
 @app.command()
-def doctor(
-    as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None
-) -> None:
+def doctor(as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None) -> None:
     """What works here, the cure for what does not, the settings."""
     from kairos_mcp.cli.doctor import examine
 
@@ -222,13 +212,9 @@ def doctor(
 
 @app.command()
 def install(
-    host: Annotated[
-        HostName, typer.Argument(metavar="HOST", help="claude-desktop, claude-code, vscode or cursor.")
-    ],
+    host: Annotated[HostName, typer.Argument(metavar="HOST", help="claude-desktop, claude-code, vscode or cursor.")],
     *,
-    write: Annotated[
-        bool, typer.Option("--write", help="Edit the host's file; a copy of it is kept.")
-    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Edit the host's file; a copy of it is kept.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an entry that differs.")] = False,
     project: Annotated[
         bool, typer.Option("--project", help="The file of the project in this folder, not the user's.")

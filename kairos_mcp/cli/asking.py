@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kairos_mcp.cli import CANCELLED, COMPLETED, WAITING
+from kairos_mcp.cli.exits import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host
@@ -105,9 +105,7 @@ def _limits(texts: tuple[str, ...]) -> Limits:
     for text in texts:
         name, _, value = text.partition("=")
         if not value or name in given:
-            raise BadArguments(
-                f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8."
-            )
+            raise BadArguments(f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8.")
         given[name] = value
     return Limits(**inside_limits(caps_from_texts(given)))
 

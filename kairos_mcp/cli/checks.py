@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kairos_mcp.errors import KairosError
+from kairos_mcp.errors import BadArguments, KairosError
 from kairos_mcp.settings import Settings, unknown_variables
 
 _SHARED = (
@@ -125,14 +125,10 @@ def _workspaces(settings: Settings) -> Iterator[Finding]:
         yield Finding("workspace", "note", "none, so `serve` has no file tools", cure)
     for folder in settings.workspaces:
         if not os.access(folder, os.R_OK | os.X_OK):
-            yield Finding(
-                "workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out."
-            )
+            yield Finding("workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out.")
         elif settings.home.is_relative_to(folder):
             cure = "Name a smaller folder, or another --home."
-            yield Finding(
-                "workspace", "note", f"{folder} holds the state folder, which tools could read", cure
-            )
+            yield Finding("workspace", "note", f"{folder} holds the state folder, which tools could read", cure)
         else:
             yield Finding("workspace", "ok", str(folder))
 
@@ -154,9 +150,7 @@ def _bubblewrap() -> Finding:
     """Nothing needs it yet: no tool starts a program."""
     found = shutil.which("bwrap")
     if found is None:
-        return Finding(
-            "sandbox", "note", "bubblewrap is not here; no tool needs it yet", "apt install bubblewrap"
-        )
+        return Finding("sandbox", "note", "bubblewrap is not here; no tool needs it yet", "apt install bubblewrap")
     try:
         tried = subprocess.run(
             [found, "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "true"],
@@ -180,9 +174,7 @@ def _script(script: Path | None) -> Iterator[Finding]:
     try:
         Script.parse(script.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        yield Finding(
-            "script", "bad", f"{script} can't be read: {error}", "Name another, or unset KAIROS_SCRIPT."
-        )
+        yield Finding("script", "bad", f"{script} can't be read: {error}", "Name another, or unset KAIROS_SCRIPT.")
     except KairosError as error:
         yield Finding("script", "bad", f"{script}: {error.message}", error.hint)
     else:
@@ -190,15 +182,16 @@ def _script(script: Path | None) -> Iterator[Finding]:
 
 
 def _route(settings: Settings) -> Finding:
-    if settings.route == "scripted" and settings.script is None:
-        return Finding(
-            "route", "bad", "scripted, but there is no script", "Set KAIROS_SCRIPT, or another route."
-        )
-    if settings.route != "auto":
-        return Finding("route", "ok", f"{settings.route}, as {settings.origins['route']} says")
-    if settings.script is not None:
-        return Finding("route", "ok", "auto takes scripted, since a script is set")
-    return Finding("route", "ok", "auto takes caller, since no script is set: the calling model thinks")
+    """What a run gets here that asks for no route. A client that offers its model is known only when it calls."""
+    from kairos_mcp.freeze import minds
+    from kairos_mcp.routes import chosen
+
+    try:
+        route, why = chosen(settings.route, minds(settings, settings.script is not None, False))
+    except BadArguments as error:
+        return Finding("route", "bad", error.message, error.hint)
+    said = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)
+    return Finding("route", "ok", " ".join(said))
 
 
 def _prompts(settings: Settings) -> Iterator[Finding]:
@@ -211,6 +204,4 @@ def _prompts(settings: Settings) -> Iterator[Finding]:
         if file.name in known:
             yield Finding("prompts", "ok", f"{file.stem} is replaced by {file}")
         else:
-            yield Finding(
-                "prompts", "note", f"{file} replaces nothing", f"Ours are: {', '.join(sorted(known))}."
-            )
+            yield Finding("prompts", "note", f"{file} replaces nothing", f"Ours are: {', '.join(sorted(known))}.")

@@ -63,12 +63,7 @@ def _texts_in(workspace: Path) -> Iterator[str]:
     except OSError:
         return
     for entry in entries:
-        if (
-            not entry.name.startswith(".")
-            and not entry.is_symlink()
-            and entry.is_file()
-            and _is_small_text(entry)
-        ):
+        if not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file() and _is_small_text(entry):
             yield entry.name
 
 

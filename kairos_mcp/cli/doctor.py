@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.cli import COMPLETED, FAILED
 from kairos_mcp.cli.checks import Finding, findings
+from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
@@ -46,9 +46,7 @@ def _store(settings: Settings) -> Finding:
     try:
         health = with_host(settings, look)
     except StoreCorrupt as error:
-        return Finding(
-            "store", "bad", error.message, f"Move the file away from {settings.home}, and keep it."
-        )
+        return Finding("store", "bad", error.message, f"Move the file away from {settings.home}, and keep it.")
     except KairosError as error:
         return Finding("store", "bad", error.message, error.hint)
     if not health["exists"]:

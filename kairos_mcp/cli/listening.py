@@ -9,9 +9,7 @@ from kairos_mcp.cli.speech import tell
 from kairos_mcp.settings import Flags, load_settings
 
 
-def listen(
-    flags: Flags, transport: Literal["http", "sse"], host: str, port: int, names: tuple[str, ...]
-) -> None:
+def listen(flags: Flags, transport: Literal["http", "sse"], host: str, port: int, names: tuple[str, ...]) -> None:
     """The MCP server over HTTP, until it is told to end."""
     settings = load_settings(flags, os.environ)
     if not settings.workspaces:

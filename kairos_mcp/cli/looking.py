@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, cast
 
-from kairos_mcp.cli import COMPLETED, FAILED
+from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.shown import report_of, traced_line
 from kairos_mcp.cli.speech import line_of, say, say_json
@@ -111,16 +111,12 @@ def _whole(host: Host, run_id: str, view: View, ref: str | None) -> JsonObject:
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = host.trace(
-            run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), PERSON
-        )
+        page = host.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), PERSON)
         items += page.get("items", ())
         text += page.get("text", "")
         cursor = page["next_cursor"]
         if cursor is None:
-            return (
-                {"run_id": run_id, "ref": ref, "text": text} if ref is not None else page | {"items": items}
-            )
+            return {"run_id": run_id, "ref": ref, "text": text} if ref is not None else page | {"items": items}
 
 
 def _lines_of(health: JsonObject, indent: str = "") -> Iterator[str]:

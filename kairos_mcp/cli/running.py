@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import anyio
 
-from kairos_mcp.cli import CANCELLED, COMPLETED, FAILED, WAITING
+from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.screen import Screen
 from kairos_mcp.cli.shown import ending_of, waiting_of
 from kairos_mcp.cli.speech import say, say_json
@@ -89,9 +89,7 @@ async def _until_rest(host: Host, run_id: str, screen: Screen) -> RunReport:
 
 
 async def _cancel_by_hand(host: Host, run_id: str, screen: Screen) -> None:
-    if (
-        os.name == "nt"
-    ):  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
+    if os.name == "nt":  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
         return
     with anyio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:

@@ -100,9 +100,7 @@ def traced_line(item: JsonObject) -> str:
         calls = "".join(f"\ncalls {_called(call)}" for call in item.get("tool_calls", ()))
         return f"{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
     ref = item.get("ref", "")
-    rest = {
-        name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")
-    }
+    rest = {name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")}
     said = line_of(str(item.get("text") or item.get("content") or ""), 80)
     figures = " ".join(f"{name}={_short(value)}" for name, value in rest.items() if value not in (None, []))
     return f"{ref:<20} {figures}  {said}".rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from kairos_mcp.cli import COMPLETED
+from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.settings import Flags, load_settings

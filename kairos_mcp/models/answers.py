@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -61,6 +62,15 @@ def completion_from(value: object, path: str) -> Completion:
     answer = _read(_Completion, value, "completion")
     calls = tuple(_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
     return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
+
+
+def at_path(completion: Completion, path: str) -> Completion:
+    """The completion as the answer of the step at `path`: its calls get their ordinals there."""
+    calls = tuple(
+        ToolCall(f"{path}/call-{n}", call.name, call.arguments, call.unreadable)
+        for n, call in enumerate(completion.tool_calls, 1)
+    )
+    return replace(completion, tool_calls=calls)
 
 
 def tool_result_from(value: object) -> ToolResult:

@@ -7,6 +7,7 @@ the tools, and a reply is one JSON object. Push, InputRequired and provider use 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import Template
 from typing import Any, Literal
@@ -16,6 +17,8 @@ from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolS
 from kairos_mcp.steps import RequestCompletion, Sent
 
 DialectName = Literal["native", "text"]
+
+_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,25 @@ def native_reply(reply: Completion) -> Completion:
     return reply
 
 
+def text_turn(content: str, calls: Sequence[ToolCall]) -> str:
+    """A turn of a model as the text dialect has it: the object of calls with what was said beside them, or a final."""
+    if not calls:
+        return json.dumps({"final": content}, ensure_ascii=False)
+    asked = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    shown: JsonObject = {"tool_calls": asked} | ({"say": content} if content else {})
+    return json.dumps(shown, ensure_ascii=False)
+
+
 def text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
     """The completion that a reply in the text dialect means; unreadable, with the reason, where it means none.
 
     Where no tools are offered a reply that is no object is the text itself: small models answer so.
     """
-    if reply.finish in ("length", "content_filter", "refusal") or not reply.content.strip():
+    if reply.finish in ("length", "content_filter", "refusal"):
+        return reply
+    if reply.tool_calls:
+        return replace(reply, unreadable="it calls tools otherwise than by the one JSON object that was asked for")
+    if not reply.content.strip():
         return reply
     try:
         return _meant(reply, decode_object(reply.content), step, path)
@@ -92,35 +108,48 @@ def text_reply(reply: Completion, step: RequestCompletion, path: str) -> Complet
 
 
 def _meant(reply: Completion, said: JsonObject, step: RequestCompletion, path: str) -> Completion:
-    keys = said.keys() & {"tool_calls", "final", "say"}
-    if not keys and step.output_schema is not None:
+    """The object says by itself whether the turn ends; what the host states of its text is no news."""
+    if not said.keys() & _KEYS and step.output_schema is not None:
         return reply  # a bare object is the final answer
-    strange = sorted(said.keys() - {"tool_calls", "final", "say"})
+    strange = sorted(said.keys() - _KEYS)
     if strange:
         raise Undecodable(f'the object has {strange[0][:40]!r}; its keys are "tool_calls" with "say", or "final"')
     match said:
-        case {"tool_calls": list(calls), **rest} if calls and "final" not in rest:
+        case {"tool_calls": list(calls), **rest} if calls and rest.get("final") is None:
             content = _string(rest.get("say"), "say")
-            return replace(reply, content=content, tool_calls=tuple(_calls(calls, path)))
-        case {"final": str(final), **rest} if not rest.get("tool_calls"):
-            return replace(reply, content=final)
-        case {"final": dict(final), **rest} if not rest.get("tool_calls"):
-            return replace(reply, content=json.dumps(final, ensure_ascii=False))
+            return replace(reply, content=content, tool_calls=tuple(_calls(calls, path)), finish="tool_calls")
+        case {"final": str() | dict() as final, **rest} if not (rest.get("tool_calls") or rest.get("say")):
+            text = final if isinstance(final, str) else json.dumps(final, ensure_ascii=False)
+            return replace(reply, content=text, finish="stop")
         case _:
-            raise Undecodable('the object needs either "tool_calls", a list of calls, or "final", a text; not both')
+            raise Undecodable(
+                'the object needs either "tool_calls", a list of calls, with "say" beside it, or "final" alone'
+            )
 
 
 def _calls(calls: list[Any], path: str) -> list[ToolCall]:
+    """The calls of a turn. One whose arguments are no object is answered with an error and spoils no other."""
     found = []
     for number, call in enumerate(calls, 1):
+        ordinal = f"{path}/call-{number}"
         match call:
-            case {"name": str(name), "arguments": dict(arguments), **rest} if not rest.keys() - {"id"}:
-                found.append(ToolCall(f"{path}/call-{number}", name, arguments))
-            case {"name": str(name), **rest} if not rest.keys() - {"id"}:
-                found.append(ToolCall(f"{path}/call-{number}", name))
+            case {"name": str(name), **rest} if name and not rest.keys() - {"id", "arguments"}:
+                found.append(_call(ordinal, name, rest.get("arguments")))
             case _:
                 raise Undecodable(f'call {number} is no {{"name": text, "arguments": object}}')
     return found
+
+
+def _call(ordinal: str, name: str, arguments: Any) -> ToolCall:
+    match arguments:
+        case None:
+            return ToolCall(ordinal, name)
+        case dict():
+            return ToolCall(ordinal, name, arguments)
+        case str():
+            return ToolCall(ordinal, name, unreadable="the arguments are a text; a JSON object is needed")
+        case _:
+            return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
 
 
 def _string(value: Any, key: str) -> str:
@@ -154,9 +183,7 @@ def _told(messages: list[Message]) -> list[Message]:
     for message in messages:
         match message:
             case Message("assistant", content, (_, *_) as calls):
-                asked = [{"name": call.name, "arguments": call.arguments} for call in calls]
-                shown: JsonObject = {"tool_calls": asked} | ({"say": content} if content else {})
-                told.append(Message("assistant", json.dumps(shown, ensure_ascii=False)))
+                told.append(Message("assistant", text_turn(content, calls)))
             case Message("tool", content) if told and told[-1].role == "user":
                 told[-1] = Message("user", f"{told[-1].content}\n\n{content}")
             case Message("tool", content):

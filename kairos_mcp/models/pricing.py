@@ -38,13 +38,12 @@ class Tariff:
     def configured(cls, settings: Settings, model: str) -> Tariff:
         """The address holds for models of the configured provider, the stated price for the configured model."""
         same = settings.model is not None and model.partition(":")[0] == settings.model.partition(":")[0]
-        dollars = (settings.price_input, settings.price_output)
-        match dollars:
+        base_url = settings.base_url if same else None
+        match settings.price_input, settings.price_output:
             case (float() as read, float() as written) if model == settings.model:
-                stated = (read, written)
+                return cls(model, base_url, (read, written))
             case _:
-                stated = None
-        return cls(model, settings.base_url if same else None, stated)
+                return cls(model, base_url)
 
     def dearest(self) -> Price | None:
         """What a token costs at most; None where nobody knows."""

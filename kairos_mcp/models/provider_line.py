@@ -5,6 +5,7 @@ Importing this file imports pydantic-ai and the provider's own library.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider
 from pydantic_ai.settings import ModelSettings
 
-from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, dialects
@@ -132,27 +132,13 @@ async def look_at(response: httpx2.Response) -> None:
     if kind and not kind.endswith("json"):
         raise BadReply(f"it is {kind[:60]}, not JSON")
     response.stream = _Bounded(response.stream)
-    body = await response.aread()
     try:
-        reply = strict_json(body.decode())
-    except (Undecodable, UnicodeDecodeError):
-        _refuse_bad_numbers(body)
+        reply = json.loads(await response.aread())
+    except (ValueError, RecursionError):
         raise BadReply("it is cut off or no JSON", passing=True) from None
     if not isinstance(reply, dict):
         raise BadReply("it is no JSON object")
     _refuse_bad_usage(reply.get("usage"))
-
-
-def _refuse_bad_numbers(body: bytes) -> None:
-    """A reply that would be JSON but for its usage is told by it."""
-    import json
-
-    try:
-        reply = json.loads(body)
-    except ValueError:
-        return
-    if isinstance(reply, dict):
-        _refuse_bad_usage(reply.get("usage"))
 
 
 def _refuse_bad_usage(usage: object) -> None:

@@ -18,25 +18,41 @@ from kairos_mcp.models.dialects import DialectName, TextPrompts, Worded
 from kairos_mcp.steps import RequestCompletion, Sent
 
 FINISHES: Mapping[str, Finish] = {
-    "endTurn": "stop",
-    "stopSequence": "stop",
-    "toolUse": "tool_calls",
-    "maxTokens": "length",
-    "contentFilter": "content_filter",
+    "endturn": "stop",
+    "stop": "stop",
+    "stopsequence": "stop",
+    "tooluse": "tool_calls",
+    "toolcalls": "tool_calls",
+    "maxtokens": "length",
+    "length": "length",
+    "contentfilter": "content_filter",
     "refusal": "refusal",
-}
+}  # the protocol's names and those of providers that hosts pass on, small and without underscores
 
 
-def request(step: RequestCompletion, sent: Sent, dialect: DialectName, prompts: TextPrompts) -> wire.CreateMessageRequest:
+class BadReply(Exception):
+    """A reply that answers nothing: no text and no call, or not from a model. `reason` is fit to be shown."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def request(
+    step: RequestCompletion, sent: Sent, dialect: DialectName, prompts: TextPrompts
+) -> wire.CreateMessageRequest:
     """The request to put to the client. Preferences and maxTokens always stand in it, includeContext never."""
-    worded = dialects.native(step, sent) if dialect == "native" else dialects.text(step, sent, prompts)
+    worded, told = dialects.text(step, sent, prompts), ""
+    if dialect == "native":
+        worded, told = dialects.native(step, sent), dialects.told_schema(step, prompts)
+    system = "\n\n".join(part for part in (worded.system, told) if part)
     hints = [wire.ModelHint(name=sent.model)] if sent.model else None
     tools = [wire.Tool(name=t.name, description=t.description, input_schema=t.input_schema) for t in worded.tools]
     return wire.CreateMessageRequest(
         params=wire.CreateMessageRequestParams(
             messages=_messages(worded),
             model_preferences=wire.ModelPreferences(hints=hints, intelligence_priority=0.7),
-            system_prompt=worded.system or None,
+            system_prompt=system or None,
             max_tokens=sent.max_tokens or step.max_tokens,
             tools=tools or None,
             tool_choice=wire.ToolChoice(mode="auto") if tools else None,
@@ -44,27 +60,37 @@ def request(step: RequestCompletion, sent: Sent, dialect: DialectName, prompts: 
     )
 
 
-def completion(reply: object, step: RequestCompletion, path: str, dialect: DialectName) -> Completion:
-    """What the client's model said. A reply of another kind, or without any text or call, is unreadable."""
-    match reply:
-        case wire.CreateMessageResult() | wire.CreateMessageResultWithTools():
-            blocks = reply.content if isinstance(reply.content, list) else [reply.content]
-            said = _said(blocks, path)
-            finish = FINISHES.get(reply.stop_reason or "")
-        case _:
-            return Completion(unreadable="the answer is no completion")
-    if (reason := unfit([said.content, [call.arguments for call in said.tool_calls]])) is not None:
+def completion(
+    reply: wire.CreateMessageResult | wire.CreateMessageResultWithTools,
+    step: RequestCompletion,
+    path: str,
+    dialect: DialectName,
+) -> Completion:
+    """What the client's model said. Raises BadReply.
+
+    A turn that says that it ends and calls tools all the same is unreadable: none of its calls is run.
+    """
+    if reply.role != "assistant":
+        raise BadReply("the answer is no assistant's turn")
+    blocks = reply.content if isinstance(reply.content, list) else [reply.content]
+    said = replace(_said(blocks, path), finish=_finish(reply.stop_reason))
+    if (reason := unfit([said.content, [[call.name, call.arguments] for call in said.tool_calls]])) is not None:
         return Completion(unreadable=reason)
-    said = replace(said, finish=finish)
-    return said if dialect == "native" or said.unreadable else dialects.text_reply(said, step, path)
+    if said.tool_calls and said.finish == "stop":
+        return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")
+    return said if dialect == "native" else dialects.text_reply(said, step, path)
+
+
+def _finish(stop_reason: str | None) -> Finish | None:
+    return FINISHES.get((stop_reason or "").replace("_", "").lower())
 
 
 def _said(blocks: Sequence[Any], path: str) -> Completion:
     texts = [block.text for block in blocks if isinstance(block, wire.TextContent)]
     uses = [block for block in blocks if isinstance(block, wire.ToolUseContent)]
     if not texts and not uses:
-        kinds = ", ".join(sorted({str(getattr(block, "type", "?")) for block in blocks})) or "nothing"
-        return Completion(unreadable=f"the answer holds {kinds} and no text")
+        kinds = ", ".join(sorted({block.type for block in blocks})) or "nothing"
+        raise BadReply(f"the answer holds {kinds} and no text")
     calls = tuple(ToolCall(f"{path}/call-{n}", use.name, dict(use.input)) for n, use in enumerate(uses, 1))
     return Completion("".join(texts), calls)
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.messages import Completion, JsonObject
-from kairos_mcp.models.answers import completion_from
+from kairos_mcp.messages import Completion
+from kairos_mcp.models.answers import at_path, completion_from
 from kairos_mcp.steps import Failure, RequestCompletion
 
 _OUR_KEYS = ("for", "delay_s", "error")
@@ -48,12 +48,15 @@ class ScriptedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    completion: JsonObject
-    error: Failure | None
+    answer: Completion | Failure
     delay_s: float
 
     def given(self, path: str) -> ScriptedAnswer:
-        return ScriptedAnswer(self.error or completion_from(self.completion, path), self.delay_s)
+        match self.answer:
+            case Completion() as completion:
+                return ScriptedAnswer(at_path(completion, path), self.delay_s)
+            case failure:
+                return ScriptedAnswer(failure, self.delay_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,12 @@ def _line(number: int, raw: str) -> tuple[str | None, _Line]:
         if completion:
             raise _wrong(number, "it has an error and a completion")
         failure = Failure(extras.error.code, extras.error.message, extras.error.retryable)
-        return extras.step, _Line({}, failure, extras.delay_s)
+        return extras.step, _Line(failure, extras.delay_s)
     try:
-        completion_from(completion, "check")
+        answer = completion_from(completion, "line")
     except BadArguments as refusal:
         raise _wrong(number, str(refusal)) from None
-    return extras.step, _Line(completion, None, extras.delay_s)
+    return extras.step, _Line(answer, extras.delay_s)
 
 
 def _extras(number: int, value: dict[str, Any]) -> _Extras:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
@@ -16,6 +17,7 @@ from kairos_mcp.errors import KairosError
 from kairos_mcp.report import Caller
 from kairos_mcp.server.asking import Client, Resumed, take
 from kairos_mcp.server.handlers import Call, Result
+from kairos_mcp.server.patience import Patience
 from kairos_mcp.server.progress import teller
 from kairos_mcp.server.refusals import checked
 from kairos_mcp.server.results import error_result
@@ -39,7 +41,10 @@ class InternalError(KairosError):
 
 
 async def carried_out(
-    ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams, reach: Callable[[], Awaitable[Host]]
+    ctx: ServerRequestContext[Any],
+    params: wire.CallToolRequestParams,
+    reach: Callable[[], Awaitable[Host]],
+    patience: Patience,
 ) -> Result:
     """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""
     tool = OFFERED.get(params.name)
@@ -49,9 +54,9 @@ async def carried_out(
         asked = checked(tool.arguments, params.arguments)
         client, resumed = Client.of(ctx), Resumed.of(params.request_state)
         caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples)
-        call = Call(await reach(), caller, client, resumed, teller(ctx.session.report_progress))
-        if resumed is not None:
-            await take(call, resumed, params.input_responses)
+        call = Call(await reach(), caller, client, resumed, teller(ctx.session.report_progress), patience)
+        if resumed is not None and not await take(call, resumed, params.input_responses):
+            call = replace(call, client=replace(client, refused=True))
         return await tool.handle(call, asked)
     except KairosError as error:
         return error_result(error)

@@ -12,6 +12,7 @@ from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
 from kairos_mcp.server.listing import listed
+from kairos_mcp.server.patience import PATIENCE, Patience
 from kairos_mcp.server.sealing import Sealing
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
 
 
-def build_server(reach: Callable[[], Awaitable[Host]], settings: Settings) -> Server[dict[str, Any]]:
+def build_server(
+    reach: Callable[[], Awaitable[Host]], settings: Settings, patience: Patience = PATIENCE
+) -> Server[dict[str, Any]]:
     """A server over a host, which is reached at the first call: a client that only looks pays for no house.
 
     One server may serve many connections, in every protocol era.
@@ -39,7 +42,7 @@ def build_server(reach: Callable[[], Awaitable[Host]], settings: Settings) -> Se
     ) -> wire.CallToolResult | wire.InputRequiredResult:
         from kairos_mcp.server.calling import carried_out
 
-        return await carried_out(ctx, params, reach)
+        return await carried_out(ctx, params, reach, patience)
 
     server = Server(
         "kairos-mcp",
@@ -51,7 +54,7 @@ def build_server(reach: Callable[[], Awaitable[Host]], settings: Settings) -> Se
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
-    server.middleware.append(Sealing(settings.home))
+    server.middleware.append(Sealing(settings.home, patience.state_s))
     return server
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kairos_mcp.host import Host
     from kairos_mcp.report import Beat, Caller
     from kairos_mcp.server import arguments
+    from kairos_mcp.server.patience import Patience
 
 Result = wire.CallToolResult | wire.InputRequiredResult
 
@@ -29,6 +30,7 @@ class Call:
     client: Client
     resumed: Resumed | None
     on_beat: Callable[[Beat], Awaitable[None]]
+    patience: Patience
 
     async def rest(self, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
         """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
@@ -37,14 +39,22 @@ class Call:
         """
         until_s = time.monotonic() + wait_s
         while True:
-            left_s = max(0.0, until_s - time.monotonic())
-            await self.host.wait([run_id], until="rest", wait_s=left_s, caller=self.caller, on_beat=self.on_beat)
+            await self._until_rest(run_id, until_s)
             match await asking.ask(self, run_id, until_s):
-                case bool(moved):
-                    if not moved:
-                        return results.run_result(self.host.report(run_id, self.caller, attached=attached))
-                case input_required:
-                    return input_required
+                case wire.InputRequiredResult() as asked:
+                    return asked
+                case False:
+                    break
+                case _:
+                    pass
+        await self._until_rest(run_id, until_s)
+        return results.run_result(self.host.report(run_id, self.caller, attached=attached))
+
+    async def _until_rest(self, run_id: str, until_s: float) -> None:
+        """A run that goes through clients gets a moment more: it should be seen waiting, since then it is asked for."""
+        settle_s = self.patience.settle_s if self.host.asks.goes_through_clients(run_id, self.caller) else 0.0
+        left_s = max(settle_s, until_s - time.monotonic())
+        await self.host.wait([run_id], until="rest", wait_s=left_s, caller=self.caller, on_beat=self.on_beat)
 
 
 async def planner_run(call: Call, asked: arguments.PlannerRun) -> Result:

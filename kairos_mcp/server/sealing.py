@@ -7,6 +7,7 @@ made at the first call: its import costs more than a start may.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.server.who import principal
+
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 KEY_FILE = "request-state.key"
 KEY_BYTES = 32
-LIVES_S = 8 * 3600  # as long as an approval
+Boundary = Callable[["ServerRequestContext[Any, Any]", "CallNext"], Any]
 REFUSED = (
     "Invalid or expired requestState: it was changed, is not for this call, or is older than 8 hours. The run is kept:"
     " run_status shows where it stands, run_continue goes on with it."
@@ -27,17 +30,19 @@ REFUSED = (
 
 
 class Sealing:
-    """Middleware: seals what goes out, opens what comes in; what can't be opened is -32602 with a text that helps."""
+    """Middleware: seals what goes out, opens what comes in; what can't be opened is -32602 with a text that helps.
 
-    def __init__(self, home: Path) -> None:
+    `lives_s`: how long a state is good.
+    """
+
+    def __init__(self, home: Path, lives_s: float) -> None:
         self._home = home
-        self._boundary: Callable[[ServerRequestContext[Any, Any], CallNext], Any] | None = None
+        self._lives_s = lives_s
+        self._boundary: Boundary | None = None
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        if self._boundary is None:
-            self._boundary = self._made()
         refused = [True]
 
         async def opened(inner: ServerRequestContext[Any, Any]) -> HandlerResult:
@@ -45,36 +50,54 @@ class Sealing:
             return await call_next(inner)
 
         try:
-            result: HandlerResult = await self._boundary(ctx, opened)
+            result: HandlerResult = await self._made()(ctx, opened)
         except MCPError:
             if refused[0]:
                 raise MCPError(wire.INVALID_PARAMS, REFUSED) from None
             raise
         return result
 
-    def _made(self) -> Callable[[ServerRequestContext[Any, Any], CallNext], Any]:
-        from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+    def _made(self) -> Boundary:
+        """The boundary of this folder's key. Without a folder there is no run to point to: a key of the moment will
+        do, and the call says what is wrong with the folder."""
+        if self._boundary is not None:
+            return self._boundary
+        try:
+            boundary = self._boundary = boundary_of(state_key(self._home), self._lives_s)
+        except OSError:
+            boundary = boundary_of(os.urandom(KEY_BYTES), self._lives_s)
+        return boundary
 
-        security = RequestStateSecurity(keys=[state_key(self._home)], ttl=LIVES_S)
-        return RequestStateBoundary(security, default_audience="kairos-mcp")
+
+def boundary_of(key: bytes, lives_s: float) -> Boundary:
+    """What it seals is bound to the tool, its arguments and the principal, and good for `lives_s` seconds."""
+    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+    security = RequestStateSecurity(keys=[key], ttl=lives_s, bind_principal=lambda _: principal())
+    return RequestStateBoundary(security, default_audience="kairos-mcp")
 
 
 def state_key(home: Path) -> bytes:
-    """The key of this state folder, made once: of several processes that make it, one is first."""
+    """The key of this state folder, made once: of several processes that make it, one is first. Raises OSError.
+
+    A damaged one is made anew: what was sealed under it is refused, with the text that says how to go on.
+    """
     path = home / KEY_FILE
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        fresh = home / f".{KEY_FILE}-{os.getpid()}"
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.write(descriptor, os.urandom(KEY_BYTES))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
-            os.link(fresh, path)
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
+    damaged = path.exists()
+    if damaged and len(key := path.read_bytes()) == KEY_BYTES:
+        return key
+    fresh = home / f".{KEY_FILE}-{secrets.token_hex(8)}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, os.urandom(KEY_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        (os.replace if damaged else os.link)(fresh, path)
+    except FileExistsError:
+        pass  # another process was first
+    finally:
+        fresh.unlink(missing_ok=True)
     return path.read_bytes()

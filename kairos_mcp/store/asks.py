@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import apsw
 
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Deposit, deposit
+from kairos_mcp.store.reading import RunRow, run_by_number, waiting
+from kairos_mcp.store.runs import Deposit, deposit, note, wish
+
+Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +28,74 @@ class AskRow:
     consumed: int | None
 
 
-def ask(
-    connection: apsw.Connection, run: RunRow, paths: Sequence[str], nonce: str, who: tuple[str, str], at: int
-) -> AskRow:
-    """Write a new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
-    before = [key for asked in asks(connection, run.n) for key in asked.keys]
-    keys = {_key(path, before): path for path in paths}
-    rows(
-        connection,
-        "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
-        (nonce, run.n, json.dumps(keys), *who, at),
-    )
-    return AskRow(nonce, run.n, keys, *who, at, None)
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is to be asked, of whom, and when. An ask of before that this client left unanswered stands until
+    `stale_at`; from then on it counts as refused, which `unanswered` says in the notes of a run whose route was
+    given, and so goes on being asked for; None: this one may fall to another route."""
+
+    paths: tuple[str, ...]
+    who: Client
+    nonce: str
+    at: int
+    stale_at: int
+    unanswered: str | None
+
+
+def put(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+    """The ask that stands, or a new one; None where it counts as refused."""
+    before = _unanswered(connection, run, asking)
+    if before is None:
+        return _ask(connection, run, asking)
+    if before.at > asking.stale_at:
+        return before
+    if asking.unanswered is None:
+        return None
+    note(connection, run, asking.unanswered)
+    return _ask(connection, run, asking)
 
 
 def take_answers(
-    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[Deposit], owner: int, at: int
-) -> tuple[bool, int | None]:
+    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[Deposit], *, owner: int, at: int
+) -> int | None:
     """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
 
-    Gives whether this was the first, and the fence if the run was taken. Raises what `deposit` raises.
+    What comes later stores nothing. Gives the fence if the run was taken.
     """
-    found = row(connection, "select consumed from ask where nonce = ? and run = ?", (nonce, run.n))
-    if found is None or found[0] is not None:
-        return False, None
-    fence = deposit(connection, run, deposits, "sampling", owner, at) if deposits else None
-    rows(connection, "update ask set consumed = ? where nonce = ?", (at, nonce))
-    return True, fence
+    first = rows(
+        connection,
+        "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce",
+        (at, nonce, run.n),
+    )
+    return deposit_open(connection, run, deposits, owner=owner, at=at) if first else None
+
+
+def deposit_open(
+    connection: apsw.Connection, run: RunRow, deposits: Sequence[Deposit], *, owner: int, at: int
+) -> int | None:
+    """Deposit the replies whose steps still wait; a late one stores nothing. Gives the fence if the run was taken."""
+    if run_by_number(connection, run.n).outcome is not None:
+        return None
+    still = waiting(connection, run.n)
+    open_yet = [each for each in deposits if each.path in still]
+    return deposit(connection, run, open_yet, "sampling", owner, at) if open_yet else None
+
+
+def reroute(
+    connection: apsw.Connection,
+    run: RunRow,
+    route: str,
+    who: tuple[str, str, str],
+    *,
+    owner: int,
+    at: int,
+    because: str,
+) -> int | None:
+    """Wish for the next route, unless the run has left this one by itself. Gives the fence if the run was taken."""
+    now = run_by_number(connection, run.n)
+    if now.outcome is not None or now.route != run.route:
+        return None
+    return wish(connection, run, "reroute", route, who, owner, at, because=because)
 
 
 def asks(connection: apsw.Connection, n: int) -> list[AskRow]:
@@ -63,6 +106,31 @@ def asks(connection: apsw.Connection, n: int) -> list[AskRow]:
         (n,),
     )
     return [AskRow(nonce, run, json.loads(keys), *rest) for nonce, run, keys, *rest in found]
+
+
+def _ask(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow:
+    """A new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
+    before = [key for asked in asks(connection, run.n) for key in asked.keys]
+    keys = {_key(path, before): path for path in asking.paths}
+    rows(
+        connection,
+        "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
+        (asking.nonce, run.n, json.dumps(keys), *asking.who, asking.at),
+    )
+    return AskRow(asking.nonce, run.n, keys, *asking.who, asking.at, None)
+
+
+def _unanswered(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+    """The newest ask of these steps that this client got and did not answer, since the run was last rerouted."""
+    rerouted = row(
+        connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
+    )
+    assert rerouted is not None
+    for asked in reversed(asks(connection, run.n)):
+        theirs = (asked.principal, asked.client) == asking.who and tuple(asked.keys.values()) == asking.paths
+        if theirs and asked.consumed is None and asked.at > rerouted[0]:
+            return asked
+    return None
 
 
 def _key(path: str, before: Sequence[str]) -> str:

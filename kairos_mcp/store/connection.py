@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +19,26 @@ Row = tuple[Any, ...]
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
 
+_AS_THEY_ARE = nullcontext()
 
-def connect(path: Path, durability: Durability, *, read_only: bool = False) -> apsw.Connection:
-    """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors."""
+
+class Reader(apsw.Connection):
+    """A connection that only reads, whose failures are said in our words where they happen. Those of the writer reach
+    it as they are: it has to tell a store that fails from a job that refuses."""
+
+
+def connect(
+    path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False
+) -> apsw.Connection:
+    """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors.
+
+    `reads`: a Reader; `read_only`: one that makes nothing.
+    """
     _refuse_odd_file(path)
     with mapped_errors():
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
-        connection = apsw.Connection(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
+        opened = Reader if reads or read_only else apsw.Connection
+        connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
             connection.set_busy_handler(_patient())
             connection.execute("pragma journal_mode = wal")
@@ -45,11 +58,12 @@ def connect(path: Path, durability: Durability, *, read_only: bool = False) -> a
 def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
     """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
     hold this connection at an old state of the file."""
-    return list(connection.execute(statement, tuple(bindings)))
+    with mapped_errors() if isinstance(connection, Reader) else _AS_THEY_ARE:
+        return list(connection.execute(statement, tuple(bindings)))
 
 
 def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
-    return next(connection.execute(statement, tuple(bindings)), None)
+    return next(iter(rows(connection, statement, bindings)), None)
 
 
 def be_patient(connection: apsw.Connection, patient: bool) -> None:

@@ -241,6 +241,15 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     return Tally(answered + again[0], again[1], cached, tuple(exactness.split(",")) if exactness else ())
 
 
+def has_private(connection: apsw.Connection, n: int) -> bool:
+    """Whether a provider's answer in the run holds something that only it may be sent back."""
+    statement = (
+        "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
+        " and json_extract(body, '$.private') is not null limit 1"
+    )
+    return row(connection, statement, (n,)) is not None
+
+
 def wishes(connection: apsw.Connection, n: int) -> list[Wish]:
     """Control wishes not yet taken up, in the order in which they came."""
     found = rows(

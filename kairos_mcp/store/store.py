@@ -42,7 +42,7 @@ class Store:
         """The connection that reads; opening it makes the folder and brings the file to the newest version."""
         _make_folder(self.home)
         with mapped_errors():
-            connection = connect(self.path, self._durability)
+            connection = connect(self.path, self._durability, reads=True)
             try:
                 _check(connection, self.path)
                 schema.migrate(connection)

@@ -145,7 +145,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
     for note in turn.notes:
         rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
-    change_account(connection, turn.account, ledger.held, ledger.spent)
+    change_account(connection, turn.account, *ledger.changes)
     quiet = turn.park and all(each.answer is None for each in marked)
     parked = quiet and not somebody_came(connection, turn.run, turn.waiting)
     if turn.outcome is not None:
@@ -196,23 +196,26 @@ class _Ledger:
     """The account as this turn leaves it: grants see what the turn itself has settled and held."""
 
     def __init__(self, account: Account) -> None:
-        self.account = account
-        self.held = NOTHING
-        self.spent = NOTHING
+        self._before = account
+        self._held, self._spent = account.held, account.spent
+
+    @property
+    def account(self) -> Account:
+        return Account(self._before.id, self._before.caps, self._held, self._spent)
+
+    @property
+    def changes(self) -> tuple[Units, Units]:
+        """What the turn adds to held and to spent."""
+        return self._held.minus(self._before.held), self._spent.minus(self._before.spent)
 
     def settle(self, held: Units, spent: Units) -> None:
-        self._change(NOTHING.minus(held), spent)
+        self._held, self._spent = self._held.minus(held), self._spent.plus(spent)
 
     def hold(self, claim: Claim) -> Grant | Refused:
         leave = grant(self.account, claim)
         if isinstance(leave, Grant):
-            self._change(leave.held, NOTHING)
+            self._held = self._held.plus(leave.held)
         return leave
-
-    def _change(self, held: Units, spent: Units) -> None:
-        self.held, self.spent = self.held.plus(held), self.spent.plus(spent)
-        account = self.account
-        self.account = Account(account.id, account.caps, account.held.plus(held), account.spent.plus(spent))
 
 
 def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, ledger: _Ledger) -> Marked:

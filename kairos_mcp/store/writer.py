@@ -24,6 +24,7 @@ T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
 
 CHECKPOINT_PAGES = 1_000  # passive, as the log grows by this much
+GATHER_S = 0.001  # after a sync, which takes longer, those who were told of it may come with their next turn
 RESTART_PAGES = 10_000  # beyond this readers are waited for, so that the log starts anew
 
 
@@ -98,10 +99,10 @@ class Writer:
                 thread.shutdown(wait=True)
         self._connection.close()
 
-    def _call_flush(self) -> None:
+    def _call_flush(self, within_s: float = 0) -> None:
         if not self._flush_called and not self._in_thread:
             self._flush_called = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_later(within_s, self._flush)
 
     def _flush(self) -> None:
         self._flush_called = False
@@ -140,7 +141,7 @@ class Writer:
             for queued in group:
                 queued.tell()
             if self._queue:
-                self._call_flush()
+                self._call_flush(GATHER_S)
 
         def work() -> None:
             try:

@@ -43,9 +43,7 @@ def test_each_setting_is_shown_with_where_it_came_from(kairos) -> None:
         ({}, "workspace", "note"),
     ],
 )
-def test_what_does_not_work_is_found_with_its_cure(
-    kairos, environ: dict[str, str], matter: str, state: str
-) -> None:
+def test_what_does_not_work_is_found_with_its_cure(kairos, environ: dict[str, str], matter: str, state: str) -> None:
     said = kairos("doctor", "--json", **environ)
     assert said.code == (1 if state == "bad" else 0)
     (found,) = [f for f in said.json["findings"] if f["matter"] == matter and f["state"] == state]

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.cli import plain_serve
+from kairos_mcp.cli.serving import plain_serve
 from kairos_mcp.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "answer"),
-    *("cancel", "replay", "status", "doctor", "install"),
+    *("serve", "run", "demo", "runs", "show", "answer", "cancel", "replay", "status", "doctor", "install"),
+    *("token", "token add", "token list", "token revoke"),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 
 
 def test_the_help_is_the_snapshot(kairos) -> None:
     parts = []
-    for words in ([], *([command] for command in COMMANDS)):
+    for words in ([], *(command.split() for command in COMMANDS)):
         said = kairos(*words, "--help")
         assert (said.code, said.err) == (0, "")
         parts.append(f"$ {' '.join(['kairos-mcp', *words, '--help'])}\n{said.out}")
@@ -32,9 +32,7 @@ def test_the_help_is_the_snapshot(kairos) -> None:
     assert text == SNAPSHOT.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "words", [["bogus"], ["serve", "--bogus"], ["serve", "--home"], ["run", "--limit"], ["show"]]
-)
+@pytest.mark.parametrize("words", [["bogus"], ["serve", "--bogus"], ["serve", "--home"], ["run", "--limit"], ["show"]])
 def test_a_wrong_use_exits_with_2_and_says_nothing_on_stdout(kairos, words: list[str]) -> None:
     said = kairos(*words)
     assert (said.code, said.out) == (2, "")
@@ -64,7 +62,7 @@ def test_only_a_serve_in_its_plain_form_is_read_without_typer(words: str, flags:
 
 def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kairos_mcp.cli import plain_serve; from kairos_mcp.settings import load_settings\n"
+        "import sys; from kairos_mcp.cli.serving import plain_serve; from kairos_mcp.settings import load_settings\n"
         f"load_settings(plain_serve(['serve', '--home', {str(tmp_path)!r}]), {{}})\n"
         "print(*sorted(name.partition('.')[0] for name in sys.modules))"
     )
@@ -73,9 +71,6 @@ def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None
 
 
 def test_the_door_of_serve_imports_nothing_heavy_either() -> None:
-    code = (
-        "import sys; import kairos_mcp.server.stdio\n"
-        "print(*sorted(name.partition('.')[0] for name in sys.modules))"
-    )
+    code = "import sys; import kairos_mcp.server.stdio\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typer", "rich", "re2"} & set(done.stdout.split())

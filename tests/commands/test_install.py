@@ -68,9 +68,7 @@ def test_an_unknown_host_is_a_wrong_use(kairos) -> None:
 
 def test_everything_else_in_the_file_is_kept_and_the_file_before_is_copied(kairos) -> None:
     file = cursor_file(kairos)
-    before = (
-        '{\n    "mcpServers": {"other": {"command": "x", "env": {"KEY": "geheim ü"}}},\n    "theme": 1.5\n}'
-    )
+    before = '{\n    "mcpServers": {"other": {"command": "x", "env": {"KEY": "geheim ü"}}},\n    "theme": 1.5\n}'
     file.write_text(before, encoding="utf-8")
     file.chmod(0o640)
     assert kairos("install", "cursor", "--write").code == 0

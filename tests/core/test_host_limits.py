@@ -49,9 +49,7 @@ SUMMED = {"for": "closing", "content": "summed up"}
         (Limits(milliseconds=0), "timeout", True),
     ],
 )
-async def test_a_limit_ends_the_run_with_a_summary(
-    place: Place, limits: Limits, reason: str, closes: bool
-) -> None:
+async def test_a_limit_ends_the_run_with_a_summary(place: Place, limits: Limits, reason: str, closes: bool) -> None:
     async with watched(place.settings(*MANY, SUMMED)) as host:
         report = host.report(await started(host, limits=limits), ME)
         assert (report.status, report.stop_reason) == ("completed", reason)
@@ -124,9 +122,7 @@ async def test_reads_side_by_side_share_what_is_left_of_the_calls(place: Place) 
 
 PERSON = ToolSpec("ask_person", "Asks.", {"type": "object"}, effect="read", source="caller")
 file_reads = st.sampled_from(("a.txt", "b.txt", "missing.txt"))
-usage = st.none() | st.fixed_dictionaries(
-    {"input_tokens": st.integers(0, 3_000), "output_tokens": st.integers(0, 600)}
-)
+usage = st.none() | st.fixed_dictionaries({"input_tokens": st.integers(0, 3_000), "output_tokens": st.integers(0, 600)})
 
 
 @st.composite

@@ -140,6 +140,16 @@ async def test_a_pause_lets_what_runs_finish_and_begins_nothing_more(place: Plac
         assert (await rests(host, run_id)).summary == "done"
 
 
+async def test_news_that_came_before_reads_side_by_side_begins_none_of_them_twice(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt", "b.txt", "a.txt", delay_s=0.3), says("done"))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
+        await begun(host, "round-1")
+        await host.control(run_id, "extend", ME, limits=Limits(rounds=1))
+        report = await rests(host, run_id)
+        assert (report.summary, report.usage["tool_calls"]) == ("done", 3)
+        assert place.rows("select count(*) from attempt") == [(0,)]
+
+
 async def test_cancelling_a_parked_run_ends_it_and_frees_what_it_held(place: Place) -> None:
     async with watched(place.settings()) as host:
         run_id = await started(host, route="caller")
@@ -199,7 +209,9 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
 
 
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
-    async with watched(place.settings(), ) as host:
+    async with watched(
+        place.settings(),
+    ) as host:
         run_id = await started(host, limits=Limits(rounds=1), route="caller")
         report = await answered(host, run_id, round_1=READS)
         assert [item["key"] for item in report.waiting] == ["closing"]
@@ -538,7 +550,9 @@ def clocked(place: Place, at: list[int]) -> Any:
 
     @asynccontextmanager
     async def opened() -> Any:
-        ids = iter(f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9))
+        ids = iter(
+            f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9)
+        )
         host = Host(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
         try:
             yield host
@@ -558,4 +572,3 @@ async def test_a_run_goes_on_whatever_the_clock_says(place: Place, jump_ms: int)
     async with clocked(place, at) as host:
         await answered(host, run_id, round_1__call_1={"content": "yes"})
         assert (await answered(host, run_id, round_2=DONE)).status == "completed"
-

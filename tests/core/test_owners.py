@@ -82,9 +82,7 @@ def test_no_descriptor_of_the_state_folder_is_given_to_a_child(place: Place) -> 
     assert store.ownership is not None
     assert store.writer is not None
     shown = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3'])"
-    child = subprocess.run(
-        [sys.executable, "-c", shown], close_fds=False, capture_output=True, text=True, check=False
-    )
+    child = subprocess.run([sys.executable, "-c", shown], close_fds=False, capture_output=True, text=True, check=False)
     assert str(place.home) not in child.stdout
 
 

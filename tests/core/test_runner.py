@@ -79,8 +79,9 @@ def groups(depth: int = 1) -> st.SearchStrategy[Group]:
         names = [f"b-{number}" for number in range(1, draw(st.integers(1, 5)) + 1)]
         after = {}
         for number, name in enumerate(names):
-            after[name] = tuple(draw(st.lists(st.sampled_from(names[:number]), max_size=2, unique=True))
-                                if number else [])
+            after[name] = tuple(
+                draw(st.lists(st.sampled_from(names[:number]), max_size=2, unique=True)) if number else []
+            )
         return Group({name: draw(plans) for name in names}, after, draw(st.integers(1, 4)))
 
     return group()
@@ -113,9 +114,7 @@ def test_every_order_of_answering_asks_the_same_and_gives_the_same_outcome(group
 
 @law
 @given(groups(), st.data())
-def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outcome(
-    group: Group, data: Any
-) -> None:
+def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outcome(group: Group, data: Any) -> None:
     runner, marked, answers = Runner(whole(group)), {}, {}
     for _ in range(data.draw(st.integers(0, 20))):
         if runner.finished:

@@ -75,8 +75,7 @@ Store(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
 
 def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
     racers = [
-        subprocess.Popen([sys.executable, "-c", MIGRATES, str(place.home)], stdin=subprocess.PIPE)
-        for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", MIGRATES, str(place.home)], stdin=subprocess.PIPE) for _ in range(4)
     ]
     for racer in racers:
         racer.stdin.write(b".")

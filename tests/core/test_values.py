@@ -40,11 +40,19 @@ values = st.recursive(
 objects = st.dictionaries(texts, values, max_size=3)
 
 calls = st.builds(ToolCall, texts, texts, objects, st.none() | texts)
-usages = st.builds(Usage, numbers, numbers, numbers, numbers, st.sampled_from(("exact", "reported", "estimated", "bounded")))
+usages = st.builds(
+    Usage, numbers, numbers, numbers, numbers, st.sampled_from(("exact", "reported", "estimated", "bounded"))
+)
 finishes = st.none() | st.sampled_from(("stop", "tool_calls", "length", "content_filter", "refusal"))
 completions = st.builds(
-    Completion, texts, st.lists(calls, max_size=3).map(tuple), finishes, st.none() | usages,
-    st.none() | numbers, st.none() | texts, st.none() | st.builds(Private, texts, texts),
+    Completion,
+    texts,
+    st.lists(calls, max_size=3).map(tuple),
+    finishes,
+    st.none() | usages,
+    st.none() | numbers,
+    st.none() | texts,
+    st.none() | st.builds(Private, texts, texts),
 )
 results = st.builds(ToolResult, texts, st.booleans(), values, st.none() | texts, st.none() | texts, st.none() | numbers)
 answers = (
@@ -55,12 +63,25 @@ answers = (
     | st.sampled_from((Mechanical(), Unknown(), Resumed()))
 )
 messages = st.builds(
-    Message, st.sampled_from(("system", "user", "assistant", "tool")), texts,
-    st.lists(calls, max_size=2).map(tuple), st.none() | texts,
+    Message,
+    st.sampled_from(("system", "user", "assistant", "tool")),
+    texts,
+    st.lists(calls, max_size=2).map(tuple),
+    st.none() | texts,
 )
 specs = st.builds(
-    Spec, st.sampled_from(("planner", "call")), texts, texts, texts, *([st.none() | texts] * 6),
-    numbers, numbers, st.none() | texts, st.none() | floats, st.none() | texts, st.none() | objects,
+    Spec,
+    st.sampled_from(("planner", "call")),
+    texts,
+    texts,
+    texts,
+    *([st.none() | texts] * 6),
+    numbers,
+    numbers,
+    st.none() | texts,
+    st.none() | floats,
+    st.none() | texts,
+    st.none() | objects,
 )
 units = st.builds(Units, *([huge] * 8))
 

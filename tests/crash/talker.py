@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -37,7 +38,12 @@ class Talker:
         words += ["--home", str(place.home), "--workspace", str(place.workspace)]
         environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
         server = subprocess.Popen(
-            [*under, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ, **more
+            [*under, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environ,
+            **more,
         )
         talker = cls(server)
         talker.ask("initialize", HELLO)
@@ -88,11 +94,11 @@ class Talker:
         return self.server.wait(SECONDS)
 
     def close(self) -> None:
+        if self.server.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)  # not strace: what it traces would live on
+        self.server.wait(SECONDS)
         for pipe in (self.server.stdin, self.server.stdout):
             pipe.close()
-        if self.server.poll() is None:
-            self.server.kill()
-        self.server.wait(SECONDS)
 
     def __enter__(self) -> Talker:
         return self
@@ -159,7 +165,10 @@ def kept_in(place: Place, aside: Path) -> Kept:
     return Kept(
         len(ended),
         dict(rows("select path, digest from mark")),
-        {path: (at, body) for path, at, body in rows("select path, answer.at, body from answer join mark on id = mark")},
+        {
+            path: (at, body)
+            for path, at, body in rows("select path, answer.at, body from answer join mark on id = mark")
+        },
         ended[0][0] if ended else None,
         rows("select count(*) from attempt")[0][0],
         rows("pragma integrity_check")[0][0],

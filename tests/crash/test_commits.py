@@ -26,7 +26,9 @@ def points(root: Path, every: int, *ways: str) -> tuple[list[dict[str, Any]], di
     return told[:-1], told[-1]
 
 
-@pytest.mark.parametrize(("way", "code"), [("killed before", -9), ("killed after", -9), ("cancelled", 1), ("raised", None)])
+@pytest.mark.parametrize(
+    ("way", "code"), [("killed before", -9), ("killed after", -9), ("cancelled", 1), ("raised", None)]
+)
 def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str, code: int | None) -> None:
     found, reference = points(tmp_path, 1, way)
     assert len(found) > 8

@@ -105,7 +105,8 @@ def test_a_host_that_was_allowed_is_one_of_ours() -> None:
 @pytest.mark.parametrize("size", [5, 13])
 def test_HTTP_013_a_body_too_large_is_refused(site: Site, size: int) -> None:
     megabytes = size * 2**20
-    assert site.post(b" " * megabytes).status == 413
+    head = site.head(f"Content-Length: {megabytes}")
+    assert site.says_to(head + b"\r\n" + b" " * megabytes).status == 413
 
 
 def test_HTTP_013_so_is_one_that_comes_in_chunks(site: Site) -> None:
@@ -193,9 +194,7 @@ METHODS = [
 @pytest.mark.parametrize(("path", "method"), METHODS)
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_HTTP_025_a_method_without_a_meaning_is_refused(site: Site, path, method, version) -> None:
-    head = site.head(
-        f"MCP-Protocol-Version: {version}", method=method, path=path, without=("MCP-Protocol-Version",)
-    )
+    head = site.head(f"MCP-Protocol-Version: {version}", method=method, path=path, without=("MCP-Protocol-Version",))
     body = b"Content-Length: 2\r\n\r\n{}" if method == "POST" else b"\r\n"
     answer = site.says_to(head + b"Connection: close\r\n" + body)
     assert answer.status == (400 if method == "POST" else 405)

@@ -220,7 +220,7 @@ def kairos(place: Path, *words: str, cwd: Path | None = None) -> subprocess.Comp
 # -- beyond loopback ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", [pytest.param("0.0.0.0", id="HTTP-008"), "::"])  # noqa: S104
+@pytest.mark.parametrize("host", [pytest.param("0.0.0.0", id="HTTP-008"), "::"])
 def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
     refused = kairos(tmp_path, "serve", "--transport", "http", "--host", host, "--port", "0")
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -229,7 +229,7 @@ def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path,
 
 
 def test_with_tokens_it_asks_for_one_even_from_this_machine(sites: Callable[..., Site], tokens: Tokens) -> None:
-    site = sites(token=tokens.add("alice"), host="0.0.0.0")  # noqa: S104
+    site = sites(token=tokens.add("alice"), host="0.0.0.0")
     assert site.call("run_status", {}, without=("Authorization",)).status == 401
     tokens.revoke("alice")
     assert site.call("run_status", {}, without=("Authorization",)).status == 401

@@ -66,9 +66,7 @@ class Site:
     _listens: Event = field(default_factory=Event)
 
     @classmethod
-    def start(
-        cls, place: Path, bounds: Bounds | None = None, token: str | None = None, **listening: Any
-    ) -> Site:
+    def start(cls, place: Path, bounds: Bounds | None = None, token: str | None = None, **listening: Any) -> Site:
         (place / "workspace").mkdir(parents=True, exist_ok=True)
         (place / "workspace" / "a.txt").write_text("alpha\n")
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
@@ -130,9 +128,7 @@ class Site:
             connection.sendall(sent)
             return read_answer(connection)
 
-    def head(
-        self, *more: str, method: str = "POST", path: str = "/mcp", without: tuple[str, ...] = ()
-    ) -> bytes:
+    def head(self, *more: str, method: str = "POST", path: str = "/mcp", without: tuple[str, ...] = ()) -> bytes:
         """A request's header up to its own lines; `more` are appended even where they double one."""
         plain = {
             "Host": f"127.0.0.1:{self.port}",
@@ -146,7 +142,7 @@ class Site:
         return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, *more, ""]).encode("latin-1")
 
     def post(self, body: bytes, *more: str, path: str = "/mcp", without: tuple[str, ...] = ()) -> Answer:
-        head = self.head(*more, path=path, without=without)
+        head = self.head("Connection: close", *more, path=path, without=without)
         return self.says_to(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     def call(self, name: str, arguments: Mapping[str, Any], *more: str, **ways: Any) -> Answer:

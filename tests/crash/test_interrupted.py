@@ -1,0 +1,70 @@
+"""Interrupted anywhere and gone on with elsewhere, again and again: the same steps, the same outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from house import (
+    ASK,
+    ME,
+    Place,
+    asked_digests,
+    asks,
+    assert_all_lawful,
+    few,
+    finished,
+    outcome_of,
+    place_in,
+    reads,
+    says,
+    watched,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+
+LINES = (reads("a.txt", "b.txt", "a.txt"), asks("why"), reads("b.txt"), reads("missing.txt", "a.txt"), says("done"))
+REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
+
+
+async def gone_through(host: Host) -> str:
+    run_id = (await host.start_planner(REQUEST, ME)).run_id
+    await finished(host, run_id)
+    return run_id
+
+
+async def left_after(place: Place, commits: int) -> None:
+    """Leave a host, as politely as it may be, when it has made so many commits."""
+    async with Host.open(place.settings(*LINES), via="mcp") as host:
+        going = asyncio.create_task(gone_through(host))
+        writer = host._store.writer
+        while writer.commits < commits and not going.done():  # noqa: ASYNC110 - another's file or count has no event
+            await asyncio.sleep(0)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+
+
+@few
+@given(st.lists(st.integers(1, 14), max_size=4))
+async def test_a_run_left_again_and_again_comes_out_the_same(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
+) -> None:
+    root = tmp_path_factory.mktemp("interrupted")
+    reference, place = place_in(root / "reference"), place_in(root / "place")
+    async with watched(reference.settings(*LINES)) as host:
+        run_id = await gone_through(host)
+        expected = asked_digests(reference, run_id), outcome_of(reference, run_id), bodies(reference)
+    for commits in cuts:
+        await left_after(place, commits)
+    async with watched(place.settings(*LINES)) as host:
+        run_id = await gone_through(host)
+        assert (asked_digests(place, run_id), outcome_of(place, run_id), bodies(place)) == expected
+        assert_all_lawful(host)
+
+
+def bodies(place: Place) -> dict[str, Any]:
+    return dict(place.rows("select path, body from answer join mark on id = mark"))

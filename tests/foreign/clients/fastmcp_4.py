@@ -1,0 +1,67 @@
+"""fastmcp's own client, whose sampling handler may return a plain text."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+from fastmcp import Client
+from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
+from mind import GOAL, by_caller, job, tell, turn, written
+
+JOB = job()
+asked: list[str] = []
+
+
+async def sample(messages: list[Any], params: Any, _context: Any) -> Any:
+    asked.append("tools" if params.tools else "plain")
+    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in messages))
+    if JOB["way"] == "text":
+        return written(said)
+    blocks: list[Any] = [
+        types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
+        for call in said.get("tool_calls", ())
+    ]
+    reason = "toolUse" if blocks else "endTurn"
+    blocks = blocks or [types.TextContent(type="text", text=said["content"])]
+    return types.CreateMessageResultWithTools(
+        role="assistant", content=blocks, model="mind", stop_reason=reason
+    )
+
+
+def transport() -> Any:
+    match JOB["transport"]:
+        case "stdio":
+            command, *words = JOB["command"]
+            return StdioTransport(command=command, args=words, keep_alive=False)
+        case "sse":
+            return SSETransport(JOB["url"])
+        case _:
+            return StreamableHttpTransport(JOB["url"])
+
+
+def declared() -> dict[str, Any]:
+    match JOB["way"]:
+        case "native":
+            can = types.SamplingCapability(tools=types.SamplingToolsCapability())
+            return {"sampling_handler": sample, "sampling_capabilities": can}
+        case "text":
+            return {"sampling_handler": sample, "sampling_capabilities": types.SamplingCapability()}
+        case _:
+            return {}
+
+
+async def main() -> None:
+    mode: Any = "legacy" if JOB["era"] == "legacy" else "auto"
+    async with Client(transport(), mode=mode, **declared()) as client:
+
+        async def call(name: str, arguments: dict[str, Any]) -> Any:
+            return (await client.call_tool(name, arguments)).structured_content
+
+        await client.list_tools()
+        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
+        tell(result, protocol=client.session.protocol_version, asked=asked)
+
+
+asyncio.run(main())

@@ -1,0 +1,74 @@
+"""The SDK's client of 2026, in both eras, with a sampling callback where the job asks for one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mind import GOAL, by_caller, job, tell, turn, written
+
+JOB = job()
+asked: list[str] = []
+
+
+async def sample(_context: Any, params: Any) -> Any:
+    asked.append("tools" if params.tools else "plain")
+    said = turn(
+        params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages)
+    )
+    if JOB["way"] == "text":
+        text = types.TextContent(type="text", text=written(said))
+        return types.CreateMessageResult(role="assistant", content=text, model="mind", stop_reason="endTurn")
+    blocks: list[Any] = [
+        types.ToolUseContent(type="tool_use", id=call["id"], name=call["name"], input=call["arguments"])
+        for call in said.get("tool_calls", ())
+    ]
+    reason = "toolUse" if blocks else "endTurn"
+    blocks = blocks or [types.TextContent(type="text", text=said["content"])]
+    return types.CreateMessageResultWithTools(
+        role="assistant", content=blocks, model="mind", stop_reason=reason
+    )
+
+
+def transport() -> Any:
+    match JOB["transport"]:
+        case "stdio":
+            command, *words = JOB["command"]
+            return stdio_client(StdioServerParameters(command=command, args=words))
+        case "sse":
+            return sse_client(JOB["url"])
+        case _:
+            return streamable_http_client(JOB["url"])
+
+
+def declared() -> dict[str, Any]:
+    match JOB["way"]:
+        case "native":
+            can = types.SamplingCapability(tools=types.SamplingToolsCapability())
+            return {"sampling_callback": sample, "sampling_capabilities": can}
+        case "text":
+            return {"sampling_callback": sample}
+        case _:
+            return {}
+
+
+async def main() -> None:
+    mode: Any = "legacy" if JOB["era"] == "legacy" else "auto"
+    async with Client(transport(), mode=mode, **declared()) as client:
+
+        async def call(name: str, arguments: dict[str, Any]) -> Any:
+            return (await client.call_tool(name, arguments)).structured_content
+
+        await client.list_tools()
+        result = await (
+            by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL})
+        )
+        tell(result, protocol=client.protocol_version, asked=asked)
+
+
+asyncio.run(main())

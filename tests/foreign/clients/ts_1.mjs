@@ -1,0 +1,33 @@
+// The TypeScript SDK of 2025 (@modelcontextprotocol/sdk).
+
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { CreateMessageRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { GOAL, byCaller, declared, job, sampler, tell } from "./mind.mjs";
+
+const asked = [];
+
+function transport() {
+  if (job.transport === "http") return new StreamableHTTPClientTransport(new URL(job.url));
+  if (job.transport === "sse") return new SSEClientTransport(new URL(job.url));
+  const [command, ...args] = job.command;
+  return new StdioClientTransport({ command, args });
+}
+
+const client = new Client({ name: "ts-1", version: "1" }, { capabilities: declared(job.way) });
+if (job.way !== "caller") client.setRequestHandler(CreateMessageRequestSchema, sampler(job.way, asked));
+let protocol;
+const way = transport();
+const agreed = way.setProtocolVersion?.bind(way);
+way.setProtocolVersion = (version) => {
+  protocol = version;
+  agreed?.(version);
+};
+await client.connect(way);
+await client.listTools(); // from here on results are held against the listed output schemas
+const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
+const result = job.way === "caller" ? await byCaller(call) : await call("planner_run", { goal: GOAL });
+tell(result, { protocol, asked });
+await client.close();

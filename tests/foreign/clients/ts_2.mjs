@@ -1,0 +1,29 @@
+// The TypeScript SDK of 2026 (@modelcontextprotocol/client), in both eras.
+
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { GOAL, byCaller, declared, job, sampler, tell } from "./mind.mjs";
+
+const asked = [];
+
+function transport() {
+  if (job.transport === "http") return new StreamableHTTPClientTransport(new URL(job.url));
+  if (job.transport === "sse") return new SSEClientTransport(new URL(job.url));
+  const [command, ...args] = job.command;
+  return new StdioClientTransport({ command, args });
+}
+
+const client = new Client(
+  { name: "ts-2", version: "1" },
+  {
+    capabilities: declared(job.way),
+    versionNegotiation: { mode: job.era === "legacy" ? "legacy" : "auto" },
+  },
+);
+if (job.way !== "caller") client.setRequestHandler("sampling/createMessage", sampler(job.way, asked));
+await client.connect(transport());
+await client.listTools(); // from here on results are held against the listed output schemas
+const call = async (name, given) => (await client.callTool({ name, arguments: given })).structuredContent;
+const result = job.way === "caller" ? await byCaller(call) : await call("planner_run", { goal: GOAL });
+tell(result, { protocol: client.getNegotiatedProtocolVersion?.(), asked });
+await client.close();

@@ -1,0 +1,87 @@
+"""The real server for a foreign client: a note to be read, a command for stdio, a site for HTTP and SSE."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+
+Transport = Literal["stdio", "http", "sse"]
+START_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state folder, and a workspace whose note holds a word that nobody can know without reading it."""
+
+    root: Path
+    word: str = field(default_factory=lambda: f"word-{secrets.token_hex(6)}")
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "workspace"
+
+    @property
+    def command(self) -> list[str]:
+        places = ["--home", str(self.home), "--workspace", str(self.workspace)]
+        return [sys.executable, "-m", "kairos_mcp", "serve", *places]
+
+    def lay(self) -> Place:
+        self.workspace.mkdir(parents=True)
+        (self.workspace / "note.txt").write_text(f"Held here: {self.word}.\n")
+        return self
+
+    def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        connection = apsw.Connection(str(self.home / "kairos.db"), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            return list(connection.execute(statement, bindings))
+        finally:
+            connection.close()
+
+    def replays(self, run_id: str) -> bool:
+        words = ["replay", run_id, "--home", str(self.home), "--workspace", str(self.workspace), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "kairos_mcp", *words],
+            capture_output=True, text=True, check=False, timeout=START_S, env=environ(),
+        )  # fmt: skip
+        return bool(json.loads(done.stdout)["identical"])
+
+
+@contextmanager
+def site(place: Place, transport: Transport) -> Iterator[str]:
+    """The server listening on a free port; its address with the path of this transport."""
+    how = ["--transport", transport, "--port", "0"]
+    with subprocess.Popen(
+        [*place.command, *how], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environ()
+    ) as server:
+        assert server.stderr is not None
+        try:
+            said = ""
+            while (found := re.search(r"listening on (http://[^/\s]+)/", said)) is None:
+                line = server.stderr.readline()
+                assert line, f"the server ended: {said}"
+                said += line
+            yield found[1] + ("/mcp" if transport == "http" else "/sse")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=START_S)
+
+
+def environ() -> dict[str, str]:
+    """This process's, without what would set up the server otherwise."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}

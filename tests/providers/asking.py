@@ -1,0 +1,50 @@
+"""A step on its way to a provider, without a house around it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kairos_mcp.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
+from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.private import Privates
+from kairos_mcp.models.provider import Manner, Provider
+from kairos_mcp.steps import Failure, RequestCompletion, Sent
+
+KEY = "sk-test-1234567890abcdef"
+PROMPTS = TextPrompts("Tools:\n$tools", "No tools.", "Schema: $schema", "Answer as $schema")
+READ = ToolSpec("read_file", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}}, "read")
+
+
+@asynccontextmanager
+async def asking(
+    name: str, base_url: str | None, environ: Mapping[str, str] | None = None, **manner: Any
+) -> AsyncIterator[Model]:
+    """The Model of a provider that is closed when the block ends."""
+    given = environ if environ is not None else {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
+    provider = Provider(Tariff(name, base_url), given)
+    try:
+        yield provider.model(Manner(prompts=PROMPTS, **manner))
+    finally:
+        await provider.close()
+
+
+def step_of(
+    *messages: Message, name: str = "round-1", tools: tuple[ToolSpec, ...] = (READ,), **more: Any
+) -> RequestCompletion:
+    talk = messages or (Message("system", "Be brief."), Message("user", "Look around."))
+    return RequestCompletion(name, "round", Conversation(talk), ToolSet(tools), **more)
+
+
+async def asked(
+    model: Model, step: RequestCompletion, privates: Privates | None = None, **sent: Any
+) -> Completion | Failure:
+    private = privates.of if privates is not None else _nothing
+    return await model(Asked(step.name, step, Sent("provider", **sent), private))
+
+
+def _nothing(_: Message) -> Private | None:
+    return None

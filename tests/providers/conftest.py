@@ -1,0 +1,22 @@
+"""A provider on loopback, and a place with a house that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from house import Place, place_in
+
+from providers.servers import Standin, standin
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Standin]:
+    async with standin() as provider:
+        yield provider
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_in(tmp_path)
