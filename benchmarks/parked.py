@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
@@ -17,19 +19,21 @@ from kairos_mcp.host import Host
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 
+GROUP = 4  # runs between two looks; a table that doubles once is then one group, not a part of each run
+
 
 async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
-    """Bytes a run: of the first that are kept, then of those after, each of which lets another one go."""
+    """Bytes a run, the median of groups: of those that are kept, then of those after, each of which lets one go."""
     chosen = replace(subjects.settings(folder, 1, "process"), script=None)
     kept = min(KEPT, runs // 2)
     async with Host.open(chosen, via="serve") as host:
-        await _park(host, 4, rounds, "warm")
+        await _park(host, GROUP, rounds, "warm")
         sizes = [_size()]
-        await _park(host, kept - 4, rounds, "kept")
-        sizes.append(_size())
-        await _park(host, runs - kept, rounds, "more")
-        sizes.append(_size())
-    return (sizes[1] - sizes[0]) / (kept - 4), (sizes[2] - sizes[1]) / (runs - kept)
+        for n in range(GROUP, runs, GROUP):
+            await _park(host, GROUP, rounds, f"from {n}")
+            sizes.append(_size())
+    each = [(after - before) / GROUP for before, after in pairwise(sizes)]
+    return median(each[: kept // GROUP - 1]), median(each[kept // GROUP - 1 :])
 
 
 async def _park(host: Host, runs: int, rounds: int, name: str) -> None:

@@ -50,6 +50,9 @@ class Frozen:
     version: int
 
 
+WORDLESS = TextPrompts("", "", "")  # a single call asks no model
+
+
 @dataclass(frozen=True, slots=True)
 class Thawed:
     """A spec taken apart: the tools offered, the script if there is one, and how to build the flow anew."""
@@ -59,7 +62,7 @@ class Thawed:
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
     brief: Brief | None
-    text_prompts: TextPrompts = TextPrompts("", "", "")
+    text_prompts: TextPrompts = WORDLESS
 
 
 @dataclass(slots=True)
@@ -75,7 +78,10 @@ class _Freezer:
 def freeze_planner(
     request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None, *, samples: bool = False
 ) -> Frozen:
-    """The frozen spec of a planner run. `samples`: the caller's client offers its own model. Raises BadArguments, SchemaRejected, UnknownTool, ConfigError."""
+    """The frozen spec of a planner run. `samples`: the caller's client offers its own model.
+
+    Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
+    """
     keep = _Freezer()
     offered = _offered(request, registry)
     if request.output_schema is not None:
@@ -129,9 +135,7 @@ def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: 
     given = {key: value for key, value in arguments.items() if value is not None}
     problems = tool.schema.problems(given)
     if problems:
-        raise BadArguments(
-            f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.'
-        )
+        raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
     keep = _Freezer()
     spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrowed(Limits(), settings)
@@ -224,9 +228,7 @@ def _offered(request: PlannerRequest, registry: Registry) -> ToolSet:
     for spec in request.caller_tools:
         compiled(spec.input_schema)
         if registry.find(spec.name) is not None:
-            raise BadArguments(
-                f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name."
-            )
+            raise BadArguments(f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name.")
     names = [spec.name for spec in request.caller_tools]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -1,4 +1,4 @@
-"""Performs one step of one run: says how it is to be marked, then asks the model or calls the tool, within its grant."""
+"""Performs one step of one run: says how it is to be marked, then asks the model or calls the tool, as granted."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.steps import Limits
+from kairos_mcp.steps import UNLIMITED, Limits
 
 Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
 FlowName = Literal["planner", "call"]
@@ -30,7 +30,7 @@ class PlannerRequest:
     model: str | None = None
     temperature: float | None = None
     route: Route = "auto"
-    limits: Limits = Limits()
+    limits: Limits = UNLIMITED
     output_schema: JsonObject | None = None
     workspace: str | None = None
     key: str | None = None

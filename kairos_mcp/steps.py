@@ -114,9 +114,7 @@ class RequestCompletion:
     def digest(self) -> bytes:
         schema = canonical(self.output_schema).encode() if self.output_schema is not None else b""
         asked = f"{self.purpose} {self.max_tokens}".encode()
-        return digest_of(
-            asked, self.conversation.digest, self.tools.digest, schema, (self.reminder or "").encode()
-        )
+        return digest_of(asked, self.conversation.digest, self.tools.digest, schema, (self.reminder or "").encode())
 
     def __iter__(self) -> Generator[RequestCompletion, CompletionAnswer, CompletionAnswer]:
         return (yield self)
@@ -170,6 +168,9 @@ class Limits:
     nano_usd: int | None = None
     tool_calls: int | None = None
     milliseconds: int | None = None
+
+
+UNLIMITED = Limits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists 
 View = Literal["report", "events", "calls", "messages", "usage"]
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
 TransportName = Literal["stdio", "http", "sse"]
-RouteName = Literal["auto", "caller", "scripted"]
+RouteName = Literal["auto", "provider", "sampling", "caller", "scripted"]
 
 # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
 app = typer.Typer(

@@ -118,7 +118,9 @@ class PlannerRun(Arguments):
         None,
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
-    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(None, description="Who thinks; caller is you")
+    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(
+        None, description="Who thinks; caller is you"
+    )
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")

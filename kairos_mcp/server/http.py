@@ -68,9 +68,6 @@ def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> 
                 "Make one by `kairos-mcp token add NAME`, or listen on 127.0.0.1.",
             )
         bound.listen(2048)
-        where = f"http://{f'[{address}]' if ':' in address else address}:{port}"
-        paths = " and ".join(f"{where}{path}" for path in _paths(listening.transport))
-        print(f"kairos-mcp: listening on {paths}", file=sys.stderr, flush=True)  # noqa: T201
         app = partial(
             opened,
             transport=listening.transport,
@@ -78,11 +75,10 @@ def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> 
             entrance=Entrance(tokens, guarded=beyond),
             bounds=bounds,
         )
-        anyio.run(_serve, settings, app, bounds, bound)
-
-
-def _paths(transport: Transport) -> tuple[str, ...]:
-    return ("/mcp", "/sse") if transport == "http" else ("/sse",)
+        where = f"http://{f'[{address}]' if ':' in address else address}:{port}"
+        paths = ("/mcp", "/sse") if listening.transport == "http" else ("/sse",)
+        told = f"kairos-mcp: listening on {' and '.join(where + path for path in paths)}"
+        anyio.run(_serve, settings, app, bounds, bound, told)
 
 
 @contextmanager
@@ -94,9 +90,7 @@ def _bound(listening: Listening) -> Iterator[socket.socket]:
         family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
         bound = socket.socket(family, socket.SOCK_STREAM)
     except (OSError, UnicodeError, OverflowError) as error:
-        raise ConfigError(
-            f"There is no address {listening.host[:200]!r}.", "Check --host and --port."
-        ) from error
+        raise ConfigError(f"There is no address {listening.host[:200]!r}.", "Check --host and --port.") from error
     with bound:
         try:
             if os.name == "posix":
@@ -115,9 +109,11 @@ async def _serve(
     opened: Callable[[Server[Any]], AbstractAsyncContextManager[ASGIApp]],
     bounds: Bounds,
     bound: socket.socket,
+    told: str,
 ) -> None:
     speaks_for(NOBODY)
     async with reachable(settings) as reach, opened(build_server(reach, settings)) as app:
+        print(told, file=sys.stderr, flush=True)  # noqa: T201 - stdout stays empty, as on stdio
         await Serving(app, bounds).until_told(bound)
 
 
@@ -144,9 +140,7 @@ async def opened(
         yield Parting(Guard(app, names))
 
 
-async def _streamable(
-    streamable: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
-) -> None:
+async def _streamable(streamable: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
     """Only a session can be listened to or ended; the SDK would make one for every stray GET."""
     in_session = bool(header(scope, b"mcp-session-id"))
     allowed = ("POST", "GET", "DELETE") if in_session else ("POST",)

@@ -14,7 +14,6 @@ from kairos_mcp.errors import BadArguments, StoreCorrupt
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Unknown
 
-
 _BY_KIND: dict[str, type[Any]] = {
     "completion": Completion,
     "result": ToolResult,
@@ -32,7 +31,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(value: Any) -> str:
-    """A value of ours as JSON text, without what is None. Raises BadArguments for a lone surrogate: nothing holds it."""
+    """A value of ours as JSON text, without what is None. Raises BadArguments for a lone surrogate."""
     kind: Any = type(value)
     try:
         return _adapter(kind).serializer.to_json(value, exclude_none=True).decode()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp.errors import KairosError, NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 
 Durability = Literal["full", "process"]
 Row = tuple[Any, ...]
@@ -27,9 +27,7 @@ class Reader(apsw.Connection):
     it as they are: it has to tell a store that fails from a job that refuses."""
 
 
-def connect(
-    path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False
-) -> apsw.Connection:
+def connect(path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False) -> apsw.Connection:
     """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors.
 
     `reads`: a Reader; `read_only`: one that makes nothing.
@@ -44,9 +42,7 @@ def connect(
             connection.execute("pragma journal_mode = wal")
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
             connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
-            connection.execute(
-                "pragma foreign_keys = off"
-            )  # every key is written in the transaction of its row
+            connection.execute("pragma foreign_keys = off")  # every key is written in the transaction of its row
             if read_only:
                 connection.execute("pragma query_only = on")
         except BaseException:
@@ -91,9 +87,7 @@ def _refuse_odd_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreUnavailable(
-            f"The state file can't be reached: {error.strerror}.", "Check --home."
-        ) from error
+        raise StoreUnavailable(f"The state file can't be reached: {error.strerror}.", "Check --home.") from error
     if not stat.S_ISREG(mode):
         raise StoreUnavailable(
             "The state file is not a regular file.",
@@ -106,38 +100,31 @@ def mapped_errors() -> Iterator[None]:
     """Turn SQLite's failures into ours, each with the cure."""
     try:
         yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise StoreBusy("Another process holds the state file.", "Call again in a moment.") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreCorrupt(
-            "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
-        ) from error
-    except apsw.FullError as error:
-        raise NoSpace("The disk of the state folder is full.", "Free some space and call again.") from error
-    except apsw.ReadOnlyError as error:
-        raise StoreUnavailable("The state file can't be written.", "Check its permissions.") from error
-    except (apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
-        raise StoreUnavailable(
-            "The state file can't be opened.", "Check --home and its permissions."
-        ) from error
-    except apsw.IOError as error:
-        raise StoreUnavailable(
-            "The disk failed under the state file.", "Check the disk, then call again; nothing was recorded."
-        ) from error
+    except apsw.Error as error:
+        raise failure_of(error) from error
 
 
 def failure_of(error: BaseException) -> BaseException:
-    """The same mapping, for an error that is at hand; one that is not the store's stays what it is."""
-    if isinstance(error, KairosError):
-        return error
-    try:
-        with mapped_errors():
-            raise error
-    except KairosError as ours:
-        return ours
-    except apsw.Error as unknown:
-        return StoreUnavailable(
-            f"The state file failed: {type(unknown).__name__}.", "Run `kairos-mcp doctor`."
-        )
-    except BaseException as bug:
-        return bug
+    """SQLite's failure as ours; one that is not the store's stays what it is."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy("Another process holds the state file.", "Call again in a moment.")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorrupt(
+                "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
+            )
+        case apsw.FullError():
+            return NoSpace("The disk of the state folder is full.", "Free some space and call again.")
+        case apsw.ReadOnlyError():
+            return StoreUnavailable("The state file can't be written.", "Check its permissions.")
+        case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return StoreUnavailable("The state file can't be opened.", "Check --home and its permissions.")
+        case apsw.IOError():
+            return StoreUnavailable(
+                "The disk failed under the state file.", "Check the disk, then call again; nothing was recorded."
+            )
+        case apsw.Error():
+            kind = type(error).__name__
+            return StoreUnavailable(f"The state file failed: {kind}.", "Run `kairos-mcp doctor`.")
+        case _:
+            return error

@@ -101,9 +101,7 @@ def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
 
 
 def newest(connection: apsw.Connection, principal: str, limit: int) -> list[str]:
-    found = rows(
-        connection, "select id from run where principal = ? order by n desc limit ?", (principal, limit)
-    )
+    found = rows(connection, "select id from run where principal = ? order by n desc limit ?", (principal, limit))
     return [run_id for (run_id,) in found]
 
 
@@ -127,9 +125,7 @@ def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
 
 
 def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
-    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = (
-        found
-    )
+    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = found
     kept = decode_units(held) if held is not None else None
     shown = decode(Sent, sent) if sent else Sent()
     if attempts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import apsw
 
@@ -19,9 +19,7 @@ from kairos_mcp.store.turns import Settled, change_account, insert_answer, read_
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
-ATTACH_MS = (
-    10 * 60 * 1000
-)  # hosts repeat calls they gave up on; an identical start joins an open run this young
+ATTACH_MS = 10 * 60 * 1000  # hosts repeat calls they gave up on; an identical start joins an open run this young
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +55,39 @@ def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
     """Make the run, owned; or find the one with this key, or the identical start that is still open."""
     if (same := _made_before(connection, new)) is not None:
         return Made(same, True)
-    names = [f"cap_{unit}" for unit in Units._fields]
-    places = ", ".join("?" * (len(names) + 1))
-    caps = asdict(new.limits)
-    rows(
-        connection,
-        f"insert into account(scope, {', '.join(names)}) values ({places})",
-        ("run", *(caps[unit] for unit in Units._fields)),
-    )
-    account = connection.last_insert_rowid()
     for text in new.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
-    rows(
-        connection,
-        "insert into run(id, flow, version, spec, principal, via, client, key, start_digest, workspace, account,"
-        " created_at, owner, fence, route) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
-        (
-            new.id,
-            new.flow,
-            new.version,
-            new.spec,
-            new.principal,
-            new.via,
-            new.client,
-            new.key,
-            new.start_digest,
-        )
-        + (new.workspace, account, new.at, owner, new.route),
-    )
-    n = connection.last_insert_rowid()
+    caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
+    account = _insert(connection, "account", {"scope": "run", **caps})
+    n = _insert(connection, "run", {**_columns(new), "account": account, "owner": owner, "fence": 1})
     made = run_by_number(connection, n)
     for said in new.notes:
         note(connection, made, said)
     return Made(made, False)
+
+
+def _columns(new: NewRun) -> dict[str, Any]:
+    return {
+        "id": new.id,
+        "flow": new.flow,
+        "version": new.version,
+        "spec": new.spec,
+        "principal": new.principal,
+        "via": new.via,
+        "client": new.client,
+        "key": new.key,
+        "start_digest": new.start_digest,
+        "workspace": new.workspace,
+        "created_at": new.at,
+        "route": new.route,
+    }
+
+
+def _insert(connection: apsw.Connection, table: str, columns: dict[str, Any]) -> int:
+    """A row of ours, by its columns' names; gives its number."""
+    places = ", ".join("?" * len(columns))
+    rows(connection, f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
+    return connection.last_insert_rowid()
 
 
 def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
@@ -182,9 +180,7 @@ def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple
         (run.n, each.path),
     )
     if found is None or (found[3] is None and not found[2]) or (run.outcome is not None and found[3] is None):
-        raise NotWaiting(
-            f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id
-        )
+        raise NotWaiting(f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id)
     mark, kind, _open, body = found
     if body is None:
         return mark, counts_of(kind), each

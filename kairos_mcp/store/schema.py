@@ -60,17 +60,11 @@ MIGRATIONS: tuple[str, ...] = (
 
 def migrate(connection: apsw.Connection) -> None:
     """Bring the file to the newest version, in one transaction. Raises StoreUnavailable for a newer file."""
-    if _version(connection) == len(MIGRATIONS):
+    if _known_version(connection) == len(MIGRATIONS):
         return
     connection.execute("begin immediate")
     try:
-        version = _version(connection)
-        if version > len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
-                "Install the newer kairos-mcp that wrote it, or name another folder with --home.",
-            )
-        for statements in MIGRATIONS[version:]:
+        for statements in MIGRATIONS[_known_version(connection) :]:
             connection.execute(statements)
         connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
     except BaseException:
@@ -79,7 +73,12 @@ def migrate(connection: apsw.Connection) -> None:
     connection.execute("commit")
 
 
-def _version(connection: apsw.Connection) -> int:
+def _known_version(connection: apsw.Connection) -> int:
     version = connection.pragma("user_version")
     assert isinstance(version, int)
+    if version > len(MIGRATIONS):
+        raise StoreUnavailable(
+            f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
+            "Install the newer kairos-mcp that wrote it, or name another folder with --home.",
+        )
     return version

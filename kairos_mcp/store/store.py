@@ -140,6 +140,4 @@ def _check(connection: apsw.Connection, path: Path) -> None:
         return
     found = row(connection, "pragma quick_check(1)")
     if found is None or found[0] != "ok":
-        raise StoreCorrupt(
-            "The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew."
-        )
+        raise StoreCorrupt("The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew.")

@@ -93,7 +93,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`marks` in the order of the turn, retries first; `parked`: this server has let go of the run; `account` as left."""
+    """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `account` as it is now."""
 
     marks: tuple[Marked, ...]
     parked: bool
@@ -102,9 +102,7 @@ class Committed:
 
 _COLUMNS = ", ".join(f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields)
 _READ_ACCOUNT = f"select {_COLUMNS} from account where id = ?"
-_CHANGES = ", ".join(
-    f"{kind}_{unit} = {kind}_{unit} + ?" for kind in ("held", "spent") for unit in Units._fields
-)
+_CHANGES = ", ".join(f"{kind}_{unit} = {kind}_{unit} + ?" for kind in ("held", "spent") for unit in Units._fields)
 _CHANGE_ACCOUNT = f"update account set {_CHANGES} where id = ?"
 _N = len(Units._fields)
 
@@ -263,8 +261,15 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
     rows(
         connection,
         "insert into attempt(mark, fence, at, held, sent, lost, ended) values (?, ?, ?, ?, ?, ?, ?)",
-        (retry.mark, turn.fence, turn.at, encode_units(leave.held), encode(sent), encode_units(retry.lost),
-            retry.ended),
+        (
+            retry.mark,
+            turn.fence,
+            turn.at,
+            encode_units(leave.held),
+            encode(sent),
+            encode_units(retry.lost),
+            retry.ended,
+        ),
     )
     return Marked(retry.mark, leave, None, sent)
 

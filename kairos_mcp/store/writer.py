@@ -165,9 +165,7 @@ class Writer:
         if self._checkpointer is None:
             self._checkpointer = ThreadPoolExecutor(1, "kairos-checkpoint")
         self._checkpointing, self._checkpointed = True, self._pages
-        mode = (
-            apsw.SQLITE_CHECKPOINT_RESTART if self._pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
-        )
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
         self._checkpointer.submit(self._checkpoint, mode)
 
     def _checkpoint(self, mode: int) -> None:

@@ -37,7 +37,7 @@ def test_the_two_commands_stand_alone_in_their_blocks() -> None:
 def test_every_command_of_the_readme_is_one_that_there_is() -> None:
     from kairos_mcp.cli.app import app
 
-    known = {command.name or (command.callback.__name__ if command.callback else "") for command in app.registered_commands}
+    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
     known |= {group.name or "" for group in app.registered_groups}
     named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))
     assert named <= known

@@ -178,9 +178,12 @@ def test_a_client_that_is_killed_in_the_middle_of_a_wait_harms_nothing(
     assert site.is_quiet()
 
 
-async def test_a_server_that_is_killed_between_two_rounds_is_no_loss(sites: Callable[..., Site]) -> None:
+@pytest.mark.parametrize("ways", [("legacy http", "modern http"), pytest.param(WAYS, marks=pytest.mark.slow)])
+async def test_a_server_that_is_killed_between_two_rounds_is_no_loss(
+    sites: Callable[..., Site], ways: tuple[str, ...]
+) -> None:
     run: dict[str, Any] = {}
-    for number, way in enumerate(WAYS):
+    for number, way in enumerate(ways):
         site = sites()
         async with site.client(way) as client:
             if not run:

@@ -55,3 +55,7 @@ export function answer(item) {
 export function tell(result, more = {}) {
   console.log(JSON.stringify({ result, ...more }));
 }
+
+function calls(name, given) {
+  return { tool_calls: [{ id: "c1", name, arguments: given }] };
+}

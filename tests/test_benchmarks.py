@@ -1,0 +1,33 @@
+"""Each benchmark still runs, with sizes of next to nothing, and tells its figures; none of them is judged here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+TINY = [
+    ("rounds", "--rounds 3 --times 1", {"floor_us", "round_reading", "round_noop", "start_a_round"}),
+    ("growth", "--few 12 --many 14", {"statements_grows", "encoded_grows", "hashed_grows", "bound_grows"}),
+    ("syncs", "--rounds 2 --times 1", {"floor_ms", "wall"}),
+    ("abreast", "--few 2 --many 3 --rounds 2 --times 1", {"round_reading_of_2", "round_noop_of_3", "commits_of_3"}),
+    ("stored", "--first 5", {"bytes_a_round_to_10", "bytes_a_round_to_20", "bytes_a_round_to_40"}),
+    ("parked", "--runs 24 --rounds 1", {"allocated_kb_kept", "allocated_kb_let_go", "resident_kb_kept"}),
+    ("resumed", "--rounds 3 --floor_rounds 3 --times 1", {"fold_ms", "fold", "resume"}),
+    ("started", "--times 1", {"bare_ms", "start"}),
+    ("called", "--calls 2 --times 1", {"bare_us", "recorded"}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "keys"), TINY, ids=[name for name, _, _ in TINY])
+def test_a_benchmark_runs_and_tells_its_figures(name: str, sizes: str, keys: set[str]) -> None:
+    words = [sys.executable, "-m", "benchmarks", name, *sizes.split()]
+    ran = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    told = json.loads(ran.stdout)
+    assert keys <= told.keys()
+    assert told["benchmark"] == name
