@@ -1,6 +1,6 @@
 """What one round runs, encodes, hashes and binds, early and late in a run: counted, not timed.
 
-The counters stand in front of the doors that production code goes through (sha256, json.dumps, pydantic's
+The counters stand in front of the doors that production code goes through (sha256, json's encoder, pydantic's
 serialisers, the connections that apsw opens) and are put there before the house is imported, in an interpreter that
 does nothing else. So nothing of the house is changed or patched, and nothing that it hashes or encodes can be missed
 but by going to another library. Statements of the watcher, which runs by the clock, are left out by their text.
@@ -33,8 +33,8 @@ class Counting:
         import pydantic
         import pydantic_core
 
-        totals, sha256, dumps, to_json = self.totals, hashlib.sha256, json.dumps, pydantic_core.to_json
-        dump_json = pydantic.TypeAdapter.dump_json
+        totals, sha256, to_json = self.totals, hashlib.sha256, pydantic_core.to_json
+        make_adapter = pydantic.TypeAdapter.__init__
 
         class Hash:
             def __init__(self, content: bytes = b"") -> None:
@@ -56,10 +56,27 @@ class Counting:
 
             return encode
 
+        class Serializer:
+            def __init__(self, serializer: Any) -> None:
+                self._serializer, self.to_json = serializer, counted(serializer.to_json)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._serializer, name)
+
+        def make_counted(adapter: Any, *given: Any, **named: Any) -> None:
+            make_adapter(adapter, *given, **named)
+            adapter.serializer = Serializer(adapter.serializer)
+
+        def encode_text(encoder: json.JSONEncoder, value: Any) -> str:
+            text = encode(encoder, value)
+            totals["encoded"] += len(text)
+            return text
+
+        encode = json.JSONEncoder.encode
         hashlib.sha256 = Hash  # type: ignore[assignment, misc]
-        json.dumps = counted(dumps)
+        json.JSONEncoder.encode = encode_text  # type: ignore[method-assign]
         pydantic_core.to_json = counted(to_json)
-        pydantic.TypeAdapter.dump_json = counted(dump_json)  # type: ignore[method-assign]
+        pydantic.TypeAdapter.__init__ = make_counted  # type: ignore[method-assign]
         apsw.connection_hooks.append(self._trace)
 
     def _trace(self, connection: Any) -> None:

@@ -56,7 +56,7 @@ def serving(folder: Path) -> tuple[float, dict[str, Any]]:
 
 def bare(folder: Path, listing: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     (folder / "tools.json").write_text(json.dumps(listing), encoding="utf-8")
-    return talk([sys.executable, str(Path(__file__).with_name("bare.py")), str(folder / "tools.json")])
+    return talk([sys.executable, "-m", "benchmarks.bare", str(folder / "tools.json")])
 
 
 def figures(times: int = 15) -> dict[str, float]:

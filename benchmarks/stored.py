@@ -21,6 +21,4 @@ async def stored(folder: Path, rounds: int) -> int:
 
 def figures(first: int = 100) -> dict[str, float]:
     sizes = {rounds: fresh(stored, rounds) for rounds in (first, 2 * first, 4 * first, 8 * first)}
-    return {
-        f"bytes_a_round_to_{many}": (sizes[many] - sizes[few]) / (many - few) for few, many in pairwise(sizes)
-    }
+    return {f"bytes_a_round_to_{many}": (sizes[many] - sizes[few]) / (many - few) for few, many in pairwise(sizes)}

@@ -38,7 +38,8 @@ def open_floor(folder: Path, durability: Durability) -> sqlite3.Connection:
     floor.execute("pragma journal_mode = wal")
     floor.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
     floor.execute(
-        "create table mark(id integer primary key, run integer, path text, kind text, digest blob, at integer, held text)"
+        "create table mark(id integer primary key, run integer, path text, kind text, digest blob, at integer,"
+        " held text)"
     )
     floor.execute("create table answer(mark integer primary key, at integer, body text, spent text)")
     return floor
@@ -60,7 +61,9 @@ def _commit(floor: sqlite3.Connection, answered: int | None, body: dict[str, Any
     at = time.time_ns() // 1_000_000
     floor.execute("begin immediate")
     if answered is not None:
-        floor.execute("insert into answer values (?, ?, ?, ?)", (answered, at, json.dumps(body), "[1,1,100,3,103,0,0,0]"))
+        floor.execute(
+            "insert into answer values (?, ?, ?, ?)", (answered, at, json.dumps(body), "[1,1,100,3,103,0,0,0]")
+        )
     marked = floor.execute(
         "insert into mark(run, path, kind, digest, at, held) values (?, ?, ?, ?, ?, ?)",
         (1, path, kind, b"0" * 32, at, "[1,1,2200,4096,6296,0,0,300000]"),

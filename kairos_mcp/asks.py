@@ -121,9 +121,7 @@ class Asks:
         finally:
             self._in_the_air -= claimed
 
-    async def put(
-        self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None
-    ) -> AskRow | None:
+    async def put(self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None) -> AskRow | None:
         """Put them to a client that answers by calling again: the ask of before while it stands, else a new one.
 
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
@@ -183,9 +181,7 @@ class Asks:
         note = f"sampling: {why}; the run went on with the route {route}."
         mine, at = await self._owner(run), self._clock()
         fence = await self._store.submit(
-            lambda connection: asks.reroute(
-                connection, run, route, caller.row, owner=mine, at=at, because=note
-            )
+            lambda connection: asks.reroute(connection, run, route, caller.row, owner=mine, at=at, because=note)
         )
         self._drivers.go_on(run, mine, fence)
         return await self._has_left(run_id, caller)

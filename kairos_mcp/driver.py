@@ -92,8 +92,7 @@ class Driver:
     async def _step(self, group: asyncio.TaskGroup) -> bool:
         """Look, commit, perform, once. True when nothing is left to do here."""
         if not self.folded:
-            self.standing.fold(self.store.reader, self._inflight)
-            self.folded = True
+            self._fold()
         if self._looks:
             self._looks = False
             if await self._look():
@@ -109,6 +108,17 @@ class Driver:
             if self.standing.ready or not (self.standing.granted or self._inflight):
                 return False
         return await self._perform_granted(group, move)
+
+    def _fold(self) -> None:
+        """Build the run from its rows. One that does not fit its flow any more can still be cancelled."""
+        try:
+            self.standing.fold(self.store.reader, self._inflight)
+        except ReplayDiffers:
+            came = reading.wishes(self.store.reader, self.standing.run.n)
+            if all(wish.kind != "cancel" for wish in came):
+                raise
+            self.standing.marks.clear()
+        self.folded = True
 
     async def _make(self, move: Move) -> bool:
         """Commit the turn. True when the run was let go of."""
@@ -137,9 +147,7 @@ class Driver:
         reader, run = self.store.reader, self.standing.run
         if reading.wishes(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
-            taken = await self.store.submit(
-                lambda connection: runs.take_up(connection, run, owner, fence, at)
-            )
+            taken = await self.store.submit(lambda connection: runs.take_up(connection, run, owner, fence, at))
             self.standing.run = taken.run
             if taken.cancelled:
                 await self._cancel()
@@ -233,9 +241,7 @@ class Driver:
             released=released,
             outcome=outcome,
         )
-        await self._commit(
-            replace(turn, texts=tuple(r.performed.text for r in standing.ready if r.performed.text))
-        )
+        await self._commit(replace(turn, texts=tuple(r.performed.text for r in standing.ready if r.performed.text)))
         standing.ready = []
         self._inflight.clear()
 
@@ -250,12 +256,8 @@ def _stopped(mark: Mark) -> Performed:
     """The answer of an attempt that a cancellation stopped: charged with all that it held, but time."""
     spent: Units = mark.held._replace(milliseconds=0)
     if mark.step.kind == "completion":
-        return Performed(
-            Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded"
-        )
-    return Performed(
-        ToolResult("The run was cancelled during this call.", is_error=True, code="cancelled"), spent
-    )
+        return Performed(Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded")
+    return Performed(ToolResult("The run was cancelled during this call.", is_error=True, code="cancelled"), spent)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

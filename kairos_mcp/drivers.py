@@ -6,7 +6,7 @@ import asyncio
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kairos_mcp import retold
 from kairos_mcp.driver import Driver, out_of_step
@@ -66,6 +66,16 @@ class Drivers:
     def moves(self, n: int) -> bool:
         return n in self._moving
 
+    async def stopped(self, ns: Sequence[int], within_s: float) -> bool:
+        """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.
+
+        Who waits for an end need not wake at each commit.
+        """
+        tasks = [self._moving[n][1] for n in ns if n in self._moving]
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        return bool(tasks)
+
     def trouble(self, n: int) -> KairosError | None:
         """Why a run stands still here, if it does."""
         driver = self._stalled.get(n)
@@ -82,6 +92,7 @@ class Drivers:
         parked = self._parked.get(run.n)
         if parked is not None and parked.fence == run.fence and run.owner is None:
             return parked.standing
+        self._wiring.check_version(run)
         driver = self._driver(run, run.fence)
         try:
             driver.standing.fold(self._store.reader)
@@ -144,9 +155,7 @@ class Drivers:
         except Exception as bug:  # one run's bug must not take the others; it is loud, and the run says so
             traceback.print_exception(bug, file=sys.stderr)
             driver.folded = False
-            driver.trouble = StoreUnavailable(
-                f"A bug stopped this run: {type(bug).__name__}.", "Please report it."
-            )
+            driver.trouble = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
         finally:
             self._moving.pop(n, None)
         if driver.trouble is not None:

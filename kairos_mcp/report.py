@@ -278,10 +278,12 @@ def _next(
     run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances
 ) -> JsonObject | None:
     match status:
-        case "input_required" if run.route == "sampling":
-            return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
         case "input_required":
-            answers = {item["key"]: _blank(item["kind"]) for item in items}
+            sampled = run.route == "sampling"
+            answers = {i["key"]: _blank(i["kind"]) for i in items if not (sampled and i["kind"] == "completion")}
+            if not answers:
+                why = "It goes on in a call that may ask your client's model."
+                return _call("run_continue", {"run_id": run.id}, why)
             why = "Answer what waits; `waiting` has each request in full."
             return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
         case "working":

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from kairos_mcp import freeze
-from kairos_mcp.errors import BadArguments, KairosError
+from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
@@ -66,6 +66,16 @@ class Wiring:
     def minds(self, run: RunRow, *, samples: bool) -> Minds:
         """What there is to think with for this run, here and with this client."""
         return freeze.minds(self.settings, self.thawed(run).script is not None, samples)
+
+    def check_version(self, run: RunRow) -> None:
+        """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
+        known = freeze.VERSIONS.get(run.flow)
+        if known != run.version:
+            raise Stale(
+                f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",
+                f'planner_run continues="{run.id}" goes on from it.',
+                run_id=run.id,
+            )
 
     def thawed(self, run: RunRow) -> Thawed:
         return thaw(run.spec, self._text)

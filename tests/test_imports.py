@@ -11,7 +11,10 @@ import kairos_mcp
 HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
-    "hall": ["answering", "asks", "drivers", "freeze", "health", "host", "report", "retold", "trace", "wiring"],
+    "hall": [
+        "answering", "asks", "changing", "drivers", "freeze", "health", "host", "house", "looking", "report", "retold",
+        "starting", "trace", "wiring",
+    ],
     "hinge": ["driver", "performer", "runner", "standing"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],

@@ -108,9 +108,7 @@ async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | N
     return refused is None or await call.host.asks.fall_back(resumed.run_id, refused, call.caller)
 
 
-async def _input_required(
-    call: Call, run_id: str, found: list[Ask], rounds: int
-) -> wire.InputRequiredResult | bool:
+async def _input_required(call: Call, run_id: str, found: list[Ask], rounds: int) -> wire.InputRequiredResult | bool:
     """A client that calls again without a state, some time after it was asked, has refused: nothing else says so."""
     again_s = call.patience.again_s if call.resumed is None else None
     row = await call.host.asks.put(run_id, found, call.caller, again_s=again_s)

@@ -16,7 +16,7 @@ from talker import Gone, Kept, Talker, go_through, kept_in, reference_place
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace")
 
 CALLS = ("fdatasync", "pwrite64")
-SAMPLE = {"fdatasync": 7, "pwrite64": 5}
+SAMPLE = {"fdatasync": 6, "pwrite64": 4}
 
 
 def traced(out: Path, *more: str) -> list[str]:

@@ -82,9 +82,7 @@ def spoken(turn: Turn, *, native: bool) -> Reply:
 
 
 def said(text: str, stop_reason: str | None = "endTurn", role: wire.Role = "assistant") -> wire.CreateMessageResult:
-    return wire.CreateMessageResult(
-        role=role, model="m", content=wire.TextContent(text=text), stop_reason=stop_reason
-    )
+    return wire.CreateMessageResult(role=role, model="m", content=wire.TextContent(text=text), stop_reason=stop_reason)
 
 
 def picture() -> wire.CreateMessageResult:

@@ -1,4 +1,4 @@
-"""What a client that is shown only the text of a result makes of it."""
+"""What a host's model makes of a result when it is shown only its text."""
 
 from __future__ import annotations
 
@@ -6,22 +6,32 @@ import json
 import re
 from typing import Any
 
-WAITING = "waiting items: "
+from mind import GOAL, Json, answer
 
 
-def read(text: str) -> dict[str, Any]:
+def read(text: str) -> Json:
     """Run, status, summary and waiting items, as the text tells them."""
-    first, *lines = text.splitlines()
+    first, *lines = text.split("\n")
     head = re.fullmatch(r"\w+ (run-\w+): (\w+)(?: \((\w+)\))?, (\d+) rounds, route (\w+).*", first)
-    assert head is not None, first
-    summary = next((line.removeprefix("summary: ") for line in lines if line.startswith("summary: ")), None)
-    waiting = next((json.loads(line.removeprefix(WAITING)) for line in lines if line.startswith(WAITING)), [])
+    assert head is not None, text
+    told = dict(line.split(": ", 1) for line in lines)
     return {
         "run_id": head[1],
         "status": head[2],
         "stop_reason": head[3],
         "rounds": int(head[4]),
         "route": head[5],
-        "summary": summary,
-        "waiting": waiting,
+        "summary": told.get("summary"),
+        "waiting": json.loads(told.get("waiting items", "[]")),
     }
+
+
+def next_call(text: str | None) -> tuple[str, Json] | None:
+    """The call that a host's model makes after this result of the one before; None when the run has ended."""
+    if text is None:
+        return "planner_run", {"goal": GOAL}
+    result: dict[str, Any] = read(text)
+    if result["status"] != "input_required":
+        return None
+    answers = {item["key"]: answer(item) for item in result["waiting"]}
+    return "run_continue", {"run_id": result["run_id"], "answers": answers}

@@ -1,0 +1,148 @@
+"""A tools/call over each transport, beside the bare low-level SDK server and fastmcp in the same run; 64 clients.
+
+Server CPU a call, as ratios to the bare server on the same transport; for 64 clients calls a second as well.
+`FASTMCP_PYTHON` names the Python of an environment with fastmcp; without it that column is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from statistics import median
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+PROGRAM = Path(__file__).with_name("served.py")
+WAYS = {"stdio": "auto", "http_modern": "auto", "http_legacy": "legacy", "sse": "legacy"}
+TICKS = os.sysconf("SC_CLK_TCK")
+AT_ONCE = 64
+
+
+def figures(calls: int = 300, each: int = 10, times: int = 3) -> dict[str, float]:
+    told: dict[str, float] = {}
+    for way in WAYS:
+        told |= _ratios(way, [_one_by_one(who, way, calls) for _ in range(times) for who in _who()], "")
+    for way in ("http_modern", "http_legacy"):
+        told |= _ratios(way, [_at_once(who, way, each) for _ in range(times) for who in _who()], f"_{AT_ONCE}")
+    return told
+
+
+def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, float]:
+    """`found` goes round the servers: CPU seconds a call and calls a second of each."""
+    names = _who()
+    cpu = {who: median(cost for cost, _ in found[at :: len(names)]) for at, who in enumerate(names)}
+    rate = {who: median(speed for _, speed in found[at :: len(names)]) for at, who in enumerate(names)}
+    told = {f"{way}{kind}_bare_ms": cpu["bare"] * 1000, f"{way}{kind}_bare_per_s": rate["bare"]}
+    for who in names[1:]:
+        told[f"{way}{kind}_{who}_cpu"] = cpu[who] / cpu["bare"]
+        told[f"{way}{kind}_{who}_rate"] = rate[who] / rate["bare"]
+    return told
+
+
+def _who() -> tuple[str, ...]:
+    return ("bare", "kairos", "fastmcp") if "FASTMCP_PYTHON" in os.environ else ("bare", "kairos")
+
+
+def _one_by_one(who: str, way: str, calls: int) -> tuple[float, float]:
+    return anyio.run(_measured, who, way, 1, calls)
+
+
+def _at_once(who: str, way: str, each: int) -> tuple[float, float]:
+    return anyio.run(_measured, who, way, AT_ONCE, each)
+
+
+async def _measured(who: str, way: str, clients: int, calls: int) -> tuple[float, float]:
+    """CPU seconds a call, and calls a second, of warm clients that all begin at once."""
+    transport, _, _ = way.partition("_")
+    ready, begin = [anyio.Event() for _ in range(clients)], anyio.Event()
+    with tempfile.TemporaryDirectory(prefix="kairos-bench-") as folder, _served(who, transport, folder) as at:
+        done = [anyio.Event() for _ in range(clients)]
+
+        async def one(number: int) -> None:
+            async with _client(who, way, folder, at) as (client, pid):
+                await client.call_tool("run_status", {})
+                pids.add(pid)
+                ready[number].set()
+                await begin.wait()
+                for _ in range(calls):
+                    result = await client.call_tool("run_status", {})
+                    assert result.structured_content == {"runs": [], "next": None}, result
+                done[number].set()
+                await finished.wait()
+
+        pids: set[int] = set()
+        finished = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for number in range(clients):
+                tasks.start_soon(one, number)
+            for each in ready:
+                await each.wait()
+            (pid,) = pids
+            cpu, clock = _cpu(pid), time.perf_counter()
+            begin.set()
+            for each in done:
+                await each.wait()
+            spent = (_cpu(pid) - cpu, time.perf_counter() - clock)
+            finished.set()
+    return spent[0] / (clients * calls), clients * calls / spent[1]
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _words(who: str, transport: str, port: int, folder: str) -> list[str]:
+    python = os.environ["FASTMCP_PYTHON"] if who == "fastmcp" else sys.executable
+    return [python, "-P", str(PROGRAM), who, transport, str(port), folder]
+
+
+@contextmanager
+def _served(who: str, transport: str, folder: str) -> Iterator[tuple[int, int]]:
+    """The port and the number of the process; 0 and 0 on stdio, where the client starts it."""
+    if transport == "stdio":
+        yield 0, 0
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen(_words(who, transport, port, folder), stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(2_000):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        yield port, server.pid
+    finally:
+        server.kill()
+        server.wait()
+
+
+@asynccontextmanager
+async def _client(who: str, way: str, folder: str, at: tuple[int, int]) -> AsyncIterator[tuple[Client, int]]:
+    port, pid = at
+    url = f"http://127.0.0.1:{port}"
+    if way == "stdio":
+        python, *words = _words(who, "stdio", 0, folder)
+        server = stdio_client(StdioServerParameters(command=python, args=words))
+        async with Client(server, mode=WAYS[way]) as client:
+            yield client, _youngest_child()
+    else:
+        async with Client(sse_client(f"{url}/sse") if way == "sse" else f"{url}/mcp", mode=WAYS[way]) as client:
+            yield client, pid
+
+
+def _youngest_child() -> int:
+    me = os.getpid()
+    return int(Path(f"/proc/{me}/task/{me}/children").read_text(encoding="utf-8").split()[-1])

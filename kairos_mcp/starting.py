@@ -1,0 +1,111 @@
+"""Starts runs: a request is frozen, its run made or found, and driven. What a new run takes over from an old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kairos_mcp import freeze, retold
+from kairos_mcp.errors import BadArguments, Stale
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.freeze import Frozen, Past
+from kairos_mcp.house import House
+from kairos_mcp.messages import JsonObject, digest_of
+from kairos_mcp.report import Caller
+from kairos_mcp.spec import PlannerRequest, Spec
+from kairos_mcp.store import reading, runs
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import NewRun
+
+EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run of a start; `attached`: an identical start had made it before."""
+
+    run_id: str
+    attached: bool
+
+
+async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
+    """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+    await house.called()
+    start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
+    workspace = house.wiring.workspace(request.workspace)
+    past = _past(house, request.continues, caller) if request.continues is not None else None
+    registry = house.wiring.registry(workspace)
+    frozen = freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples)
+    return await _start(house, frozen, caller, workspace, request.key, start)
+
+
+async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -> str:
+    """Start a run of one tool call. Raises UnknownTool, BadArguments."""
+    await house.called()
+    workspace = house.wiring.workspace(None)
+    frozen = freeze.freeze_call(name, arguments, house.settings, house.wiring.registry(workspace))
+    unique = house.new_id().encode()  # a call made twice is two calls
+    return (await _start(house, frozen, caller, workspace, None, digest_of(b"registry_call", unique))).run_id
+
+
+async def _start(
+    house: House, frozen: Frozen, caller: Caller, workspace: str | None, key: str | None, start_digest: bytes
+) -> Started:
+    at = house.clock()
+    owner = await house.store.own(at)
+    new = NewRun(
+        id=house.new_id(),
+        flow=frozen.spec.flow,
+        version=frozen.version,
+        spec=encode(frozen.spec),
+        texts=frozen.texts,
+        notes=frozen.notes,
+        limits=frozen.limits,
+        route=frozen.spec.route,
+        principal=caller.principal,
+        via=caller.via,
+        client=caller.client,
+        key=key,
+        start_digest=start_digest,
+        workspace=workspace,
+        at=at,
+    )
+    made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
+    if not made.attached:
+        house.drivers.start(made.run, made.run.fence)
+    return Started(made.run.id, made.attached)
+
+
+def _past(house: House, run_id: str, caller: Caller) -> Past:
+    """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
+    run = house.run(run_id, caller)
+    if run.outcome is None and not _is_stuck(house, run):
+        raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
+    brief = house.wiring.thawed(run).brief
+    if brief is None:
+        raise BadArguments("That run is a single call; it has no conversation.", "Start without `continues`.")
+    told = retold.conversation(brief, reading.record(house.store.reader, run.n))
+    summaries: list[str] = []
+    before: str | None = run_id
+    while before is not None and len(summaries) < EARLIER:
+        earlier = house.run(before, caller)
+        summaries.append(_summary(house, earlier))
+        spec: Spec = decode(Spec, earlier.spec)
+        before = spec.continues
+    return Past(run_id, told, tuple(reversed(summaries)))
+
+
+def _is_stuck(house: House, run: RunRow) -> bool:
+    """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
+    try:
+        house.drivers.standing(run)
+    except Stale:
+        return True
+    return False
+
+
+def _summary(house: House, run: RunRow) -> str:
+    if run.outcome is None:
+        return retold.summary(reading.record(house.store.reader, run.n))
+    outcome: Outcome = decode(Outcome, run.outcome)
+    return outcome.summary or ""

@@ -1,0 +1,65 @@
+"""A run whose record does not fit its flow any more can't go on; it can be read, gone on from, and cancelled."""
+
+import pytest
+from house import ME, WITHIN_S, Place
+
+from kairos_mcp.errors import Stale
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.trace import TraceQuery
+
+DAMAGE = {
+    "a changed question": "update mark set digest = x'00' where path = 'round-1'",
+    "an older flow": "update run set version = 0",
+}
+
+
+async def stuck(place: Place, damage: str) -> str:
+    """A run on the caller route that waits for round 2, damaged while nobody has it in memory."""
+    async with Host.open(place.settings(), via="test") as host:
+        run = await host.start_planner(PlannerRequest("Look.", route="caller"), ME)
+        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        asked = {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
+        await host.answer(run.run_id, {"round-1": asked}, ME)
+        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+    place.rows(damage)
+    return run.run_id
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
+    run_id = await stuck(place, damage)
+    async with Host.open(place.settings(), via="test") as host:
+        report = host.report(run_id, ME)
+        assert report.status == "paused"
+        assert report.next is not None
+        assert report.next["tool"] == "planner_run"
+        assert report.next["arguments"]["continues"] == run_id
+        items = host.trace(run_id, TraceQuery("messages"), ME)["items"]
+        assert [item["role"] for item in items] == ["system", "user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
+    run_id = await stuck(place, damage)
+    async with Host.open(place.settings(), via="test") as host:
+        new = await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
+        await host.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        (item,) = host.report(new.run_id, ME).waiting
+        assert [message["role"] for message in item["messages"]] == ["user", "assistant", "tool", "user"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
+    run_id = await stuck(place, damage)
+    async with Host.open(place.settings(), via="test") as host:
+        await host.control(run_id, "cancel", ME)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "cancelled"
+
+
+async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:
+    run_id = await stuck(place, "select 1")
+    async with Host.open(place.settings(), via="test") as host:
+        with pytest.raises(Stale):
+            await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)

@@ -1,0 +1,143 @@
+"""Two open requests of one run at once: pushed side by side, or together in one round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from house import assert_all_lawful, says
+
+from kairos_mcp.asks import Asks
+from kairos_mcp.drivers import Drivers
+from kairos_mcp.flows.outcome import Outcome, ended
+from kairos_mcp.freeze import Thawed
+from kairos_mcp.host import Host
+from kairos_mcp.messages import Completion, Conversation, Message
+from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.settings import Settings
+from kairos_mcp.steps import Branch, Flow, Gather, RequestCompletion
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.wiring import Wiring
+from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
+
+NUMBER_OF_BRANCHES = 2
+
+
+def asked_one(name: str) -> Flow[str]:
+    talk = Conversation((Message("user", f"What does {name} say?"),))
+    answer = yield from RequestCompletion("round-1", "round", talk)
+    return answer.content if isinstance(answer, Completion) else answer.kind
+
+
+def two_at_once() -> Flow[Outcome]:
+    """A flow of two branches, each one question."""
+    names = [f"task-{n}" for n in range(1, NUMBER_OF_BRANCHES + 1)]
+    told = yield from Gather({name: Branch(asked_one(name)) for name in names})
+    return ended("assistant_stop", " and ".join(str(each) for each in told.values()), None, ())
+
+
+class Pairs(Wiring):
+    """A wiring whose every run is this flow."""
+
+    def thawed(self, run: RunRow) -> Thawed:
+        return replace(super().thawed(run), flow=two_at_once)
+
+
+class PairHost(Host):
+    def __init__(self, settings: Settings, *rest: Any) -> None:
+        super().__init__(settings, *rest)
+        self._wiring = Pairs(settings, self._store)
+        self._drivers = Drivers(self._store, self._wiring, self._clock)
+        self.asks = Asks(self._store, self._drivers, self._wiring, self._clock)
+
+
+@asynccontextmanager
+async def pair_host(settings: Settings) -> AsyncIterator[Host]:
+    now, number = iter(range(10**12, 10**13)), iter(range(1, 100))
+    host = PairHost(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}")
+    try:
+        yield host
+        assert_all_lawful(host)
+    finally:
+        await host._close()
+
+
+@dataclass
+class Counting(Mind):
+    """Answers only when as many requests are in the air as there are branches, or not at all."""
+
+    together: int = NUMBER_OF_BRANCHES
+    here: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
+        async with self.here:
+            self.asked.append(params)
+            self.here.notify_all()
+            await self.here.wait_for(lambda: len(self.asked) >= self.together)
+        return said(f"I say {params.messages[-1].content.text.split()[2]}")
+
+
+async def test_two_are_in_the_air_at_once_and_in_one_round(place, era):
+    mind = Counting()
+    async with pair_host(place.settings()) as host, connected(host, era, mind) as door:
+        ended_run = await door.ask("planner_run", {"goal": "go"})
+    assert ended_run["summary"] == "I say task-1 and I say task-2"
+    assert paths(place, ended_run["run_id"]) == ["task-1/round-1", "task-2/round-1"]
+    if era == MODERN:
+        assert asks_of(place) == [{"task-1/round-1": "task-1/round-1", "task-2/round-1": "task-2/round-1"}]
+
+
+async def test_the_missing_one_is_asked_again_alone(place):
+    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+        asked = await door.asked("planner_run", {"goal": "go"})
+        assert list(asked.input_requests) == ["task-1/round-1", "task-2/round-1"]
+        one = {"task-2/round-1": spoken(says("second"), native=False)}
+        again = await door.asked("planner_run", {"goal": "go"}, state=asked.request_state, answers=one)
+        assert list(again.input_requests) == ["task-1/round-1#2"]
+        late = {"task-1/round-1": said("not this ask"), "task-1/round-1#2": spoken(says("first"), native=False)}
+        ended_run = await door.came_to("planner_run", {"goal": "go"}, state=again.request_state, answers=late)
+        assert ended_run["summary"] == "first and second"
+
+
+async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answer(place):
+    class Half(Mind):
+        async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
+            if "task-1" in params.messages[-1].content.text:
+                return said("first")
+            return wire.ErrorData(code=-1, message="no")
+
+    async with pair_host(place.settings()) as host, connected(host, LEGACY, Half([])) as door:
+        run = await door.ask("planner_run", {"goal": "go"})
+        assert (run["route"], list(bodies(place, run["run_id"]))) == ("caller", ["task-1/round-1"])
+        answers = {"run_id": run["run_id"], "answers": {"task-2/round-1": says("second")}}
+        assert (await door.ask("run_continue", answers))["summary"] == "first and second"
+
+
+async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(place):
+    """0.4 s for an answer, and two that take 0.3 s each, one after the other, while the clocks of both run."""
+
+    class OneByOne(Mind):
+        turn = asyncio.Lock()
+
+        async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
+            async with self.turn:
+                await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.3)
+                return said("slowly")
+
+    hasty = replace(PATIENCE, first_s=0.4, later_s=0.4)
+    async with pair_host(place.settings()) as host, connected(host, LEGACY, OneByOne([]), patience=hasty) as door:
+        run = await door.ask("planner_run", {"goal": "go"})
+    assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")
+
+
+@pytest.mark.parametrize("mind", [Broken([])])
+async def test_all_of_them_failing_is_said_once(place, mind):
+    async with pair_host(place.settings()) as host, connected(host, LEGACY, mind) as door:
+        run = await door.ask("planner_run", {"goal": "go"})
+        assert run["route"] == "caller"
+        assert sum("went on with the route" in note for note in run["degraded"]) == 1

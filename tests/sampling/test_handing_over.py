@@ -1,0 +1,140 @@
+"""Who thinks changes in the middle: by the caller, by a wish while a push is in the air, by another server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from house import reads, says
+
+from kairos_mcp.host import Host
+from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
+
+STEPS = ["round-1", "round-1/call-1", "round-2", "round-2/call-1", "round-3"]
+
+
+def routes_of(place, run_id):
+    found = place.rows(
+        "select path, by_route from answer join mark on mark.id = mark join run on run.n = run where run.id = ?"
+        " and kind <> 'call' order by mark.id",
+        run_id,
+    )
+    return dict(found)
+
+
+async def test_a_run_passes_from_a_client_to_the_caller_and_back(place, era):
+    mind = Silent([reads("a.txt"), says("done")])
+    async with at_the_door(place.settings(), era, mind) as door:
+        mind.go.set()
+        run = await door.came_to("planner_run", {"goal": "go", "wait_s": 0})
+        assert run["route"] == "sampling"
+        run_id = run["run_id"]
+        await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
+        run = await door.ask("run_continue", {"run_id": run_id, "answers": {"round-1": reads("b.txt")}})
+        assert (run["route"], run["waiting"][0]["key"], mind.asked) == ("caller", "round-2", [])
+        await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "sampling"})
+        ended = await door.ask("run_continue", {"run_id": run_id})
+        assert (ended["status"], ended["summary"], ended["route"]) == ("completed", "done", "sampling")
+        assert paths(place, run_id) == STEPS
+        assert routes_of(place, run_id) == {"round-1": "caller", "round-2": "sampling", "round-3": "sampling"}
+
+
+async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, Silent([])) as door:
+            waiting = await door.ask("planner_run", {"goal": "go", "wait_s": 1})
+            assert waiting["status"] == "input_required"
+            run_id = waiting["run_id"]
+        async with connected(host, MODERN, Mind([])) as door:
+            asked = await door.asked("run_continue", {"run_id": run_id})
+            answers = {"round-1": spoken(reads("a.txt"), native=False)}
+            asked = await door.asked("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
+            assert list(asked.input_requests) == ["round-2"]
+        async with connected(host, LEGACY) as door:
+            await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "caller"})
+            ended = await door.ask("run_continue", {"run_id": run_id, "answers": {"round-2": says("by the caller")}})
+        assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
+        assert routes_of(place, run_id) == {"round-1": "sampling", "round-2": "caller"}
+
+
+@pytest.mark.parametrize("action", ["cancel", "pause", "reroute"])
+async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
+    mind = Silent([reads("a.txt"), says("late")])
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, mind) as door, connected(host, LEGACY) as other:
+            call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+            await asyncio.wait_for(mind.reached.wait(), 5)
+            (run,) = (await other.ask("run_status"))["runs"]
+            wish = {"run_id": run["run_id"], "action": action}
+            await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
+            if action == "pause":
+                mind.go.set()  # what is under way may end
+            ended = await asyncio.wait_for(call, 5)
+            match action:
+                case "cancel":
+                    assert (ended["status"], bodies(place, run["run_id"])) == ("cancelled", {})
+                case "pause":
+                    assert ended["status"] == "paused"
+                    assert list(bodies(place, run["run_id"])) == ["round-1"]
+                    await other.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
+                    run = await door.ask("run_continue", {"run_id": run["run_id"]})
+                    assert (run["status"], run["summary"]) == ("completed", "late")
+                case _:
+                    assert (ended["status"], ended["route"]) == ("input_required", "caller")
+
+
+async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(place):
+    mind = Silent([says("late"), says("never asked")])
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, mind) as door, connected(host, LEGACY) as other:
+            call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+            await asyncio.wait_for(mind.reached.wait(), 5)
+            (run,) = (await other.ask("run_status"))["runs"]
+            answers = {"run_id": run["run_id"], "answers": {"round-1": says("by the caller")}}
+            await other.ask("run_continue", answers)
+            ended = await asyncio.wait_for(call, 5)
+            mind.go.set()
+            assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
+
+
+async def test_two_calls_for_one_run_ask_the_client_once(place):
+    mind = Silent([says("once")])
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, mind) as door:
+            first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+            await asyncio.wait_for(mind.reached.wait(), 5)
+            second = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+            third = asyncio.create_task(door.ask("planner_run", {"goal": "go", "wait_s": 1}))
+            assert (await third)["status"] == "input_required"
+            mind.go.set()
+            came = [await first, await second]
+            assert [(run["status"], run["summary"]) for run in came] == [("completed", "once")] * 2
+    assert len(mind.asked) == 1
+
+
+async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
+    mind = Silent([says("later")])
+    async with Host.open(place.settings(), via="mcp") as host, connected(host, LEGACY, mind) as door:
+        call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+        await asyncio.wait_for(mind.reached.wait(), 5)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        (run,) = (await door.still_answers())["runs"]
+        assert (run["status"], run["route"]) == ("input_required", "sampling")
+        mind.go.set()
+        ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+        assert ended["summary"] == "later"
+
+
+async def test_a_client_that_goes_away_during_a_push_refuses_nothing(place):
+    mind = Silent([])
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, mind) as door:
+            call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+            await asyncio.wait_for(mind.reached.wait(), 5)
+        await asyncio.gather(call, return_exceptions=True)
+        async with connected(host, LEGACY, Mind([says("by the next client")])) as door:
+            (run,) = (await door.still_answers())["runs"]
+            assert (run["status"], run["route"]) == ("input_required", "sampling")
+            ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+            assert ended["summary"] == "by the next client"

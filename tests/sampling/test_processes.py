@@ -1,0 +1,100 @@
+"""Servers as processes: killed between two rounds and during a push; another one goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from house import reads, says
+
+from kairos_mcp.messages import ToolCall
+from kairos_mcp.models.dialects import text_turn
+from sampling.lines import Lines, reply
+from sampling.minds import LEGACY, MODERN, Mind, at_the_door, bodies, paths
+
+LOOK = text_turn("", [ToolCall("", "read_file", {"path": "a.txt"})])
+DONE = json.dumps({"final": "alpha"})
+STEPS = ["round-1", "round-1/call-1", "round-2"]
+
+
+@pytest.fixture
+def server(place) -> Iterator[Callable[[str], Lines]]:
+    started: list[Lines] = []
+
+    def start(era: str) -> Lines:
+        started.append(Lines.start(place, era))
+        return started[-1]
+
+    yield start
+    for lines in started:
+        lines.stop()
+
+
+def test_killed_between_two_rounds_another_process_takes_the_next_call(place, server):
+    one = server(MODERN)
+    asked = one.result(one.call("planner_run", {"goal": "go"}))
+    answers = {next(iter(asked["inputRequests"])): reply(LOOK)}
+    carried = {"requestState": asked["requestState"], "inputResponses": answers}
+    asked = one.result(one.call("planner_run", {"goal": "go"}, **carried))
+    assert list(asked["inputRequests"]) == ["round-2"]
+    one.stop()
+
+    two = server(MODERN)
+    carried = {"requestState": asked["requestState"], "inputResponses": {"round-2": reply(DONE)}}
+    ended = two.came("planner_run", {"goal": "go"}, **carried)
+    assert (ended["status"], ended["summary"]) == ("completed", "alpha")
+    assert paths(place, ended["run_id"]) == STEPS
+    again = two.came("planner_run", {"goal": "go"}, **carried)
+    assert (again["run_id"], again["status"]) == (ended["run_id"], "completed")
+
+
+async def test_killed_during_a_push_the_run_waits_and_another_server_goes_on(place, server):
+    one = server(LEGACY)
+    one.call("planner_run", {"goal": "go"})
+    push = one.asked()
+    one.send({"id": push["id"], "result": reply(LOOK)})
+    one.asked()
+    one.stop()
+    async with at_the_door(place.settings(), LEGACY, Mind([says("by another")])) as door:
+        (run,) = (await door.still_answers())["runs"]
+        assert (run["status"], run["route"]) == ("input_required", "sampling")
+        assert list(bodies(place, run["run_id"])) == ["round-1", "round-1/call-1"]
+        ended = await door.ask("run_continue", {"run_id": run["run_id"]})
+        assert ended["summary"] == "by another"
+        assert paths(place, run["run_id"]) == STEPS
+
+
+async def test_a_client_that_hangs_up_during_a_push_ends_the_server_and_refuses_nothing(place, server):
+    one = server(LEGACY)
+    one.call("planner_run", {"goal": "go"})
+    one.asked()
+    one.server.stdin.close()
+    assert one.server.wait(10) == 0
+    one.server.stdin = open("/dev/null", "wb")  # noqa: SIM115 - closed with the others
+    async with at_the_door(place.settings(), LEGACY, Mind([reads("a.txt"), says("alpha")])) as door:
+        (run,) = (await door.still_answers())["runs"]
+        assert (run["status"], run["route"]) == ("input_required", "sampling")
+        assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "alpha"
+
+
+def test_a_reply_that_is_no_reply_leaves_the_server_answering(server):
+    one = server(LEGACY)
+    for bad in [{}, {"role": "assistant"}, reply("x", content="x"), reply("x", role="robot"), reply("x", content=None)]:
+        number = one.call("planner_run", {"goal": json.dumps(bad)})
+        push = one.asked()
+        one.send({"id": push["id"], "result": bad})
+        run = one.result(number)["structuredContent"]
+        assert (run["route"], run["status"]) == ("caller", "input_required")
+    assert len(one.came("run_status", {})["runs"]) == 5
+
+
+def test_a_late_answer_and_one_for_nothing_are_ignored(server):
+    one = server(LEGACY)
+    number = one.call("planner_run", {"goal": "go", "wait_s": 1})
+    push = one.asked()
+    assert one.result(number)["structuredContent"]["status"] == "input_required"
+    one.send({"id": push["id"], "result": reply(DONE)})
+    one.send({"id": 4711, "result": reply(DONE)})
+    (run,) = one.came("run_status", {})["runs"]
+    assert (run["status"], run["usage"]["model_calls"]) == ("input_required", 0)

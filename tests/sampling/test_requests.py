@@ -1,0 +1,150 @@
+"""What a client is asked, and that one which did not offer its model is asked nothing."""
+
+from __future__ import annotations
+
+import mcp_types as wire
+import pytest
+from house import ASK, reads, says
+from mcp.client.client import Client
+
+from kairos_mcp.host import Host
+from kairos_mcp.messages import Conversation, Message
+from kairos_mcp.models import sampling
+from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.routes import Minds, chosen
+from kairos_mcp.server.door import build_server
+from kairos_mcp.steps import RequestCompletion, Sent
+from sampling.minds import ERAS, LEGACY, MODERN, Mind, Silent, at_the_door, reaching
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+async def test_a_client_that_offers_no_sampling_is_asked_nothing(place, era):
+    async with at_the_door(place.settings(), era) as door:
+        waits = await door.ask("planner_run", {"goal": "go"})
+        assert (waits["route"], waits["status"]) == ("caller", "input_required")
+        assert any("auto" in note and "caller" in note for note in waits["degraded"])
+        explicit = await door.ask("planner_run", {"goal": "other", "route": "sampling"})
+        assert (explicit["route"], explicit["status"]) == ("sampling", "input_required")
+        assert any("offers no sampling" in note for note in explicit["degraded"])
+        assert explicit["next"]["tool"] == "run_continue"
+        again = await door.ask("run_continue", {"run_id": explicit["run_id"]})
+        assert (again["status"], again["waiting"]) == ("input_required", explicit["waiting"])
+    assert place.rows("select count(*) from ask") == [(0,)]
+
+
+async def test_auto_takes_the_script_before_the_client(place, era):
+    mind = Mind([])
+    async with at_the_door(place.settings(says("by script")), era, mind) as door:
+        ended = await door.ask("planner_run", {"goal": "go"})
+    assert (ended["route"], ended["summary"], mind.asked) == ("scripted", "by script", [])
+
+
+@pytest.mark.parametrize(("first", "route"), [(False, "provider"), (True, "sampling")])
+def test_auto_takes_the_provider_before_the_client_unless_sampling_is_preferred(first, route):
+    minds = Minds(script=False, provider=True, sampling=True, sampling_first=first)
+    assert chosen("auto", minds)[0] == route
+
+
+def test_a_model_s_name_travels_as_a_hint():
+    step = RequestCompletion("round-1", "round", Conversation((Message("user", "go"),)))
+    asked = sampling.request(step, Sent(model="some-model", max_tokens=7), "text", TextPrompts("", "", ""))
+    (hint,) = asked.params.model_preferences.hints
+    assert (hint.name, asked.params.max_tokens) == ("some-model", 7)
+
+
+async def test_every_request_names_its_wishes_and_never_asks_for_other_context(place, era, native):
+    mind = Mind([reads("a.txt", "b.txt"), reads("a.txt"), says("sum")], native)
+    async with at_the_door(place.settings(), era, mind) as door:
+        await door.ask("planner_run", {"goal": "go", "limits": {"rounds": 2}})
+    assert len(mind.asked) == 3
+    for params in mind.asked:
+        assert params.max_tokens > 0
+        assert params.model_preferences is not None
+        assert params.include_context is None
+        assert "includeContext" not in params.model_dump(by_alias=True, exclude_none=True)
+    offered = [bool(params.tools) for params in mind.asked]
+    assert offered == ([True, True, False] if native else [False, False, False])
+
+
+async def test_natively_a_message_of_results_holds_nothing_else(place, era):
+    mind = Mind([reads("a.txt", "b.txt"), reads("x"), says("done")], native=True)
+    async with at_the_door(place.settings(), era, mind) as door:
+        await door.ask("planner_run", {"goal": "go"})
+    messages = mind.asked[-1].messages
+    for before, message in zip(messages, messages[1:], strict=False):
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        if any(isinstance(block, wire.ToolResultContent) for block in blocks):
+            assert message.role == "user"
+            uses = [block.id for block in before.content if isinstance(block, wire.ToolUseContent)]
+            assert [block.tool_use_id for block in blocks] == uses  # and nothing but results
+    newest = messages[-1].content
+    standing = newest[-1].content[-1].text
+    assert standing.endswith("]")
+    assert "round 3 of 5" in standing
+
+
+async def test_in_the_text_dialect_there_are_no_tools_and_no_roles_of_tools(place, era):
+    mind = Mind([reads("a.txt", "b.txt"), says("done")])
+    async with at_the_door(place.settings(), era, mind) as door:
+        await door.ask("planner_run", {"goal": "go"})
+    first, second = mind.asked
+    assert '"read_file"' in (first.system_prompt or "")
+    assert first.tools is None
+    assert [message.role for message in second.messages] == ["user", "assistant", "user"]
+    assert all(isinstance(message.content, wire.TextContent) for message in second.messages)
+    told = second.messages[-1].content.text
+    assert told.index("alpha") < told.index("beta") < told.index("round 2 of 5")
+
+
+async def test_a_schema_is_told_where_a_client_can_t_be_given_one(place, era, native):
+    mind = Mind([says('{"n": 3}')], native)
+    async with at_the_door(place.settings(), era, mind) as door:
+        ended = await door.ask("planner_run", {"goal": "go", "output_schema": NUMBER})
+    assert ended["output"] == {"n": 3}
+    assert '"integer"' in (mind.asked[0].system_prompt or "")
+
+
+async def test_capabilities_count_for_the_call_that_declares_them(place):
+    """Natively asked, answered by text: on the modern protocol each request declares anew."""
+    mind = Mind([says("one")], native=True)
+    async with at_the_door(place.settings(), MODERN, mind) as door:
+        asked = await door.asked("planner_run", {"goal": "go"})
+        (params,) = [request.params for request in asked.input_requests.values()]
+        assert params.tools
+
+
+async def test_tool_calls_that_the_caller_executes_are_named_as_the_next_thing_to_do(place, era):
+    mind = Mind([{"tool_calls": [{"name": "ask_person", "arguments": {}}]}, says("they said yes")])
+    theirs = [{"name": ASK.name, "description": "Asks.", "input_schema": {"type": "object"}}]
+    async with at_the_door(place.settings(), era, mind) as door:
+        waits = await door.ask("planner_run", {"goal": "go", "caller_tools": theirs})
+        (item,) = waits["waiting"]
+        assert (waits["status"], item["kind"]) == ("input_required", "tool_call")
+        assert set(waits["next"]["arguments"]["answers"]) == {item["key"]}
+        answers = {item["key"]: {"content": "yes"}}
+        ended = await door.ask("run_continue", {"run_id": waits["run_id"], "answers": answers})
+    assert (ended["status"], ended["summary"]) == ("completed", "they said yes")
+
+
+async def test_progress_is_told_while_a_push_is_in_the_air(place):
+    told: list[float] = []
+    mind = Silent([says("late")])
+
+    async def tell(progress: float, _total: float | None, _message: str | None) -> None:
+        told.append(progress)
+        if len(told) == 3:  # the third sign of life lets the model speak
+            mind.go.set()
+
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        ended = await door.ask("planner_run", {"goal": "go"}, progress_callback=tell)
+    assert ended["summary"] == "late"
+    assert told == sorted(set(told))
+    assert len(told) >= 3
+
+
+async def test_a_client_that_only_looks_makes_no_key(place, era):
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with Client(build_server(reaching(host), host.settings), mode=ERAS[era]) as client:
+            await client.list_tools()
+    assert not place.home.exists()
