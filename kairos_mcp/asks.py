@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kairos_mcp.budget import CLOSING_MS, NOTHING
-from kairos_mcp.drivers import Drivers
+from kairos_mcp.house import House
 from kairos_mcp.messages import Completion
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.performer import estimated, tokens_of
 from kairos_mcp.report import Caller
 from kairos_mcp.routes import after_sampling
-from kairos_mcp.steps import RequestCompletion, Sent, Step
+from kairos_mcp.steps import RequestCompletion, Sent
 from kairos_mcp.store import asks, owners, reading, runs
 from kairos_mcp.store.asks import Asking, AskRow
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
-from kairos_mcp.store.store import Store
 from kairos_mcp.store.turns import read_account
-from kairos_mcp.wiring import Wiring
 
 NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
 TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
@@ -60,11 +58,10 @@ class Reply:
 class Asks:
     """The asks of this server's runs."""
 
-    def __init__(self, store: Store, drivers: Drivers, wiring: Wiring, clock: Callable[[], int]) -> None:
-        self._store = store
-        self._drivers = drivers
-        self._wiring = wiring
-        self._clock = clock
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._store = house.store
+        self._drivers = house.drivers
         self._answered: set[tuple[str, str]] = set()
         self._in_the_air: set[tuple[int, str]] = set()
 
@@ -76,30 +73,30 @@ class Asks:
 
     def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
         """Whether this run's completions are asked of clients, so that it moves only while one calls."""
-        run = self._run(run_id, caller)
+        run = self._house.run(run_id, caller)
         return run.route == "sampling" and run.outcome is None and run.paused is None
 
     def open(self, run_id: str, caller: Caller) -> list[Ask]:
         """The completions that wait for a client's model; none where the run is not on that route."""
-        run = self._run(run_id, caller)
+        run = self._house.run(run_id, caller)
         if not self.goes_through_clients(run_id, caller):
             return []
         waiting = reading.waiting(self._store.reader, run.n)
-        steps = self._steps(run) if waiting else {}
-        prompts = self._wiring.thawed(run).text_prompts
+        prompts = self._house.wiring.thawed(run).text_prompts
         found = []
-        for path, row in waiting.items():
-            match steps.get(path):
-                case RequestCompletion() as step:
+        for path, step in self._house.open_steps(run).items():
+            match step:
+                case RequestCompletion() if path in waiting:
                     left = self._time_left(run, step)
-                    found.append(Ask(path, step, row.sent, prompts, None if left is None else left / 1000))
+                    left_s = None if left is None else left / 1000
+                    found.append(Ask(path, step, waiting[path].sent, prompts, left_s))
                 case _:
                     pass
         return found
 
     def wanted(self, run_id: str, caller: Caller) -> Collection[str]:
         """The steps for which an answer of a client still counts. A paused run takes what was asked before."""
-        run = self._run(run_id, caller)
+        run = self._house.run(run_id, caller)
         counts = run.route == "sampling" and run.outcome is None
         return reading.waiting(self._store.reader, run.n) if counts else ()
 
@@ -112,7 +109,7 @@ class Asks:
     @contextmanager
     def pushing(self, run_id: str, found: Sequence[Ask], caller: Caller) -> Iterator[list[Ask]]:
         """Those that no other call of this server has in the air; until the block ends no other call pushes them."""
-        n = self._run(run_id, caller).n
+        n = self._house.run(run_id, caller).n
         mine = [each for each in found if (n, each.path) not in self._in_the_air]
         claimed = {(n, each.path) for each in mine}
         self._in_the_air |= claimed
@@ -127,7 +124,7 @@ class Asks:
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
         None is given where the run may take another route.
         """
-        run, at = self._run(run_id, caller), self._clock()
+        run, at = self._house.run(run_id, caller), self._house.clock()
         unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
         asking = Asking(
             paths=tuple(each.path for each in found),
@@ -141,15 +138,15 @@ class Asks:
 
     def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
-        run = self._run(run_id, caller)
+        run = self._house.run(run_id, caller)
         return next((row for row in asks.asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
     async def take(self, run_id: str, nonce: str, replies: Mapping[str, Completion], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
-        run = self._run(run_id, caller)
-        deposits, at = self._deposits(run, {path: Reply(said) for path, said in replies.items()}), self._clock()
+        run = self._house.run(run_id, caller)
+        deposits, at = self._deposits(run, {path: Reply(said) for path, said in replies.items()}), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: asks.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
@@ -160,8 +157,8 @@ class Asks:
         """Deposit the reply to a push; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
-        run = self._run(run_id, caller)
-        deposits, at = self._deposits(run, {path: reply}), self._clock()
+        run = self._house.run(run_id, caller)
+        deposits, at = self._deposits(run, {path: reply}), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: asks.deposit_open(connection, run, deposits, owner=mine, at=at)
@@ -171,15 +168,15 @@ class Asks:
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
         """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
         is there who may go on with the run."""
-        run = self._run(run_id, caller)
+        run = self._house.run(run_id, caller)
         if not self.goes_through_clients(run_id, caller):
             return True  # it has moved on without us
         if not self._may_fall_back(run):
             await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
             return False
-        route = after_sampling(self._wiring.minds(run, samples=True))
+        route = after_sampling(self._house.wiring.minds(run, samples=True))
         note = f"sampling: {why}; the run went on with the route {route}."
-        mine, at = await self._owner(run), self._clock()
+        mine, at = await self._owner(run), self._house.clock()
         fence = await self._store.submit(
             lambda connection: asks.reroute(connection, run, route, caller.row, owner=mine, at=at, because=note)
         )
@@ -188,15 +185,9 @@ class Asks:
 
     # -- inside ------------------------------------------------------------------------------------------------
 
-    def _run(self, run_id: str, caller: Caller) -> RunRow:
-        return reading.run_by_id(self._store.reader, run_id, caller.principal)
-
-    def _steps(self, run: RunRow) -> Mapping[str, Step]:
-        return self._drivers.standing(run).runner.waiting
-
     async def _owner(self, run: RunRow) -> int:
         """Who is to go on with it: this server, if it may; else whoever finds it."""
-        return await self._store.own(self._clock()) if self._wiring.can_perform(run) else owners.NOBODY
+        return await self._store.own(self._house.clock()) if self._house.may_drive(run) else owners.NOBODY
 
     async def _has_left(self, run_id: str, caller: Caller) -> bool:
         """Whether the run's owner has taken up that it goes another way."""
@@ -208,7 +199,7 @@ class Asks:
         return True
 
     def _may_fall_back(self, run: RunRow) -> bool:
-        return self._wiring.thawed(run).spec.asked_route == "auto"
+        return self._house.wiring.thawed(run).spec.asked_route == "auto"
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
         """Milliseconds that an answer may take; a closing has some when nothing is left (RULINGS.md)."""
@@ -217,12 +208,11 @@ class Asks:
 
     def _deposits(self, run: RunRow, replies: Mapping[str, Reply]) -> list[Deposit]:
         """One for each reply whose step still waits."""
-        waiting = reading.waiting(self._store.reader, run.n) if run.outcome is None else {}
-        steps = self._steps(run) if waiting else {}
+        steps = self._house.open_steps(run)
         found = []
         for path, reply in replies.items():
             match steps.get(path):
-                case RequestCompletion() as step if path in waiting:
+                case RequestCompletion() as step:
                     found.append(self._deposit(run, path, step, reply))
                 case _:
                     pass

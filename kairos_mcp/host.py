@@ -39,7 +39,7 @@ class Host:
         self._drivers = Drivers(self._store, self._wiring, clock)
         by_hand = via == "command"
         self._house = House(settings, self._store, self._wiring, self._drivers, clock, new_id, by_hand)
-        self.asks = Asks(self._store, self._drivers, self._wiring, clock)
+        self.asks = Asks(self._house)
 
     @staticmethod
     @asynccontextmanager

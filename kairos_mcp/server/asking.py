@@ -6,66 +6,17 @@ which the client answers by calling again, perhaps another process, perhaps tomo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import mcp_types as wire
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from kairos_mcp.asks import Ask
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
-from kairos_mcp.models.dialects import DialectName
 from kairos_mcp.models.sampling import BadReply
 from kairos_mcp.server import pushing
-
-if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-
-    from kairos_mcp.asks import Ask
-    from kairos_mcp.server.handlers import Call
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """What the client of one call declared for it: capabilities may differ from call to call.
-
-    `refused`: within this call it has said that it won't answer, so it is asked no more.
-    """
-
-    ctx: ServerRequestContext[Any]
-    modern: bool
-    samples: bool
-    dialect: DialectName
-    refused: bool = False
-
-    @staticmethod
-    def of(ctx: ServerRequestContext[Any]) -> Client:
-        declared = ctx.session.client_capabilities
-        samples = declared.sampling if declared is not None else None
-        native = samples is not None and samples.tools is not None
-        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return Client(ctx, modern, samples is not None, "native" if native else "text")
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """What a sealed requestState says: the run, the ask that it answers, how many rounds this call has had, and in
-    which dialect it was asked."""
-
-    run_id: str
-    nonce: str
-    rounds: int
-    dialect: DialectName
-
-    def sealed(self) -> str:
-        return json.dumps([self.run_id, self.nonce, self.rounds, self.dialect])
-
-    @staticmethod
-    def of(state: str | None) -> Resumed | None:
-        return None if state is None else Resumed(*json.loads(state))
+from kairos_mcp.server.call import Call, Resumed
 
 
 async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
@@ -114,11 +65,10 @@ async def _input_required(call: Call, run_id: str, found: list[Ask], rounds: int
     row = await call.host.asks.put(run_id, found, call.caller, again_s=again_s)
     if row is None:
         return await call.host.asks.fall_back(run_id, "the client called again without an answer", call.caller)
-    by_path = {each.path: each for each in found}
-    requests: wire.InputRequests = {key: request(call, by_path[path]) for key, path in row.keys.items()}
-    state = Resumed(run_id, row.nonce, rounds, call.client.dialect).sealed()
+    dialect, by_path = call.client.dialect, {each.path: each for each in found}
+    requests: wire.InputRequests = {}
+    for key, path in row.keys.items():
+        asked = by_path[path]
+        requests[key] = sampling.request(asked.step, asked.sent, dialect, asked.prompts)
+    state = Resumed(run_id, row.nonce, rounds, dialect).sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)
-
-
-def request(call: Call, each: Ask) -> wire.CreateMessageRequest:
-    return sampling.request(each.step, each.sent, call.client.dialect, each.prompts)

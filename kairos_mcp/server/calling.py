@@ -15,8 +15,9 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.report import Caller
-from kairos_mcp.server.asking import Client, Resumed, take
-from kairos_mcp.server.handlers import Call, Result
+from kairos_mcp.server.asking import take
+from kairos_mcp.server.call import Call, Client, Resumed
+from kairos_mcp.server.handlers import Result
 from kairos_mcp.server.patience import Patience
 from kairos_mcp.server.progress import teller
 from kairos_mcp.server.refusals import checked

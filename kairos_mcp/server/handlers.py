@@ -3,65 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import mcp_types as wire
 
 from kairos_mcp.server import asking, results
-from kairos_mcp.server.asking import Client, Resumed
+from kairos_mcp.server.call import Call
 
 if TYPE_CHECKING:
-    from kairos_mcp.host import Host
-    from kairos_mcp.report import Beat, Caller
     from kairos_mcp.server import arguments
-    from kairos_mcp.server.patience import Patience
 
 Result = wire.CallToolResult | wire.InputRequiredResult
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call from outside: to whom it goes, from whom it comes, and whom to tell how it goes."""
+async def rest(call: Call, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+    """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
 
-    host: Host
-    caller: Caller
-    client: Client
-    resumed: Resumed | None
-    on_beat: Callable[[Beat], Awaitable[None]]
-    patience: Patience
+    A run that needs the client's model moves only while such a call is open.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        await _until_rest(call, run_id, until_s)
+        match await asking.ask(call, run_id, until_s):
+            case wire.InputRequiredResult() as asked:
+                return asked
+            case False:
+                break
+            case _:
+                pass
+    await _until_rest(call, run_id, until_s)
+    return results.run_result(call.host.report(run_id, call.caller, attached=attached))
 
-    async def rest(self, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
-        """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
 
-        A run that needs the client's model moves only while such a call is open.
-        """
-        until_s = time.monotonic() + wait_s
-        while True:
-            await self._until_rest(run_id, until_s)
-            match await asking.ask(self, run_id, until_s):
-                case wire.InputRequiredResult() as asked:
-                    return asked
-                case False:
-                    break
-                case _:
-                    pass
-        await self._until_rest(run_id, until_s)
-        return results.run_result(self.host.report(run_id, self.caller, attached=attached))
-
-    async def _until_rest(self, run_id: str, until_s: float) -> None:
-        """A run that goes through clients gets a moment more: it should be seen waiting, since then it is asked for."""
-        settle_s = self.patience.settle_s if self.host.asks.goes_through_clients(run_id, self.caller) else 0.0
-        left_s = max(settle_s, until_s - time.monotonic())
-        await self.host.wait([run_id], until="rest", wait_s=left_s, caller=self.caller, on_beat=self.on_beat)
+async def _until_rest(call: Call, run_id: str, until_s: float) -> None:
+    """A run that goes through clients gets a moment more: it should be seen waiting, since then it is asked for."""
+    settle_s = call.patience.settle_s if call.host.asks.goes_through_clients(run_id, call.caller) else 0.0
+    left_s = max(settle_s, until_s - time.monotonic())
+    await call.host.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_beat=call.on_beat)
 
 
 async def planner_run(call: Call, asked: arguments.PlannerRun) -> Result:
     if call.resumed is not None:
-        return await call.rest(call.resumed.run_id, asked.wait)
+        return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_planner(asked.request(), call.caller)
-    return await call.rest(started.run_id, asked.wait, attached=started.attached)
+    return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
 async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolResult:
@@ -81,7 +66,7 @@ async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolRes
 async def run_continue(call: Call, asked: arguments.RunContinue) -> Result:
     if call.resumed is None and asked.answers:
         await call.host.answer(asked.run_id, asked.answers, call.caller)
-    return await call.rest(asked.run_id, asked.wait)
+    return await rest(call, asked.run_id, asked.wait)
 
 
 async def run_control(call: Call, asked: arguments.RunControl) -> wire.CallToolResult:
@@ -101,4 +86,4 @@ async def registry_search(call: Call, asked: arguments.RegistrySearch) -> wire.C
 
 async def registry_call(call: Call, asked: arguments.RegistryCall) -> Result:
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
-    return await call.rest(run_id, asked.wait)
+    return await rest(call, run_id, asked.wait)

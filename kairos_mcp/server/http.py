@@ -88,7 +88,8 @@ def _bound(listening: Listening) -> Iterator[socket.socket]:
         # AI_PASSIVE is left out: an empty host is loopback, not everywhere
         found = socket.getaddrinfo(listening.host or HOST, listening.port, type=socket.SOCK_STREAM)
         family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio takes the delay (40 ms an event) only off a socket that says that it is TCP
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except (OSError, UnicodeError, OverflowError) as error:
         raise ConfigError(f"There is no address {listening.host[:200]!r}.", "Check --host and --port.") from error
     with bound:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 import mcp_types as wire
@@ -20,9 +20,7 @@ from kairos_mcp.asks import Ask, Reply
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
-
-if TYPE_CHECKING:
-    from kairos_mcp.server.handlers import Call
+from kairos_mcp.server.call import Call
 
 Bound = Literal["silence", "time", "call"]
 

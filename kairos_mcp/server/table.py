@@ -17,7 +17,7 @@ from kairos_mcp.server import arguments, handlers
 from kairos_mcp.server.schemata import listed_schema
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.handlers import Call
+    from kairos_mcp.server.call import Call
 
 TEXT: JsonObject = {"type": "string"}
 FAILED: JsonObject = {"required": ["code", "message"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 INSTALL_S = 900
-OLD_NODE = (20, 0)
 
 
 class Missing(Exception):
@@ -40,9 +40,6 @@ class PythonEnv:
     def command(self, folder: Path, script: Path) -> list[str]:
         return [str(folder / "bin" / "python"), str(script)]
 
-    def bin(self, folder: Path, name: str) -> str:
-        return str(folder / "bin" / name)
-
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
@@ -66,13 +63,12 @@ class NodeEnv:
         _run([npm, "install", "--silent", "--no-audit", "--no-fund", *self.packages, *own], folder)
 
     def command(self, folder: Path, script: Path) -> list[str]:
-        """Scripts are linked into the folder: Node looks for packages beside the file that imports them."""
+        """Scripts are copied into the folder: Node looks for packages beside the file that imports them."""
+        if script.suffix == ".py":
+            return [sys.executable, str(script)]
         for source in script.parent.glob("*.mjs"):
             (folder / source.name).write_bytes(source.read_bytes())
         return [self._node(folder), str(folder / script.name)]
-
-    def bin(self, folder: Path, name: str) -> str:
-        return str(folder / "node_modules" / ".bin" / name)
 
     def _node(self, folder: Path) -> str:
         if self.node:
@@ -97,6 +93,18 @@ def made(environ: Environ, cache: Path) -> Path:
             environ.make(folder)
             whole.touch()
     return folder
+
+
+def version(environ: Environ, folder: Path, package: str) -> str:
+    """The version of a package in an environment, as its own record says."""
+    match environ:
+        case NodeEnv():
+            told = json.loads((folder / "node_modules" / package / "package.json").read_text())
+            return str(told["version"])
+        case PythonEnv():
+            stem = package.replace("-", "_")
+            (record,) = folder.glob(f"lib/python*/site-packages/{stem}-[0-9]*.dist-info")
+            return record.name.removeprefix(f"{stem}-").removesuffix(".dist-info")
 
 
 def interpreter(at_least: tuple[int, int]) -> str:

@@ -57,7 +57,7 @@ class Place:
         words = ["replay", run_id, "--home", str(self.home), "--workspace", str(self.workspace), "--json"]
         done = subprocess.run(
             [sys.executable, "-m", "kairos_mcp", *words],
-            capture_output=True, text=True, check=False, timeout=START_S, env=environ(),
+            capture_output=True, text=True, check=False, timeout=START_S, env=environ(), cwd=self.root,
         )  # fmt: skip
         return bool(json.loads(done.stdout)["identical"])
 
@@ -67,7 +67,12 @@ def site(place: Place, transport: Transport) -> Iterator[str]:
     """The server listening on a free port; its address with the path of this transport."""
     how = ["--transport", transport, "--port", "0"]
     with subprocess.Popen(
-        [*place.command, *how], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environ()
+        [*place.command, *how],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environ(),
+        cwd=place.root,
     ) as server:
         assert server.stderr is not None
         try:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,17 @@ async def test_PROTOCOL_034_a_storm_of_cancelled_calls_leaves_nothing_behind(sha
     assert shared.still_answers()
     assert shared.descriptors() <= before + 2
     assert shared.is_quiet()
+
+
+async def test_no_answer_waits_for_the_wire(shared: Site, way: str) -> None:
+    """Small writes held back until the client has confirmed the last one would cost 40 ms each."""
+    async with shared.client(way) as client:
+        took = []
+        for _ in range(10):
+            began = time.monotonic()
+            await client.list_tools(cache_mode="bypass")
+            took.append(time.monotonic() - began)
+    assert min(took) < 0.04
 
 
 def test_PROTOCOL_033_a_cancellation_of_what_is_not_there_is_ignored(shared: Site) -> None:

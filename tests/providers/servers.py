@@ -1,4 +1,4 @@
-"""A real HTTP server that speaks as OpenAI (chat completions) and as Anthropic (messages) do; its replies are scripted."""
+"""A real HTTP server that speaks as OpenAI (chat completions) and Anthropic (messages) do; its replies are scripted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import json
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ class Heard:
 
 @dataclass
 class Standin:
-    """A provider on loopback. Each request takes the next of `replies`; without one it is refused as a bug of the test."""
+    """A provider on loopback. Each request takes the next of `replies`; without one it is refused."""
 
     port: int
     replies: deque[Reply] = field(default_factory=deque)
@@ -66,6 +66,14 @@ class Standin:
         return await self.replies.popleft()(heard)
 
 
+class _Quiet(uvicorn.Server):
+    """A server that leaves the signals of the test's own program alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @asynccontextmanager
 async def standin() -> AsyncIterator[Standin]:
     """A provider that listens until the block ends."""
@@ -74,7 +82,7 @@ async def standin() -> AsyncIterator[Standin]:
     paths = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
     app = Starlette(routes=[Route(path, provider.answer, methods=["POST"]) for path in paths])
     config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = _Quiet(config)
     serving = asyncio.create_task(server.serve([listening]))
     try:
         yield provider

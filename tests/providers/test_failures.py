@@ -49,24 +49,24 @@ async def failure_to(server: Standin, reply: Reply, name: str = "openai:small") 
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "retryable", "unknown"),
+    ("status", "expected"),
     [
-        (429, "provider_busy", True, False),
-        (529, "provider_busy", True, False),
-        (500, "provider_error", True, False),
-        (502, "provider_error", True, False),
-        (503, "provider_error", True, False),
-        (504, "provider_error", True, True),
-        (408, "provider_error", True, False),
-        *((status, "provider_error", False, False) for status in (400, 401, 402, 403, 404, 413, 422)),
+        (429, ("provider_busy", True, False)),
+        (529, ("provider_busy", True, False)),
+        (500, ("provider_error", True, False)),
+        (502, ("provider_error", True, False)),
+        (503, ("provider_error", True, False)),
+        (504, ("provider_error", True, True)),
+        (408, ("provider_error", True, False)),
+        *((status, ("provider_error", False, False)) for status in (400, 401, 402, 403, 404, 413, 422)),
     ],
 )
 @pytest.mark.parametrize("name", ["openai:small", "anthropic:claude-standin"])
 async def test_a_status_says_whether_another_attempt_makes_sense(
-    server: Standin, name: str, status: int, code: str, retryable: bool, unknown: bool
+    server: Standin, name: str, status: int, expected: tuple[str, bool, bool]
 ) -> None:
     failure = await failure_to(server, refuses(status), name)
-    assert (failure.code, failure.retryable, failure.unknown_end) == (code, retryable, unknown)
+    assert (failure.code, failure.retryable, failure.unknown_end) == expected
     assert len(server.heard) == 1  # no library tries again by itself
 
 

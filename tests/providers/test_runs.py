@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from house import ME, Place, asked_digests, assert_all_lawful, outcome_of, reads, rests, started, watched
+from house import ASK, ME, Place, answered, asked_digests, assert_all_lawful, outcome_of, reads, rests, started, watched
 from house import says as line_says
 
 from kairos_mcp.errors import BadArguments
@@ -85,7 +85,7 @@ async def test_the_same_run_asks_the_same_on_a_script(place: Place, server: Stan
 async def test_a_busy_provider_is_asked_again_and_each_attempt_is_a_row(place: Place, server: Standin) -> None:
     busy = refuses(429, Retry_After="0")
     server.will(busy, busy, refuses(529, Retry_After="0"), talks("done"))
-    place, run_id, report = await run_on(openai(place, server))
+    place, _, report = await run_on(openai(place, server))
     assert (report.status, report.usage["attempts"], report.usage["model_calls"]) == ("completed", 4, 4)
     assert report.rounds == 1
     assert len(place.rows("select 1 from attempt join mark on mark.id = mark where path = 'round-1'")) == 3
@@ -191,15 +191,14 @@ async def test_auto_passes_over_what_has_no_price(place: Place, server: Standin)
 
 
 async def test_a_run_limited_in_dollars_stays_where_it_has_a_price(place: Place, server: Standin) -> None:
-    server.will(silent)
-    async with Host.open(openai(place, server, **PRICED), via="mcp") as host:
-        run_id = (await host.start_planner(PlannerRequest("x", limits=Limits(nano_usd=10**9)), ME)).run_id
-        await asyncio.wait_for(server.came.wait(), WITHIN_S)
+    server.will(looks(("ask_person", {"question": "which?"})))
+    async with watched(openai(place, server, **PRICED)) as host:
+        run_id = await started(host, limits=Limits(nano_usd=10**9), caller_tools=(ASK,))
         with pytest.raises(BadArguments):
             await host.control(run_id, "reroute", ME, route="caller")
+        left = host.report(run_id, ME).remaining["usd"]
         await host.control(run_id, "extend", ME, limits=Limits(nano_usd=10**9))
-        assert host.report(run_id, ME).remaining["usd"] > 1
-        await host.control(run_id, "cancel", ME)
+        assert host.report(run_id, ME).remaining["usd"] == pytest.approx(left + 1)
 
 
 # -- private parts -------------------------------------------------------------------------------------------------
@@ -239,28 +238,20 @@ async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: S
 
 
 async def test_after_a_reroute_they_are_left_out_named_and_back_on_return(place: Place, server: Standin) -> None:
-    server.will(strict(then=LOOKS), silent)
+    asks = uses("toolu_1", "ask_person", {"question": "which?"})
+    server.will(sends(message(thinks("hm", "sig-1"), asks, stop="tool_use")), _signed_first)
     async with watched(anthropic(place, server)) as host:
-        run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
-        async with asyncio.timeout(WITHIN_S):
-            while len(server.heard) < 2:
-                server.came.clear()
-                await server.came.wait()
-        server.gone.set()  # the second request fails now, and the next attempt is the caller's
+        run_id = await started(host, caller_tools=(ASK,))
         await host.control(run_id, "reroute", ME, route="caller")
-        async with asyncio.timeout(WITHIN_S):
-            while host.report(run_id, ME).status != "input_required":
-                await host.wait([run_id], until="attention", wait_s=WITHIN_S, caller=ME)
+        await answered(host, run_id, round_1__call_1={"content": "b"})
         waiting = host.report(run_id, ME)
         assert "sig-1" not in json.dumps(waiting.as_json())
         assert any("left out" in text for text in waiting.degraded)
-        calls_b = {"tool_calls": [{"id": "x", "name": "read_file", "arguments": {"path": "b.txt"}}]}
-        await host.answer(run_id, {"round-2": calls_b}, ME)
-        await rests(host, run_id)
-        server.will(_signed_first)
+        await answered(host, run_id, round_2=reads("b.txt"))
         await host.control(run_id, "reroute", ME, route="provider")
         report = await rests(host, run_id)
     assert (report.status, report.summary) == ("completed", "done")
+    assert not any("left out" in text for text in report.degraded)
 
 
 async def _signed_first(heard: Heard) -> Any:

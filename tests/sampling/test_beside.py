@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import mcp_types as wire
-import pytest
 from house import assert_all_lawful, says
 
 from kairos_mcp.asks import Asks
@@ -49,17 +49,20 @@ class Pairs(Wiring):
 
 
 class PairHost(Host):
-    def __init__(self, settings: Settings, *rest: Any) -> None:
-        super().__init__(settings, *rest)
+    """A house with that wiring."""
+
+    def __init__(self, settings: Settings, **clockwork: Any) -> None:
+        super().__init__(settings, "mcp", **clockwork)
         self._wiring = Pairs(settings, self._store)
-        self._drivers = Drivers(self._store, self._wiring, self._clock)
-        self.asks = Asks(self._store, self._drivers, self._wiring, self._clock)
+        self._drivers = Drivers(self._store, self._wiring, clockwork["clock"])
+        self._house = replace(self._house, wiring=self._wiring, drivers=self._drivers)
+        self.asks = Asks(self._house)
 
 
 @asynccontextmanager
 async def pair_host(settings: Settings) -> AsyncIterator[Host]:
-    now, number = iter(range(10**12, 10**13)), iter(range(1, 100))
-    host = PairHost(settings, "mcp", lambda: next(now), lambda: f"run-{next(number)}")
+    now, number = count(10**12), count(1)
+    host = PairHost(settings, clock=lambda: next(now), new_id=lambda: f"run-{next(number)}")
     try:
         yield host
         assert_all_lawful(host)
@@ -104,6 +107,17 @@ async def test_the_missing_one_is_asked_again_alone(place):
         assert ended_run["summary"] == "first and second"
 
 
+async def test_a_state_counts_once_also_where_two_calls_answer_different_parts_of_it(place):
+    settings = place.settings(durability="full")  # commits in a thread, so that both calls are under way at once
+    async with pair_host(settings) as host, connected(host, MODERN, Mind([])) as door:
+        asked = await door.asked("planner_run", {"goal": "go"})
+        parts = [{f"task-{n}/round-1": spoken(says(f"{n}"), native=False)} for n in (1, 2)]
+        carried = [{"state": asked.request_state, "answers": part} for part in parts]
+        await asyncio.gather(*(door.asked("planner_run", {"goal": "go"}, **each) for each in carried))
+        ((run_id,),) = place.rows("select id from run")
+        assert len(bodies(place, run_id)) == 1
+
+
 async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answer(place):
     class Half(Mind):
         async def __call__(self, _ctx: object, params: wire.CreateMessageRequestParams) -> Any:
@@ -135,9 +149,8 @@ async def test_a_client_that_answers_one_after_the_other_has_the_time_of_both(pl
     assert (run["route"], run["summary"]) == ("sampling", "slowly and slowly")
 
 
-@pytest.mark.parametrize("mind", [Broken([])])
-async def test_all_of_them_failing_is_said_once(place, mind):
-    async with pair_host(place.settings()) as host, connected(host, LEGACY, mind) as door:
+async def test_all_of_them_failing_is_said_once(place):
+    async with pair_host(place.settings()) as host, connected(host, LEGACY, Broken()) as door:
         run = await door.ask("planner_run", {"goal": "go"})
         assert run["route"] == "caller"
         assert sum("went on with the route" in note for note in run["degraded"]) == 1

@@ -11,6 +11,8 @@ import pytest
 from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
 
+from kairos_mcp.host import Host
+from kairos_mcp.server.patience import PATIENCE, Patience
 from sampling.minds import (
     LEGACY,
     MODERN,
@@ -18,16 +20,14 @@ from sampling.minds import (
     Door,
     Mind,
     Silent,
-    at_the_door,
     asks_of,
+    at_the_door,
     bodies,
     connected,
     paths,
     picture,
     said,
 )
-from kairos_mcp.host import Host
-from kairos_mcp.server.patience import PATIENCE, Patience
 
 HASTY = replace(PATIENCE, first_s=0.1, later_s=0.1, again_s=0.0)
 

@@ -314,7 +314,7 @@ async def test_PROTOCOL_034_started_and_cancelled_over_and_over_leaks_nothing(pl
         await door.still_answers()
         assert len(os.listdir("/proc/self/fd")) <= descriptors
         async with asyncio.timeout(5):
-            while len(asyncio.all_tasks()) > tasks:
+            while len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110 - nothing says when a cancelled task is gone
                 await asyncio.sleep(0)
 
 
@@ -371,10 +371,13 @@ async def test_INJECTION_012_the_record_says_what_failed_whatever_the_model_says
 
 async def test_PROTOCOL_009_a_state_counts_for_its_own_client_and_gives_no_other_the_run(place):
     """Two clients of one principal share its runs; a principal's state is refused to another (test_rounds)."""
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([]), name="a") as one, connected(host, MODERN, Mind([])) as two:
-            asked = await one.asked("planner_run", GO)
-            ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": said(DONE)})
-            assert ended["status"] == "completed"
-            await one.still_answers()
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, MODERN, Mind([]), name="a") as one,
+        connected(host, MODERN, Mind([])) as two,
+    ):
+        asked = await one.asked("planner_run", GO)
+        ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": said(DONE)})
+        assert ended["status"] == "completed"
+        await one.still_answers()
     assert asks_of(place) == [{"round-1": "round-1"}]

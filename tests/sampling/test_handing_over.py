@@ -60,55 +60,63 @@ async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
 @pytest.mark.parametrize("action", ["cancel", "pause", "reroute"])
 async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
     mind = Silent([reads("a.txt"), says("late")])
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, mind) as door, connected(host, LEGACY) as other:
-            call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-            await asyncio.wait_for(mind.reached.wait(), 5)
-            (run,) = (await other.ask("run_status"))["runs"]
-            wish = {"run_id": run["run_id"], "action": action}
-            await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
-            if action == "pause":
-                mind.go.set()  # what is under way may end
-            ended = await asyncio.wait_for(call, 5)
-            match action:
-                case "cancel":
-                    assert (ended["status"], bodies(place, run["run_id"])) == ("cancelled", {})
-                case "pause":
-                    assert ended["status"] == "paused"
-                    assert list(bodies(place, run["run_id"])) == ["round-1"]
-                    await other.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
-                    run = await door.ask("run_continue", {"run_id": run["run_id"]})
-                    assert (run["status"], run["summary"]) == ("completed", "late")
-                case _:
-                    assert (ended["status"], ended["route"]) == ("input_required", "caller")
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, mind) as door,
+        connected(host, LEGACY) as other,
+    ):
+        call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+        await asyncio.wait_for(mind.reached.wait(), 5)
+        (run,) = (await other.ask("run_status"))["runs"]
+        wish = {"run_id": run["run_id"], "action": action}
+        await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
+        if action == "pause":
+            mind.go.set()  # what is under way may end
+        ended = await asyncio.wait_for(call, 5)
+        match action:
+            case "cancel":
+                assert (ended["status"], bodies(place, run["run_id"])) == ("cancelled", {})
+            case "pause":
+                assert ended["status"] == "paused"
+                assert list(bodies(place, run["run_id"])) == ["round-1"]
+                await other.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
+                run = await door.ask("run_continue", {"run_id": run["run_id"]})
+                assert (run["status"], run["summary"]) == ("completed", "late")
+            case _:
+                assert (ended["status"], ended["route"]) == ("input_required", "caller")
 
 
 async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(place):
     mind = Silent([says("late"), says("never asked")])
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, mind) as door, connected(host, LEGACY) as other:
-            call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-            await asyncio.wait_for(mind.reached.wait(), 5)
-            (run,) = (await other.ask("run_status"))["runs"]
-            answers = {"run_id": run["run_id"], "answers": {"round-1": says("by the caller")}}
-            await other.ask("run_continue", answers)
-            ended = await asyncio.wait_for(call, 5)
-            mind.go.set()
-            assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, mind) as door,
+        connected(host, LEGACY) as other,
+    ):
+        call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+        await asyncio.wait_for(mind.reached.wait(), 5)
+        (run,) = (await other.ask("run_status"))["runs"]
+        answers = {"run_id": run["run_id"], "answers": {"round-1": says("by the caller")}}
+        await other.ask("run_continue", answers)
+        ended = await asyncio.wait_for(call, 5)
+        mind.go.set()
+        assert (ended["status"], ended["summary"]) == ("completed", "by the caller")
 
 
 async def test_two_calls_for_one_run_ask_the_client_once(place):
     mind = Silent([says("once")])
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with connected(host, LEGACY, mind) as door:
-            first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-            await asyncio.wait_for(mind.reached.wait(), 5)
-            second = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
-            third = asyncio.create_task(door.ask("planner_run", {"goal": "go", "wait_s": 1}))
-            assert (await third)["status"] == "input_required"
-            mind.go.set()
-            came = [await first, await second]
-            assert [(run["status"], run["summary"]) for run in came] == [("completed", "once")] * 2
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, mind) as door,
+    ):
+        first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+        await asyncio.wait_for(mind.reached.wait(), 5)
+        second = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
+        third = asyncio.create_task(door.ask("planner_run", {"goal": "go", "wait_s": 1}))
+        assert (await third)["status"] == "input_required"
+        mind.go.set()
+        came = [await first, await second]
+        assert [(run["status"], run["summary"]) for run in came] == [("completed", "once")] * 2
     assert len(mind.asked) == 1
 
 

@@ -71,7 +71,6 @@ async def test_a_client_that_hangs_up_during_a_push_ends_the_server_and_refuses_
     one.asked()
     one.server.stdin.close()
     assert one.server.wait(10) == 0
-    one.server.stdin = open("/dev/null", "wb")  # noqa: SIM115 - closed with the others
     async with at_the_door(place.settings(), LEGACY, Mind([reads("a.txt"), says("alpha")])) as door:
         (run,) = (await door.still_answers())["runs"]
         assert (run["status"], run["route"]) == ("input_required", "sampling")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import mcp_types as wire
 import pytest
 from house import ASK, reads, says
@@ -72,7 +74,7 @@ async def test_natively_a_message_of_results_holds_nothing_else(place, era):
     async with at_the_door(place.settings(), era, mind) as door:
         await door.ask("planner_run", {"goal": "go"})
     messages = mind.asked[-1].messages
-    for before, message in zip(messages, messages[1:], strict=False):
+    for before, message in pairwise(messages):
         blocks = message.content if isinstance(message.content, list) else [message.content]
         if any(isinstance(block, wire.ToolResultContent) for block in blocks):
             assert message.role == "user"
@@ -144,7 +146,9 @@ async def test_progress_is_told_while_a_push_is_in_the_air(place):
 
 
 async def test_a_client_that_only_looks_makes_no_key(place, era):
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with Client(build_server(reaching(host), host.settings), mode=ERAS[era]) as client:
-            await client.list_tools()
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        Client(build_server(reaching(host), host.settings), mode=ERAS[era]) as client,
+    ):
+        await client.list_tools()
     assert not place.home.exists()

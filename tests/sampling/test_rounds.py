@@ -133,16 +133,19 @@ async def test_of_eight_retries_at_once_one_is_first(place):
 
 async def test_two_clients_that_were_asked_the_same_answer_once(place):
     """Each has an ask of its own; the second answer comes for a step that has one."""
-    async with Host.open(place.settings(), via="mcp") as host:
-        async with connected(host, MODERN, Mind([]), name="one") as one, connected(host, MODERN, Mind([])) as two:
-            first, second = await one.asked("planner_run", GO), await two.asked("planner_run", GO)
-            assert list(second.input_requests) == ["round-1#2"]
-            await one.asked("planner_run", GO, state=first.request_state, answers=answers(first, LOOK))
-            late = answers(second, says("late"))
-            still = await two.asked("planner_run", GO, state=second.request_state, answers=late)
-            assert list(still.input_requests) == ["round-2#2"]
-            (run_id,) = place.rows("select id from run")[0]
-            assert bodies(place, run_id)["round-1"]["tool_calls"]
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, MODERN, Mind([]), name="one") as one,
+        connected(host, MODERN, Mind([])) as two,
+    ):
+        first, second = await one.asked("planner_run", GO), await two.asked("planner_run", GO)
+        assert list(second.input_requests) == ["round-1#2"]
+        await one.asked("planner_run", GO, state=first.request_state, answers=answers(first, LOOK))
+        late = answers(second, says("late"))
+        still = await two.asked("planner_run", GO, state=second.request_state, answers=late)
+        assert list(still.input_requests) == ["round-2#2"]
+        (run_id,) = place.rows("select id from run")[0]
+        assert bodies(place, run_id)["round-1"]["tool_calls"]
 
 
 async def refused(door: Door, name: str, arguments: dict[str, Any], state: str) -> None:

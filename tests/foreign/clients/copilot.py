@@ -1,18 +1,24 @@
-"""GitHub Copilot's CLI, offline, with a provider that stands in: its agent calls our tools until the run has ended."""
+"""GitHub Copilot's CLI with a provider that stands in for GitHub's: a terminal, an agent, sampling.
+
+In a terminal, because its `-p` mode declares sampling and never answers a request for it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
 import subprocess
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from mind import job, tell
 from standin import standing_in
 
 JOB = job()
-GIVE_UP_S = 150
+GIVE_UP_S = 120
 
 
 def server() -> dict[str, Any]:
@@ -22,28 +28,42 @@ def server() -> dict[str, Any]:
     return {"type": JOB["transport"], "url": JOB["url"], "tools": ["*"]}
 
 
+def drained(terminal: int, kept: list[bytes]) -> None:
+    """Read what is shown: a terminal that nobody reads blocks its program."""
+    try:
+        while shown := os.read(terminal, 65536):
+            kept.append(shown)
+    except OSError:
+        pass  # the program has left
+
+
 def main() -> None:
-    config = json.dumps({"mcpServers": {"kairos": server()}})
     folder = Path(JOB["folder"], "copilot")
     folder.mkdir()
     with standing_in() as standin:
         surroundings = {
             **os.environ,
             "HOME": str(folder),
-            "COPILOT_HOME": str(folder / "home"),
+            "COPILOT_ALLOW_ALL": "true",
             "COPILOT_OFFLINE": "true",
             "COPILOT_PROVIDER_BASE_URL": standin.url,
             "COPILOT_MODEL": "mind",
-            "NO_COLOR": "1",
+            "TERM": "xterm",
         }
-        words = ["-p", "Use planner_run.", "--allow-all-tools", "--no-color", "--additional-mcp-config", config]
-        done = subprocess.run(
-            [str(Path(JOB["environment"], "node_modules", ".bin", "copilot")), *words],
-            env=surroundings, cwd=folder, capture_output=True, text=True, timeout=GIVE_UP_S, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        if not standin.results:
-            raise SystemExit(f"exit code {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+        copilot = str(Path(JOB["environment"], "node_modules", ".bin", "copilot"))
+        servers = json.dumps({"mcpServers": {"kairos": server()}})
+        ours, theirs = pty.openpty()
+        shown: list[bytes] = []
+        words = [copilot, "-i", "Use planner_run.", "--additional-mcp-config", servers]
+        with subprocess.Popen(
+            words, env=surroundings, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        ) as host:
+            os.close(theirs)
+            Thread(target=drained, args=(ours, shown), daemon=True).start()
+            ended = standin.done.wait(GIVE_UP_S)
+            os.killpg(host.pid, signal.SIGKILL)  # the command is a loader: the program is its child
+        if not ended:
+            raise SystemExit(b"".join(shown)[-3000:].decode(errors="replace"))
         tell(standin.results[-1], asked=[each for each in standin.asked if each != "host"])
 
 

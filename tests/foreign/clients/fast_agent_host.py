@@ -55,7 +55,8 @@ def server() -> dict[str, Any]:
     return {"transport": JOB["transport"], "url": JOB["url"]}
 
 
-async def main() -> None:
+def configured() -> FastAgent:
+    """fast-agent looks for its settings, and keeps its own files, where it is started."""
     os.chdir(JOB["folder"])
     kairos = {**server(), "protocol_mode": JOB["era"], "sampling": {"model": "generic.mind"}}
     settings = {
@@ -65,7 +66,11 @@ async def main() -> None:
         "mcp": {"servers": {"kairos": kairos}},
     }
     Path("fast-agent.yaml").write_text(json.dumps(settings))
-    fast = FastAgent("host", config_path="fast-agent.yaml", parse_cli_args=False, quiet=True)
+    return FastAgent("host", config_path="fast-agent.yaml", parse_cli_args=False, quiet=True)
+
+
+async def main() -> None:
+    fast = configured()
 
     @fast.agent(name="host", servers=["kairos"], model="passthrough")
     async def host() -> None:

@@ -25,9 +25,7 @@ async def sample(messages: list[Any], params: Any, _context: Any) -> Any:
     ]
     reason = "toolUse" if blocks else "endTurn"
     blocks = blocks or [types.TextContent(type="text", text=said["content"])]
-    return types.CreateMessageResultWithTools(
-        role="assistant", content=blocks, model="mind", stop_reason=reason
-    )
+    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="mind", stop_reason=reason)
 
 
 def transport() -> Any:

@@ -33,9 +33,7 @@ async def main() -> None:
     shown = None
     while (call := next_call(shown)) is not None:
         name, arguments = call
-        message = await tools[name].ainvoke(
-            {"type": "tool_call", "id": "c1", "name": name, "args": arguments}
-        )
+        message = await tools[name].ainvoke({"type": "tool_call", "id": "c1", "name": name, "args": arguments})
         shown = text_of(message.content)
     tell(read(shown or ""))
 

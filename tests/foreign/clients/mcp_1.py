@@ -18,9 +18,7 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: types.CreateMessageRequestParams) -> Any:
     asked.append("tools" if params.tools else "plain")
-    said = turn(
-        params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages)
-    )
+    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
     if JOB["way"] == "text":
         text = types.TextContent(type="text", text=written(said))
         return types.CreateMessageResult(role="assistant", content=text, model="mind", stopReason="endTurn")
@@ -65,9 +63,7 @@ async def main() -> None:
             return (await session.call_tool(name, arguments)).structuredContent
 
         await session.list_tools()
-        result = await (
-            by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL})
-        )
+        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
         tell(result, protocol=hello.protocolVersion, asked=asked)
 
 

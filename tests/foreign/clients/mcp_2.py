@@ -18,9 +18,7 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: Any) -> Any:
     asked.append("tools" if params.tools else "plain")
-    said = turn(
-        params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages)
-    )
+    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
     if JOB["way"] == "text":
         text = types.TextContent(type="text", text=written(said))
         return types.CreateMessageResult(role="assistant", content=text, model="mind", stop_reason="endTurn")
@@ -30,9 +28,7 @@ async def sample(_context: Any, params: Any) -> Any:
     ]
     reason = "toolUse" if blocks else "endTurn"
     blocks = blocks or [types.TextContent(type="text", text=said["content"])]
-    return types.CreateMessageResultWithTools(
-        role="assistant", content=blocks, model="mind", stop_reason=reason
-    )
+    return types.CreateMessageResultWithTools(role="assistant", content=blocks, model="mind", stop_reason=reason)
 
 
 def transport() -> Any:
@@ -65,9 +61,7 @@ async def main() -> None:
             return (await client.call_tool(name, arguments)).structured_content
 
         await client.list_tools()
-        result = await (
-            by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL})
-        )
+        result = await (by_caller(call) if JOB["way"] == "caller" else call("planner_run", {"goal": GOAL}))
         tell(result, protocol=client.protocol_version, asked=asked)
 
 

@@ -18,9 +18,7 @@ asked: list[str] = []
 
 async def sample(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
     asked.append("plain")
-    said = turn(
-        params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages)
-    )
+    said = turn(params.model_dump(mode="json"), sum(message.role == "assistant" for message in params.messages))
     text = types.TextContent(type="text", text=written(said))
     return types.CreateMessageResult(role="assistant", content=text, model="mind", stopReason="endTurn")
 

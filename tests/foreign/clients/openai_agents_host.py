@@ -34,9 +34,7 @@ class Scripted(Model):
 def said(call: Any, number: int) -> Any:
     if call is None:
         text = ResponseOutputText(type="output_text", text="done", annotations=[])
-        return ResponseOutputMessage(
-            id="m1", type="message", role="assistant", status="completed", content=[text]
-        )
+        return ResponseOutputMessage(id="m1", type="message", role="assistant", status="completed", content=[text])
     name, arguments = call
     return ResponseFunctionToolCall(
         type="function_call", call_id=f"c{number}", name=name, arguments=json.dumps(arguments)

@@ -19,7 +19,7 @@ export function serversFile(types = { http: "streamable-http", sse: "sse" }) {
   const entry =
     job.transport === "stdio" ? { type: "stdio", command, args } : { type: types[job.transport], url: job.url };
   const file = join(job.folder, "servers.json");
-  writeFileSync(file, JSON.stringify({ mcpServers: { kairos: entry } }));
+  writeFileSync(file, JSON.stringify({ mcpServers: { kairos: { ...entry, protocolEra: job.era } } }));
   return file;
 }
 

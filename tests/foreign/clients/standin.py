@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from mind import Json, turn, written
@@ -25,6 +25,7 @@ class Standin(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answering)
         self.asked: list[str] = []
         self.results: list[Json] = []
+        self.done = Event()  # the host's agent has seen its run end
 
     @property
     def url(self) -> str:
@@ -53,6 +54,7 @@ class Standin(ThreadingHTTPServer):
             self.results.append(read(returned[-1]))
         call = next_call(returned[-1] if returned else None)
         if call is None:
+            self.done.set()
             return {"content": "done"}
         name, arguments = call
         return {"tool_calls": [{"name": prefix + name, "arguments": arguments}]}
@@ -113,4 +115,4 @@ class _Answering(BaseHTTPRequestHandler):
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)

@@ -1,0 +1,159 @@
+"""The matrix: which client, over which transport, in which era, by which way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.foreign.environs import Environ, NodeEnv, PythonEnv
+from tests.foreign.served import Transport
+
+Era = Literal["modern", "legacy"]
+Way = Literal["native", "text", "caller"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client that others wrote. `package`: the one whose version counts; `script`: how we drive it."""
+
+    name: str
+    package: str
+    script: str
+    environ: Environ
+    oddity: str = ""
+    browser: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`way`: the best that this client can here: sampling with tools, sampling as text, or the caller route."""
+
+    client: Client
+    transport: Transport
+    era: Era
+    way: Way
+
+    def __str__(self) -> str:
+        return "-".join((self.client.name.replace(" ", "_"), self.transport, self.era, self.way))
+
+
+PYTHON_2 = Client(
+    "Python SDK 2", "mcp", "mcp_2.py",
+    PythonEnv("mcp-2", ("mcp==2.3.0",)),
+)  # fmt: skip
+PYTHON_1 = Client(
+    "Python SDK 1", "mcp", "mcp_1.py",
+    PythonEnv("mcp-1", ("mcp==1.30.0",)),
+    "answers pushes one after the other",
+)  # fmt: skip
+OLD = Client(
+    "a client of 2024-11-05", "mcp", "mcp_2024.py",
+    PythonEnv("mcp-2024", ("mcp==1.6.0", "pydantic<2.11")),
+    "knows no structured content: goes by the text",
+)  # fmt: skip
+TYPESCRIPT_1 = Client(
+    "TypeScript SDK 1", "@modelcontextprotocol/sdk", "ts_1.mjs",
+    NodeEnv("ts-1", ("@modelcontextprotocol/sdk@1.32.2",)),
+    "holds every result against the listed output schema",
+)  # fmt: skip
+TYPESCRIPT_2 = Client(
+    "TypeScript SDK 2", "@modelcontextprotocol/client", "ts_2.mjs",
+    NodeEnv("ts-2", ("@modelcontextprotocol/client@2.4.0",)),
+    "starts a second server to find out the era",
+)  # fmt: skip
+FASTMCP = Client(
+    "fastmcp", "fastmcp", "fastmcp_4.py",
+    PythonEnv("fastmcp", ("fastmcp==4.1.2",)),
+)  # fmt: skip
+PYDANTIC_AI = Client(
+    "pydantic-ai", "pydantic-ai-slim", "pydantic_ai_host.py",
+    PythonEnv("pydantic-ai", ("pydantic-ai-slim[mcp]==2.68.0",)),
+    "warns in the modern era that its sampling model will never be called, then calls it; says no stop reason",
+)  # fmt: skip
+FAST_AGENT = Client(
+    "fast-agent", "fast-agent-mcp", "fast_agent_host.py",
+    PythonEnv("fast-agent", ("fast-agent-mcp==0.10.46",), (3, 13)),
+    "its model sees the structured content alone; its own OpenAI-like providers choke on modelPreferences",
+)  # fmt: skip
+LANGCHAIN = Client(
+    "langchain-mcp-adapters", "langchain-mcp-adapters", "langchain_host.py",
+    PythonEnv("langchain", ("langchain-mcp-adapters==0.3.2",)),
+    "its model sees the text alone; each call is a session, on stdio a server, of its own",
+)  # fmt: skip
+OPENAI_AGENTS = Client(
+    "openai-agents", "openai-agents", "openai_agents_host.py",
+    PythonEnv("openai-agents", ("openai-agents==0.24.0",)),
+    "no sampling; its model sees the text alone; gives up a call after 5 s",
+)  # fmt: skip
+MCPC = Client(
+    "mcpc", "@apify/mcpc", "mcpc.mjs",
+    NodeEnv("mcpc", ("@apify/mcpc@0.2.6",)),
+    "declares sampling and answers it with `method not found`: the run goes on by the caller route",
+)  # fmt: skip
+_INSPECTOR = NodeEnv("inspector", ("@modelcontextprotocol/inspector@2.12.0", "playwright-core@1.65.1"), "22")
+INSPECTOR_CLI = Client(
+    "inspector, command line", "@modelcontextprotocol/inspector", "inspector_cli.mjs", _INSPECTOR,
+    "no sampling; each call is a process of its own; its strict check of the schemas is clean",
+)  # fmt: skip
+INSPECTOR_PAGE = Client(
+    "inspector, web page", "@modelcontextprotocol/inspector", "inspector_page.mjs", _INSPECTOR,
+    "a person answers; the page shows neither the system prompt nor offers tools",
+    browser=True,
+)  # fmt: skip
+COPILOT = Client(
+    "GitHub Copilot CLI", "@github/copilot", "copilot.py",
+    NodeEnv("copilot", ("@github/copilot@1.0.102",)),
+    "in a terminal; with `-p` it declares sampling and never answers; its model sees text and structured content",
+)  # fmt: skip
+
+CELLS = (
+    Cell(PYTHON_2, "stdio", "modern", "native"),
+    Cell(PYTHON_2, "stdio", "modern", "caller"),
+    Cell(PYTHON_2, "stdio", "legacy", "text"),
+    Cell(PYTHON_2, "http", "modern", "text"),
+    Cell(PYTHON_2, "http", "legacy", "native"),
+    Cell(PYTHON_2, "sse", "modern", "native"),
+    Cell(PYTHON_2, "sse", "legacy", "native"),
+    Cell(PYTHON_1, "stdio", "legacy", "native"),
+    Cell(PYTHON_1, "stdio", "legacy", "caller"),
+    Cell(PYTHON_1, "http", "legacy", "text"),
+    Cell(PYTHON_1, "sse", "legacy", "native"),
+    Cell(OLD, "sse", "legacy", "text"),
+    Cell(OLD, "sse", "legacy", "caller"),
+    Cell(OLD, "stdio", "legacy", "text"),
+    Cell(TYPESCRIPT_1, "stdio", "legacy", "native"),
+    Cell(TYPESCRIPT_1, "http", "legacy", "native"),
+    Cell(TYPESCRIPT_1, "http", "legacy", "caller"),
+    Cell(TYPESCRIPT_1, "sse", "legacy", "text"),
+    Cell(TYPESCRIPT_2, "stdio", "modern", "native"),
+    Cell(TYPESCRIPT_2, "http", "modern", "native"),
+    Cell(TYPESCRIPT_2, "http", "modern", "caller"),
+    Cell(TYPESCRIPT_2, "http", "legacy", "native"),
+    Cell(TYPESCRIPT_2, "sse", "legacy", "text"),
+    Cell(FASTMCP, "stdio", "modern", "native"),
+    Cell(FASTMCP, "http", "modern", "text"),
+    Cell(FASTMCP, "http", "legacy", "native"),
+    Cell(FASTMCP, "sse", "legacy", "native"),
+    Cell(PYDANTIC_AI, "stdio", "modern", "text"),
+    Cell(PYDANTIC_AI, "http", "modern", "text"),
+    Cell(PYDANTIC_AI, "sse", "modern", "text"),
+    Cell(FAST_AGENT, "stdio", "modern", "native"),
+    Cell(FAST_AGENT, "http", "modern", "native"),
+    Cell(FAST_AGENT, "http", "legacy", "native"),
+    Cell(FAST_AGENT, "sse", "legacy", "native"),
+    Cell(LANGCHAIN, "stdio", "legacy", "caller"),
+    Cell(LANGCHAIN, "http", "legacy", "caller"),
+    Cell(LANGCHAIN, "sse", "legacy", "caller"),
+    Cell(OPENAI_AGENTS, "stdio", "modern", "caller"),
+    Cell(OPENAI_AGENTS, "http", "modern", "caller"),
+    Cell(OPENAI_AGENTS, "sse", "modern", "caller"),
+    Cell(MCPC, "stdio", "legacy", "caller"),
+    Cell(MCPC, "http", "legacy", "caller"),
+    Cell(INSPECTOR_CLI, "stdio", "legacy", "caller"),
+    Cell(INSPECTOR_CLI, "http", "modern", "caller"),
+    Cell(INSPECTOR_CLI, "sse", "legacy", "caller"),
+    Cell(INSPECTOR_PAGE, "stdio", "legacy", "text"),
+    Cell(INSPECTOR_PAGE, "http", "modern", "text"),
+    Cell(COPILOT, "stdio", "modern", "text"),
+    Cell(COPILOT, "http", "modern", "text"),
+)

@@ -1,0 +1,130 @@
+"""What tokens cost: never more than was reserved for them, never past a cap, and never counted where nobody knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from house import law
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kairos_mcp.budget import (
+    CLOSING_TOKENS,
+    NOTHING,
+    Account,
+    Claim,
+    Grant,
+    Price,
+    Units,
+    counts_of,
+    grant,
+)
+from kairos_mcp.messages import Usage
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.settings import Settings
+from kairos_mcp.steps import Limits, Refused
+
+PURPOSES = ("round", "repair", "compact", "closing")
+KNOWN = ["openai:gpt-5", "openai-responses:gpt-4o-mini", "anthropic:claude-sonnet-4-5", "deepseek:deepseek-chat"]
+
+prices = st.builds(Price, st.integers(0, 80_000), st.integers(0, 400_000))
+caps = st.integers(0, 10**10)
+
+
+@st.composite
+def claims(draw: st.DrawFn, price: st.SearchStrategy[Price | None] = prices) -> Claim:
+    purpose = draw(st.sampled_from(PURPOSES))
+    bound, wanted = draw(st.integers(0, 50_000)), draw(st.integers(1, 8_192))
+    return Claim(
+        counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=1_000, price=draw(price)
+    )
+
+
+def account(cap: int | None, spent: int = 0, rounds: int = 0) -> Account:
+    return Account(1, Limits(nano_usd=cap), NOTHING, Units(nano_usd=spent, rounds=rounds))
+
+
+@law
+@given(caps, st.integers(0, 10**10), claims())
+def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, claim: Claim) -> None:
+    leave = grant(account(cap, spent), claim)
+    assume(isinstance(leave, Grant))
+    assert claim.price is not None
+    assert leave.held.nano_usd == claim.price.of(claim.input_bound, leave.max_tokens)
+    if leave.held.nano_usd:
+        assert spent + leave.held.nano_usd <= cap
+
+
+@law
+@given(caps, claims())
+def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: Claim) -> None:
+    before = account(cap, rounds=1)
+    leave = grant(before, claim)
+    assume(claim.purpose in ("round", "repair") and isinstance(leave, Grant))
+    assert claim.price is not None
+    left = cap - leave.held.nano_usd
+    assert claim.price.of(claim.input_bound + leave.max_tokens, CLOSING_TOKENS) <= left
+
+
+@law
+@given(caps, claims(st.none()))
+def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, claim: Claim) -> None:
+    refused = grant(account(cap), claim)
+    assert isinstance(refused, Refused)
+    assert refused.limit == "nano_usd"
+    assert isinstance(grant(account(None), claim), Grant)
+
+
+@law
+@given(
+    st.sampled_from(KNOWN),
+    st.integers(0, 2_000_000),
+    st.integers(0, 2_000_000),
+    st.integers(0, 2_000_000),
+    st.integers(0, 2_000_000),
+)
+def test_no_report_within_its_bound_costs_more_than_was_held(
+    model: str, read: int, cached: int, written_to_cache: int, written: int
+) -> None:
+    assume(cached + written_to_cache <= read)
+    tariff = Tariff(model)
+    price = tariff.dearest()
+    assert price is not None
+    cost = tariff.cost(Usage(read, written, cached), None, written_to_cache)
+    assert 0 <= cost <= price.of(read, written)
+
+
+def test_the_figures_of_a_known_model_are_those_of_its_list() -> None:
+    assert Tariff("openai:gpt-5").dearest() == Price(1_250, 10_000)
+    assert Tariff("openai:gpt-5").cost(Usage(1_000, 100, 200), None) == 800 * 1_250 + 200 * 125 + 100 * 10_000
+
+
+def test_a_reply_by_another_model_is_priced_by_the_one_that_answered() -> None:
+    asked, usage = Tariff("openai:gpt-5"), Usage(1_000, 100)
+    assert asked.cost(usage, "gpt-4o-mini") == Tariff("openai:gpt-4o-mini").cost(usage, None)
+    assert asked.cost(usage, "nobody-knows") == asked.cost(usage, None)
+
+
+@pytest.mark.parametrize("model", ["openai:nobody-knows", "nobody:gpt-5", "nothing", ":", ""])
+def test_an_unknown_model_has_no_price_and_costs_nothing_known(model: str) -> None:
+    assert Tariff(model).dearest() is None
+    assert Tariff(model).cost(Usage(1_000, 100), None) == 0
+
+
+def test_an_address_of_ones_own_has_no_price_but_a_known_one_has_that_of_its_list() -> None:
+    assert Tariff("openai:gpt-5", "http://127.0.0.1:8080/v1").dearest() is None
+    assert Tariff("openai:gpt-5", "https://api.openai.com/v1").dearest() == Tariff("openai:gpt-5").dearest()
+
+
+def test_a_stated_price_goes_before_the_list_and_is_rounded_up() -> None:
+    stated = Tariff("openai:gpt-5", None, (0.0625, 2.0))
+    assert stated.dearest() == Price(63, 2_000)
+    assert stated.cost(Usage(10, 1), "gpt-5") == 10 * 63 + 2_000
+
+
+def test_address_and_price_hold_for_the_configured_provider_and_model(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, (), model="openai:a", base_url="http://here/v1", price_input=1.0, price_output=2.0)
+    assert Tariff.configured(settings, "openai:a") == Tariff("openai:a", "http://here/v1", (1.0, 2.0))
+    assert Tariff.configured(settings, "openai:b") == Tariff("openai:b", "http://here/v1")
+    assert Tariff.configured(settings, "anthropic:c") == Tariff("anthropic:c")
