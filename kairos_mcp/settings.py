@@ -1,15 +1,13 @@
 """What a person has decided before anything starts: one frozen value, and where each part of it came from.
 
-Order: flag, environment (`KAIROS_*`), file, default. The defaults stand here, once; `config/kairos.toml`
-shows them with a word on each, and a test holds the two together. What comes in is checked by
-`settings_file.py`, imported only where something does, since `serve` is started often and mostly without.
+The defaults stand here, once; `config/kairos.toml` shows them with a word on each, and a test holds the two together.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -102,41 +100,6 @@ class Settings:
         raise ConfigError(f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md.")
 
 
-def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings that hold. Nothing is created, written or opened but the file of settings."""
-    home, home_from = _home(flags, environ)
-    file = _file(flags, environ, home)
-    layers: list[tuple[Origin, dict[str, Any]]] = []
-    if file is not None:
-        from kairos_mcp.settings_file import given_by_file
-
-        layers.append(("file", given_by_file(file)))
-    if any(name in environ for name in _VARIABLES):
-        from kairos_mcp.settings_file import given_by_environment
-
-        layers.append(("environment", given_by_environment(environ)))
-    layers.append(("flag", _given_by_flags(flags)))
-
-    values: dict[str, Any] = {}
-    origins: dict[str, Origin] = dict.fromkeys(SETTINGS, "default")
-    for origin, given in layers:
-        values.update(given)
-        origins.update(dict.fromkeys(given, origin))
-    caps = {name.removeprefix("limits."): values.pop(name) for name in _CAP_NAMES if name in values}
-    if "workspaces" in values:
-        values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
-    if "script" in values:
-        values["script"] = _path(values["script"])
-    return Settings(
-        home=home,
-        config_dirs=(packaged_config(), home / "config"),
-        limits=replace(DEFAULT_CAPS, **inside_limits(caps)),
-        config_file=file,
-        origins=MappingProxyType({"home": home_from, **origins}),
-        **values,
-    )
-
-
 def standing_in() -> Path:
     """The folder that this process stands in. Raises ConfigError where it was removed."""
     try:
@@ -199,63 +162,18 @@ def variable(name: str) -> str:
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that mean nothing: shown by doctor, since one of them may be a slip."""
-    known = {*_VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG"}
+    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG"}
     return sorted(name for name in environ if name.startswith("KAIROS_") and name not in known)
 
 
-_CAP_NAMES = tuple(f"limits.{name}" for name in CAPS)
+CAP_NAMES = tuple(f"limits.{name}" for name in CAPS)
 
 SETTINGS = (
     *("workspaces", "durability", "route", "script", "tools"),
     *("model", "base_url", "dialect", "price_input", "price_output", "sampling"),
     *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "gate"),
-    *_CAP_NAMES,
+    *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
 
-_VARIABLES = frozenset(variable(name) for name in SETTINGS if name != "gate")
-
-
-def _home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
-    if flags.home is not None:
-        return _path(flags.home), "flag"
-    if environ.get("KAIROS_HOME"):
-        return _path(environ["KAIROS_HOME"]), "environment"
-    from platformdirs import user_state_path
-
-    return user_state_path("kairos-mcp", appauthor=False), "default"
-
-
-def _file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
-    """A file that was named has to be there; the one in the state folder may be missing."""
-    named = flags.config or environ.get("KAIROS_CONFIG")
-    if named:
-        return _path(named)
-    usual = home / "kairos.toml"
-    return usual if usual.exists() else None
-
-
-def _given_by_flags(flags: Flags) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    if flags.workspaces:
-        given["workspaces"] = list(flags.workspaces)
-    if flags.tools is not None:
-        given["tools"] = flags.tools
-    return given
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser().absolute()
-    except (RuntimeError, OSError) as error:
-        raise ConfigError(f"The path {text!r} can't be made whole: {error}.", "Give an absolute path.") from error
-
-
-def _folder(text: str) -> Path:
-    try:
-        folder = _path(text).resolve(strict=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that is there.") from error
-    if not folder.is_dir():
-        raise ConfigError(f"The workspace {text!r} is no folder.", "Name a folder, not a file.")
-    return folder
+VARIABLES = frozenset(variable(name) for name in SETTINGS if name != "gate")

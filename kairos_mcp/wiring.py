@@ -13,8 +13,9 @@ from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider import Manner, Provider
+from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.performer import Means, Paid, Performer
 from kairos_mcp.routes import Minds

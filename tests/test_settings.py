@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kairos_mcp.configure import load_settings
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.settings import (
     SETTINGS,
@@ -14,7 +15,6 @@ from kairos_mcp.settings import (
     GateRule,
     Settings,
     default_of,
-    load_settings,
     packaged_config,
     unknown_variables,
     variable,

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay
+from kairos_mcp.configure import load_settings
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host
 from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags, Route, Settings, inside_limits, load_settings, standing_in, users_home
+from kairos_mcp.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 

@@ -11,10 +11,11 @@ from kairos_mcp.cli.checks import Finding, findings
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
+from kairos_mcp.configure import load_settings
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, Settings, load_settings, outside_limits
+from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, Settings, outside_limits
 
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 

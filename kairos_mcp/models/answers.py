@@ -82,9 +82,7 @@ def tool_result_from(value: object) -> ToolResult:
 def _call(call: _Call, ordinal: str) -> ToolCall:
     match call.arguments:
         case str():
-            return ToolCall(
-                ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed"
-            )
+            return ToolCall(ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed")
         case arguments:
             return ToolCall(ordinal, call.name, arguments)
 

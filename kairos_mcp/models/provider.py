@@ -9,26 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
-from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.steps import Failure
 
 if TYPE_CHECKING:
     from kairos_mcp.models.provider_line import Line
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a run wants its completions: what its spec says beside the requests themselves."""
-
-    temperature: float | None = None
-    dialect: Literal["native", "text"] = "native"
-    prompts: TextPrompts = field(default_factory=lambda: TextPrompts("", "", ""))
 
 
 class Provider:

@@ -20,8 +20,8 @@ from pydantic_ai.settings import ModelSettings
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, dialects
+from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider import Manner
 from kairos_mcp.models.provider_failure import BadReply, UsageInvalid, failure_of, key_variable
 from kairos_mcp.models.provider_reply import completion_of
 from kairos_mcp.models.provider_request import messages_of, parameters_of

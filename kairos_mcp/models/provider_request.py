@@ -27,7 +27,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from kairos_mcp.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.models import Asked, dialects
-from kairos_mcp.models.provider import Manner
+from kairos_mcp.models.manner import Manner
 from kairos_mcp.steps import RequestCompletion
 
 ID_CHARS = 40  # of a call's id: the shortest limit among the providers

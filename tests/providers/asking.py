@@ -9,9 +9,10 @@ from typing import Any
 from kairos_mcp.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.private import Privates
-from kairos_mcp.models.provider import Manner, Provider
+from kairos_mcp.models.provider import Provider
 from kairos_mcp.steps import Failure, RequestCompletion, Sent
 
 KEY = "sk-test-1234567890abcdef"
