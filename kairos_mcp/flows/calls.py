@@ -31,7 +31,10 @@ class Answered:
 
 def numbered(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     """The turn's calls with the ordinals of this flow: the name of each call's step is also its id."""
-    return tuple(replace(call, id=f"{name}/call-{n}") for n, call in enumerate(turn.tool_calls, 1))
+    ids = (f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1))
+    return tuple(
+        call if call.id == own else replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)
+    )
 
 
 def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Answered, ...]]:
@@ -99,9 +102,7 @@ def told(prompts: Prompts, answered: Answered) -> Message:
         case ToolResult(content=content, data=data):
             text = _failure(None, content, data)
         case Refused() as refused:
-            text = _failure(
-                "budget_exhausted", f"Not executed: the limit on {limit_words(refused)} is reached."
-            )
+            text = _failure("budget_exhausted", f"Not executed: the limit on {limit_words(refused)} is reached.")
         case Unknown():
             text = _failure("cancelled", "The call was begun; whether it took effect is not known.")
     return Message("tool", text, tool_call_id=call.id)
@@ -139,9 +140,7 @@ def _or_error(answer: CallAnswer | Failed) -> CallAnswer:
 def _not_begun(stopped: CallAnswer) -> CallAnswer:
     match stopped:
         case Unknown():
-            return ToolResult(
-                "Not executed: the end of a call before it is not known.", True, code="cancelled"
-            )
+            return ToolResult("Not executed: the end of a call before it is not known.", True, code="cancelled")
         case refused:
             return refused
 

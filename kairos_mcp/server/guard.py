@@ -97,9 +97,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         counts = Counter(name for name, _ in scope["headers"])
-        twice = [
-            name for name, count in counts.items() if count > 1 and (name in ONCE or name[:4] == b"mcp-")
-        ]
+        twice = [name for name, count in counts.items() if count > 1 and (name in ONCE or name[:4] == b"mcp-")]
         if twice:
             return refused(400, "A header stands there twice; which one counts is not for us to guess.")
         reached = scope["server"][0] if scope.get("server") else ""

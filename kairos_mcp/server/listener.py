@@ -97,9 +97,7 @@ class Listener(H11Protocol):
     def _make_room(self) -> None:
         """The oldest idle connection goes. Where none is idle, the request of the new one gets a 503."""
         others = [
-            other
-            for other in self.connections
-            if isinstance(other, Listener) and other is not self and other.idle
+            other for other in self.connections if isinstance(other, Listener) and other is not self and other.idle
         ]
         oldest = min(others, key=lambda other: other._since, default=None)
         if oldest is not None:

@@ -80,9 +80,7 @@ class Tenancy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal = self._entrance.principal(header(scope, b"authorization"))
         if principal is None:
-            refusal = refused(
-                401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE
-            )
+            refusal = refused(401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE)
             await refusal(scope, receive, send)
             return
         wait_s = self._rates.wait_s(principal)

@@ -16,7 +16,7 @@ from kairos_mcp.errors import FenceLost, StoreCorrupt
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Limits, Refused, Sent
 from kairos_mcp.store.codec import encode, encode_answer, encode_units
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import Row, row, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,9 @@ class Committed:
 
 _COLUMNS = ", ".join(f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields)
 _READ_ACCOUNT = f"select {_COLUMNS} from account where id = ?"
+_READ_OWNED = f"""
+    select owner, fence, outcome is null, {_COLUMNS} from run join account on account.id = run.account where n = ?
+"""
 _CHANGES = ", ".join(f"{kind}_{unit} = {kind}_{unit} + ?" for kind in ("held", "spent") for unit in Units._fields)
 _CHANGE_ACCOUNT = f"update account set {_CHANGES} where id = ?"
 _N = len(Units._fields)
@@ -111,7 +114,11 @@ def read_account(connection: apsw.Connection, account: int) -> Account:
     found = row(connection, _READ_ACCOUNT, (account,))
     if found is None:
         raise StoreCorrupt("A run has no account.", "Run `kairos-mcp doctor`.")
-    return Account(account, Limits(*found[:_N]), Units(*found[_N : 2 * _N]), Units(*found[2 * _N :]))
+    return _account(account, found)
+
+
+def _account(number: int, columns: Row) -> Account:
+    return Account(number, Limits(*columns[:_N]), Units(*columns[_N : 2 * _N]), Units(*columns[2 * _N :]))
 
 
 def change_account(connection: apsw.Connection, account: int, held: Units, spent: Units) -> None:
@@ -120,17 +127,17 @@ def change_account(connection: apsw.Connection, account: int, held: Units, spent
         rows(connection, _CHANGE_ACCOUNT, (*held, *spent, account))
 
 
-def check_fence(connection: apsw.Connection, turn: Turn) -> None:
-    """Raises FenceLost where another server has taken the run, or it has ended."""
-    found = row(connection, "select owner, fence, outcome is null from run where n = ?", (turn.run,))
-    if found != (turn.owner, turn.fence, 1):
+def owned_account(connection: apsw.Connection, turn: Turn) -> Account:
+    """The account of a run that is still ours. Raises FenceLost where another server has taken it, or it has ended."""
+    found = row(connection, _READ_OWNED, (turn.run,))
+    if found is None or found[:3] != (turn.owner, turn.fence, 1):
         raise FenceLost(turn.run_id)
+    return _account(turn.account, found[3:])
 
 
 def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     """Write the turn. Raises FenceLost before anything is written."""
-    check_fence(connection, turn)
-    ledger = _Ledger(read_account(connection, turn.account))
+    ledger = _Ledger(owned_account(connection, turn))
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
         ledger.settle(settled.held, settled.spent)
@@ -167,7 +174,7 @@ def _is_answered(connection: apsw.Connection, mark: int) -> bool:
 
 def let_go(connection: apsw.Connection, turn: Turn) -> bool:
     """Own the run no longer, unless somebody came; what it waits for is in its rows. Raises FenceLost."""
-    check_fence(connection, turn)
+    owned_account(connection, turn)
     if somebody_came(connection, turn.run, turn.waiting):
         return False
     rows(connection, "update run set owner = null where n = ?", (turn.run,))
@@ -275,4 +282,6 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
 
 
 def _with_grant(sent: Sent, granted: Grant | None) -> Sent:
-    return replace(sent, max_tokens=granted.max_tokens or None) if granted else sent
+    if granted is None or not granted.max_tokens:
+        return sent
+    return Sent(sent.route, sent.model, granted.max_tokens, sent.tail, sent.line)
