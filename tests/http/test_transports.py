@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +163,14 @@ def test_a_client_that_is_killed_in_the_middle_of_a_wait_harms_nothing(
     site = sites()
     site.call("planner_run", {"goal": "so that what the house opens is open"})
     before = site.descriptors()
-    clients = [
-        subprocess.Popen([sys.executable, "-c", VANISHES, site.url, way], stdout=subprocess.PIPE) for way in WAYS
-    ]
-    for client in clients:
-        with client:
+    words = [sys.executable, "-c", VANISHES, site.url]
+    with ExitStack() as clients:
+        for way in WAYS:
+            client = clients.enter_context(subprocess.Popen([*words, way], stdout=subprocess.PIPE))
+            clients.callback(client.kill)
             assert client.stdout.readline() == b"begun\n"
             client.send_signal(signal.SIGKILL)
-        assert site.still_answers()
+            assert site.still_answers()
     found = site.call("run_status", {}).json["result"]["structuredContent"]["runs"]
     waits = {"run_ids": [run["run_id"] for run in found], "until": "done"}
     runs = site.call("run_status", waits).json["result"]["structuredContent"]["runs"]

@@ -9,19 +9,23 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import apsw
 import mcp_types as wire
 from house import assert_all_lawful, says
 
-from kairos_mcp.asks import Asks
+from kairos_mcp.asks import Asks, Reply
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.flows.outcome import Outcome, ended
 from kairos_mcp.freeze import Thawed
 from kairos_mcp.host import Host
 from kairos_mcp.messages import Completion, Conversation, Message
+from kairos_mcp.report import Caller
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.settings import Settings
 from kairos_mcp.steps import Branch, Flow, Gather, RequestCompletion
+from kairos_mcp.store import asks, owners, reading
 from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import Deposit
 from kairos_mcp.wiring import Wiring
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
@@ -107,15 +111,31 @@ async def test_the_missing_one_is_asked_again_alone(place):
         assert ended_run["summary"] == "first and second"
 
 
-async def test_a_state_counts_once_also_where_two_calls_answer_different_parts_of_it(place):
-    settings = place.settings(durability="full")  # commits in a thread, so that both calls are under way at once
-    async with pair_host(settings) as host, connected(host, MODERN, Mind([])) as door:
-        asked = await door.asked("planner_run", {"goal": "go"})
-        parts = [{f"task-{n}/round-1": spoken(says(f"{n}"), native=False)} for n in (1, 2)]
-        carried = [{"state": asked.request_state, "answers": part} for part in parts]
-        await asyncio.gather(*(door.asked("planner_run", {"goal": "go"}, **each) for each in carried))
+async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps(place):
+    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+        await door.asked("planner_run", {"goal": "go"})
+        ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
+        who = Caller(client="a client 1", samples=True)
+        await host.asks.take(run_id, nonce, {"task-1/round-1": Completion("first")}, who)
+        await host.asks.take(run_id, nonce, {"task-2/round-1": Completion("second")}, who)
+        assert list(bodies(place, run_id)) == ["task-1/round-1"]
+
+
+async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error(place):
+    """Between a look at the rows and the commit another process may have been quicker."""
+    async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
+        await door.asked("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
-        assert len(bodies(place, run_id)) == 1
+        await host.asks.deposit(run_id, "task-1/round-1", Reply(Completion("first")), Caller())
+        before = bodies(place, run_id)
+        connection = apsw.Connection(str(place.db))
+        try:
+            run = reading.run_by_id(connection, run_id)
+            late = [Deposit("task-1/round-1", Completion("late"))]
+            assert asks.deposit_open(connection, run, late, owner=owners.NOBODY, at=0) is None
+        finally:
+            connection.close()
+        assert bodies(place, run_id) == before
 
 
 async def test_one_that_is_refused_takes_the_rest_another_way_and_loses_no_answer(place):

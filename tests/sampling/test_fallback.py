@@ -189,3 +189,11 @@ async def test_nothing_is_spent_by_a_refusal(place: Place):
         assert run["usage"]["model_calls"] == 0
         assert run["usage"]["input_tokens"] == 0
     assert asks_of(place) == []
+
+
+async def test_a_connection_that_was_lost_is_no_refusal(place: Place):
+    gone = wire.ErrorData(code=wire.CONNECTION_CLOSED, message="Connection closed")
+    async with at_the_door(place.settings(), LEGACY, Mind([gone, says("later")])) as door:
+        run = await door.ask("planner_run", {"goal": "go"})
+        assert (run["route"], run["status"], run["next"]["tool"]) == ("sampling", "input_required", "run_continue")
+        assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "later"

