@@ -150,7 +150,5 @@ class ReplayDiffers(NotForCallers):
     """A recorded row is not what the flow asks at this path; `recorded` and `asked` are hex digests."""
 
     def __init__(self, path: str, recorded: str, asked: str) -> None:
-        super().__init__(
-            f"at {path} the record says {recorded[:12]}, the flow asks {asked[:12] or 'nothing'}"
-        )
+        super().__init__(f"at {path} the record says {recorded[:12]}, the flow asks {asked[:12] or 'nothing'}")
         self.path, self.recorded, self.asked = path, recorded, asked

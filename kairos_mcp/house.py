@@ -17,7 +17,7 @@ from kairos_mcp.wiring import Wiring
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """Made by the host, who opens and closes it. `clock` gives milliseconds since 1970; `by_hand`: a person's command."""
+    """Made by the host, who opens and closes it. `clock`: milliseconds since 1970; `by_hand`: a person's command."""
 
     settings: Settings
     store: Store

@@ -50,9 +50,7 @@ class ToolCall:
     @property
     def digest(self) -> bytes:
         """What is called with what, without who asked for it: equal calls have equal digests."""
-        return digest_of(
-            self.name.encode(), canonical(self.arguments).encode(), (self.unreadable or "").encode()
-        )
+        return digest_of(self.name.encode(), canonical(self.arguments).encode(), (self.unreadable or "").encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,7 @@ class ToolResult:
 
     @property
     def digest(self) -> bytes:
-        return digest_of(
-            self.content.encode(), b"error" if self.is_error else b"", (self.kept or "").encode()
-        )
+        return digest_of(self.content.encode(), b"error" if self.is_error else b"", (self.kept or "").encode())
 
 
 @dataclass(frozen=True, slots=True)

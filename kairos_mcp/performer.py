@@ -167,18 +167,12 @@ class Performer:
         wanted = step.call
         if spec is None:
             names = ", ".join(each.name for each in self.offered) or "none"
-            return ToolNotOffered(
-                f"{wanted.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}."
-            )
+            return ToolNotOffered(f"{wanted.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}.")
         if wanted.unreadable is not None:
-            return BadArguments(
-                f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object."
-            )
+            return BadArguments(f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object.")
         verdict = judge(self.means.rules, spec)
         if verdict.decision == "deny":
-            return Denied(
-                f"{spec.name} was not run: {verdict.because}.", "Go on without it, or say what you would do."
-            )
+            return Denied(f"{spec.name} was not run: {verdict.because}.", "Go on without it, or say what you would do.")
         if spec.source == "caller":
             problems = compiled(spec.input_schema).problems(wanted.arguments)
             if problems:
@@ -260,9 +254,7 @@ class Performer:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(
-        self, path: str, step: CallTool, grant: Grant
-    ) -> tuple[ToolResult, tuple[str, str] | None]:
+    async def _call(self, path: str, step: CallTool, grant: Grant) -> tuple[ToolResult, tuple[str, str] | None]:
         tool = self.means.registry.find(step.call.name)
         assert tool is not None, "a call is begun only for a tool that is there"
         seconds = grant.timeout_ms / 1000
@@ -270,13 +262,9 @@ class Performer:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
-                result = await loop.run_in_executor(
-                    self.means.threads, call, tool, step.call.arguments, around
-                )
+                result = await loop.run_in_executor(self.means.threads, call, tool, step.call.arguments, around)
         except TimeoutError:
-            result = failed(
-                Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once.")
-            )
+            result = failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
         shown, whole = shorten(result, self.means.shown_chars, path)
         return shown, (shown.kept, whole) if shown.kept and whole is not None else None
 

@@ -173,9 +173,7 @@ def _ordinal(path: str) -> int:
     return int(part.removeprefix("round-"))
 
 
-def _items(
-    waiting: Mapping[str, WaitingRow], steps: Callable[[], Mapping[str, Step]] | None
-) -> Iterator[JsonObject]:
+def _items(waiting: Mapping[str, WaitingRow], steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
     shown = steps() if waiting and steps is not None else {}
     for path, row in waiting.items():
         if row.kind != "pause":
@@ -211,9 +209,7 @@ def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
 def _message(message: Message) -> JsonObject:
     shown: JsonObject = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        calls = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls
-        ]
+        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
         shown["tool_calls"] = calls
     if message.tool_call_id is not None:
         shown["tool_call_id"] = message.tool_call_id
@@ -257,9 +253,7 @@ def _remaining(account: Account) -> JsonObject:
     return {unit: remaining[unit] for unit in order}
 
 
-def _degraded(
-    connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally
-) -> tuple[str, ...]:
+def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally) -> tuple[str, ...]:
     texts = reading.notes(connection, run.n)
     if around.attached:
         texts.append("attached: an identical start made this run before; another key makes a new one.")
@@ -274,9 +268,7 @@ def _degraded(
     return tuple(texts)
 
 
-def _next(
-    run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances
-) -> JsonObject | None:
+def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances) -> JsonObject | None:
     match status:
         case "input_required":
             sampled = run.route == "sampling"
@@ -287,17 +279,11 @@ def _next(
             why = "Answer what waits; `waiting` has each request in full."
             return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
         case "working":
-            return _call(
-                "run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news."
-            )
+            return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
         case "paused" if around.trouble is not None and around.trouble.code == "stale":
-            return _call(
-                "planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can."
-            )
+            return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
         case "paused" if run.paused is None:
-            return _call(
-                "run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it."
-            )
+            return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
         case "paused":
             return _call("run_control", {"run_id": run.id, "action": "resume"}, "It was paused.")
         case "completed" if _cut_short(run):

@@ -24,9 +24,7 @@ def safe_pattern(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options=options)
     except re2.error:
-        raise SchemaRejected(
-            f"Pattern {shown(pattern)} is not RE2.", "No look-around, no back-references."
-        ) from None
+        raise SchemaRejected(f"Pattern {shown(pattern)} is not RE2.", "No look-around, no back-references.") from None
 
 
 @lru_cache(maxsize=8)
@@ -75,9 +73,7 @@ def _check_pattern_properties(
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
 
 
-def _check_additional(
-    validator: Any, rule: Any, value: object, schema: JsonObject
-) -> Iterator[ValidationError]:
+def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObject) -> Iterator[ValidationError]:
     if not isinstance(value, dict):
         return
     patterns = [safe_pattern(pattern) for pattern in schema.get("patternProperties", ())]

@@ -92,9 +92,7 @@ def _text_of(schema: JsonObject) -> str:
         text = canonical(schema)
         size = len(text.encode())
     except (TypeError, ValueError):  # NaN, a lone surrogate, a key that is no text, a value of no JSON type
-        raise SchemaRejected(
-            "The schema is no plain JSON.", "Send JSON of texts, finite numbers and lists."
-        ) from None
+        raise SchemaRejected("The schema is no plain JSON.", "Send JSON of texts, finite numbers and lists.") from None
     if size > SCHEMA_BYTES:
         raise SchemaRejected(f"The schema has {size} bytes; {SCHEMA_BYTES} are allowed.", "Make it smaller.")
     return text
@@ -138,9 +136,7 @@ class _Expansion:
 
     def _resolved(self, ref: str) -> object:
         if ref != "#" and not ref.startswith("#/"):
-            raise SchemaRejected(
-                f"$ref {shown(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME."
-            )
+            raise SchemaRejected(f"$ref {shown(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME.")
         target: Any = self._root
         try:
             for step in ref.split("/")[1:]:
@@ -176,9 +172,7 @@ def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
     if isinstance(named := schema.get("patternProperties"), dict):
         patterns += named
         if schema.keys() & {"unevaluatedProperties"}:
-            raise SchemaRejected(
-                "unevaluatedProperties beside patternProperties is not supported.", "Drop one."
-            )
+            raise SchemaRejected("unevaluatedProperties beside patternProperties is not supported.", "Drop one.")
     for pattern in patterns:
         safe_pattern(pattern)
 
@@ -193,7 +187,5 @@ def _validator(schema: JsonObject) -> Any:
         draft.check_schema(schema)
     except SchemaError as error:
         where = "/".join(str(part) for part in error.absolute_path)
-        raise SchemaRejected(
-            f"The schema is no JSON Schema, at /{shown(where)}.", "Mind the keyword there."
-        ) from None
+        raise SchemaRejected(f"The schema is no JSON Schema, at /{shown(where)}.", "Mind the keyword there.") from None
     return draft(schema, registry=Registry())

@@ -87,9 +87,7 @@ class Ready:
 
     def settled(self) -> Settled:
         done = self.performed
-        return Settled(
-            self.mark.id, done.answer, self.mark.held, done.spent, self.by, done.cached, done.exactness
-        )
+        return Settled(self.mark.id, done.answer, self.mark.held, done.spent, self.by, done.cached, done.exactness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +182,7 @@ class Standing:
         if not still:
             self._give_up_unrepeatable()
         ready, self.ready = self.ready, []
-        again = (
-            [] if still else [(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
-        )
+        again = [] if still else [(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
         fresh = [] if still else self._plan(ready, at)
         outcome = self.runner.outcome if self.runner.finished else None
         opened = all(new.claim.open_step for new in fresh)
@@ -216,9 +212,7 @@ class Standing:
         self.account = committed.account
         paths = [path for path, _ in move.again] + [new.path for new in move.fresh]
         for new in move.fresh:
-            self.marks[new.path] = Mark(
-                0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent
-            )
+            self.marks[new.path] = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
         for path, marked in reversed(list(zip(paths, committed.marks, strict=True))):
             mark = self.marks[path]
             if marked.answer is not None:

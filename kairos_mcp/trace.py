@@ -133,9 +133,7 @@ def _messages(traced: Traced) -> Iterator[JsonObject]:
     for message in conversation(traced.brief, traced.record):
         shown: JsonObject = {"role": message.role, "content": message.content}
         if message.tool_calls:
-            shown["tool_calls"] = [
-                {"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls
-            ]
+            shown["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
         if message.tool_call_id is not None:
             shown["tool_call_id"] = message.tool_call_id
         yield shown
@@ -181,9 +179,7 @@ def _fitted(item: JsonObject, max_chars: int) -> JsonObject:
 def _text_page(traced: Traced, ref: str, query: TraceQuery) -> JsonObject:
     text = _whole(traced, ref)
     if text is None:
-        raise NotFound(
-            f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs."
-        )
+        raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
     if query.grep is not None:
         found = line_pattern(query.grep)
         numbered = enumerate(text.splitlines(), 1)

@@ -54,9 +54,7 @@ BANNED = {
     "Info",
     "Process",
 }
-MODULES = sorted(
-    path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py") if "_config" not in path.parts
-)
+MODULES = sorted(path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py") if "_config" not in path.parts)
 
 
 def _tree(module: str) -> ast.Module:
@@ -121,16 +119,12 @@ def test_no_import_goes_in_a_circle() -> None:
 def test_thinking_touches_no_world(module: str) -> None:
     touched = {name for name in _imported(module) if name in WORLD or name.split(".")[0] in WORLD}
     awaits = [
-        node
-        for node in ast.walk(_tree(module))
-        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor)
+        node for node in ast.walk(_tree(module)) if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor)
     ]
     opens = [
         node.func.id
         for node in ast.walk(_tree(module))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("open", "print", "exec")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "print", "exec")
     ]
     assert (touched, awaits, opens) == (set(), [], [])
 

@@ -74,8 +74,7 @@ def test_a_problem_names_its_place_and_echoes_nothing(value: Any, place: str) ->
         pytest.param(
             {
                 "$ref": "#/$defs/d0",
-                "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(9)}
-                | {"d9": {}},
+                "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 10} for n in range(9)} | {"d9": {}},
             },
             id="a billion when expanded",
         ),

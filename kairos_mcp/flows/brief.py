@@ -105,9 +105,7 @@ def render_user(template: str, goal: str, context: str | None = None, earlier: S
     }
     check_template("planner-user", template, USER_PLACEHOLDERS)
     sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]
-    kept = [
-        s for s in sections if not s.get_identifiers() or any(values[name] for name in s.get_identifiers())
-    ]
+    kept = [s for s in sections if not s.get_identifiers() or any(values[name] for name in s.get_identifiers())]
     return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
 
 
@@ -123,11 +121,7 @@ def in_order(history: Sequence[Message]) -> tuple[Message, ...]:
         if (message.role == "tool") != bool(waiting):
             raise BadArguments(
                 f"messages: number {position} has role {message.role}, "
-                + (
-                    f"but {len(waiting)} calls before it have no result."
-                    if waiting
-                    else "but no call waits for it."
-                ),
+                + (f"but {len(waiting)} calls before it have no result." if waiting else "but no call waits for it."),
                 "After an assistant turn with tool_calls comes one tool message for each call, in order.",
             )
         if message.role == "tool":
@@ -145,7 +139,5 @@ def in_order(history: Sequence[Message]) -> tuple[Message, ...]:
             calls.append(replace(call, id=waiting[-1][1]))
         settled.append(replace(message, tool_calls=tuple(calls)))
     if waiting:
-        raise BadArguments(
-            f"messages: the last {len(waiting)} calls have no result.", "Add a tool message for each."
-        )
+        raise BadArguments(f"messages: the last {len(waiting)} calls have no result.", "Add a tool message for each.")
     return tuple(settled)

@@ -48,18 +48,14 @@ def stopped(brief: Brief, talk: Conversation, record: Record, stop: Stop) -> Flo
             return record.broken_off("unknown_outcome")
 
 
-def _summed_up(
-    brief: Brief, talk: Conversation, record: Record, reason: StopReason, prompt: str
-) -> Flow[Outcome]:
+def _summed_up(brief: Brief, talk: Conversation, record: Record, reason: StopReason, prompt: str) -> Flow[Outcome]:
     asked = talk.add(Message("user", prompt))
     answer = yield from RequestCompletion(
         "closing", "closing", asked, output_schema=brief.output_schema, max_tokens=brief.max_tokens
     )
     match _summary_or_flaw(answer):
         case str(flaw):
-            return record.outcome(
-                reason, record.retold(), None, f"The summary was made from the record: {flaw}."
-            )
+            return record.outcome(reason, record.retold(), None, f"The summary was made from the record: {flaw}.")
         case said:
             return _with_output(brief, record, reason, said)
 

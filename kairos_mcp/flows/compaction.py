@@ -36,11 +36,7 @@ class Room:
     def after(self, turn: Completion, asked: Conversation) -> Room:
         """What the answer to `asked` tells; an estimate of the hands tells nothing that bytes don't."""
         context = min(self.context_tokens, turn.context_tokens or self.context_tokens)
-        if (
-            turn.usage is None
-            or turn.usage.exactness not in ("exact", "reported")
-            or not turn.usage.input_tokens
-        ):
+        if turn.usage is None or turn.usage.exactness not in ("exact", "reported") or not turn.usage.input_tokens:
             return replace(self, context_tokens=context)
         return replace(self, context_tokens=context, reported=turn.usage.input_tokens, size=asked.size)
 
@@ -112,9 +108,7 @@ def transcript(middle: Sequence[Message], room: Room) -> str:
         left -= len(clipped)
         newest.append(clipped)
     left_out = len(pieces) - 1 - len(newest)
-    return "\n\n".join(
-        [first, *([f"[{left_out} parts left out here]"] if left_out else []), *reversed(newest)]
-    )
+    return "\n\n".join([first, *([f"[{left_out} parts left out here]"] if left_out else []), *reversed(newest)])
 
 
 _Messages = list[Message]

@@ -74,6 +74,20 @@ def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> Worded:
     return Worded("\n\n".join(part for part in (system, _explained(step, prompts)) if part), told, ToolSet())
 
 
+def reply_schema(step: RequestCompletion) -> JsonObject:
+    """What a reply in the text dialect may be, for a route that can hold a model to a schema."""
+    final = _object_of(final=step.output_schema if step.output_schema is not None else {"type": "string"})
+    calls = [_object_of(name={"const": tool.name}, arguments=tool.input_schema) for tool in step.tools]
+    if not calls:
+        return final
+    wanted = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    return {"anyOf": [_object_of(tool_calls=wanted), final]}
+
+
+def _object_of(**parts: JsonObject) -> JsonObject:
+    return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+
+
 def native_reply(reply: Completion) -> Completion:
     """A native reply needs no decoding."""
     return reply

@@ -18,14 +18,14 @@ from pydantic_ai.providers import Provider, infer_provider
 from pydantic_ai.settings import ModelSettings
 
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import Completion
+from kairos_mcp.messages import Completion, JsonObject
 from kairos_mcp.models import Asked, dialects
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_failure import BadReply, UsageInvalid, failure_of, key_variable
 from kairos_mcp.models.provider_reply import completion_of
 from kairos_mcp.models.provider_request import messages_of, parameters_of
-from kairos_mcp.steps import Failure
+from kairos_mcp.steps import Failure, RequestCompletion
 
 REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 CONNECT_S = 10.0
@@ -71,13 +71,8 @@ class Line:
         kind = self.tariff.model.partition(":")[0]
         caches = kind == "anthropic" and manner.dialect == "native"
         offered = manner.dialect == "native" and len(asked.step.tools) > 0
-        schema = (
-            asked.step.output_schema is not None
-            and manner.dialect == "native"
-            and bool(self.model.profile.get("supports_json_schema_output"))
-            and (not offered or (self.tariff.base_url is None and kind in _SCHEMA_BESIDE_TOOLS))
-        )
-        messages = messages_of(asked, manner, self.origin, caches=caches, tells_schema=not schema)
+        schema = self._schema(asked.step, manner, offered=offered)
+        messages = messages_of(asked, manner, self.origin, caches=caches, tells_schema=schema is None)
         settings = ModelSettings(max_tokens=asked.sent.max_tokens or asked.step.max_tokens, max_retries=0)
         if manner.temperature is not None:
             settings["temperature"] = manner.temperature
@@ -91,6 +86,15 @@ class Line:
         except Exception as error:
             return failure_of(error, self.tariff, self.environ)
         return self._answer(response, asked, manner)
+
+    def _schema(self, step: RequestCompletion, manner: Manner, *, offered: bool) -> JsonObject | None:
+        """What the provider is to hold its model to, where it can."""
+        if not self.model.profile.get("supports_json_schema_output"):
+            return None
+        if manner.dialect == "text":
+            return dialects.reply_schema(step)
+        at_home = self.tariff.base_url is None and self.tariff.model.partition(":")[0] in _SCHEMA_BESIDE_TOOLS
+        return step.output_schema if at_home or not offered else None
 
     def _answer(self, response: ModelResponse, asked: Asked, manner: Manner) -> Completion | Failure:
         answer = completion_of(response, asked.path, self.origin, self.tariff, self.model.context_window)

@@ -54,12 +54,12 @@ def messages_of(asked: Asked, manner: Manner, origin: str, *, caches: bool, tell
     return telling.told()
 
 
-def parameters_of(step: RequestCompletion, *, offered: bool, schema: bool) -> ModelRequestParameters:
-    """The tools, where they are offered natively, and the schema, where the provider holds a model to it."""
+def parameters_of(step: RequestCompletion, *, offered: bool, schema: JsonObject | None) -> ModelRequestParameters:
+    """The tools, where they are offered natively, and the schema that the provider holds its model to."""
     tools = [_tool(spec) for spec in step.tools] if offered else []
-    if not schema or step.output_schema is None:
+    if schema is None:
         return ModelRequestParameters(function_tools=tools)
-    answer = OutputObjectDefinition(json_schema=step.output_schema, name="final_answer")
+    answer = OutputObjectDefinition(json_schema=schema, name="answer")
     return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=answer)
 
 

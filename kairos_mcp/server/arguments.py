@@ -124,9 +124,7 @@ class PlannerRun(Arguments):
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
-    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Same key, same run"
-    )
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="Same key, same run")
     wait_s: Wait | None = Field(None, description="Seconds to block, to 600; default 45")
 
     @field_validator("goal")
@@ -179,16 +177,12 @@ class PlannerRun(Arguments):
 
 
 class RunStatus(Arguments):
-    run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
-        None, description="Default: the newest"
-    )
+    run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(None, description="Default: the newest")
     until: Literal["attention", "done"] | None = Field(
         None, description="attention: one waits, pauses or ended; done: all ended"
     )
     wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
-    view: Literal["brief", "full"] | None = Field(
-        None, description="Default full; brief: waiting keys and kinds"
-    )
+    view: Literal["brief", "full"] | None = Field(None, description="Default full; brief: waiting keys and kinds")
 
     @property
     def wait(self) -> float:
@@ -215,9 +209,7 @@ class RunControl(Arguments):
     run_id: RunId
     action: Literal["pause", "resume", "cancel", "extend", "reroute"]
     limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
-    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(
-        None, description="For reroute"
-    )
+    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(None, description="For reroute")
 
     @model_validator(mode="after")
     def _has_what_the_action_needs(self) -> Self:
@@ -250,9 +242,7 @@ class RunTrace(Arguments):
 
 class RegistrySearch(Arguments):
     query: Annotated[str, Field(max_length=1_000)] | None = None
-    names: Annotated[list[Name], Field(max_length=64)] | None = Field(
-        None, description="Whole schemas of these"
-    )
+    names: Annotated[list[Name], Field(max_length=64)] | None = Field(None, description="Whole schemas of these")
     category: Name | None = None
     cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 

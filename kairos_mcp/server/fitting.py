@@ -140,9 +140,7 @@ def _item_cut(item: JsonObject) -> tuple[JsonObject, list[str]]:
     over = sum(len(message["content"]) for message in messages) - CONVERSATION_CHARS
     shrunk: list[str] = []
     shown = list(messages)
-    newest_turn = max(
-        (at for at, message in enumerate(messages) if message["role"] == "assistant"), default=0
-    )
+    newest_turn = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=0)
     for at, message in enumerate(messages[:newest_turn]):
         if over <= 0:
             break

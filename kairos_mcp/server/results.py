@@ -23,9 +23,7 @@ LEAST_CHARS = 1_100  # what one run among several has at least
 def run_result(report: RunReport) -> wire.CallToolResult:
     """One run. Where it is a single tool's call, the protocol's mark of an error is that call's."""
     body = fitted(report.as_json())
-    failed = (
-        report.flow == "call" and isinstance(report.output, dict) and report.output.get("is_error") is True
-    )
+    failed = report.flow == "call" and isinstance(report.output, dict) and report.output.get("is_error") is True
     return _result(body, lines.run_text(body), is_error=failed)
 
 

@@ -43,9 +43,7 @@ _GONE = (
 
 
 @asynccontextmanager
-async def connected(
-    source: int, target: int, ended: Callable[[], None]
-) -> AsyncIterator[tuple[Reads, Writes]]:
+async def connected(source: int, target: int, ended: Callable[[], None]) -> AsyncIterator[tuple[Reads, Writes]]:
     """The streams that a server runs on. The reading one ends with `source`, or when `target` takes no more.
 
     `ended` is called in a thread at the end of `source`, whatever the loop is busy with.

@@ -14,9 +14,7 @@ from kairos_mcp.tools.search import search_tool
 __all__ = ["Opener", "builtin_tools", "reading_tools"]
 
 
-def builtin_tools(
-    workspace: Opener | Path | None, *, read_bytes: int, page_chars: int = PAGE_CHARS
-) -> list[Tool]:
+def builtin_tools(workspace: Opener | Path | None, *, read_bytes: int, page_chars: int = PAGE_CHARS) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
     An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools.

@@ -21,9 +21,7 @@ _OPENAT2 = 437  # the same on every architecture of Linux but alpha
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
-Opening = Callable[
-    [int, str, int], int
-]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
+Opening = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
 
 
 def by_kernel(root: int) -> Opening | None:

@@ -58,9 +58,7 @@ def reading_tool(opener: Opener, read_bytes: int) -> Tool:
         with opener.file(arguments["path"]) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
-                raise BinaryFile(
-                    f"{said(opened.path)} is no text ({opened.size:,} bytes).", "Read another file."
-                )
+                raise BinaryFile(f"{said(opened.path)} is no text ({opened.size:,} bytes).", "Read another file.")
             if opened.size <= read_bytes:
                 return _whole(opened.path, head, start, end)
             return _part(opened, head, start, end, stop_at(around))
@@ -78,9 +76,7 @@ def clamp(start: int | None, end: int | None, lines: int) -> Range:
     inside = min(max(first, 1), lines), min(max(last, 1), lines)
     if inside == (first, last):
         return Range(first, last, None)
-    return Range(
-        *inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there"
-    )
+    return Range(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
 def _whole(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
@@ -148,9 +144,7 @@ def _seek(opened: Opened, wanted: int, until: float) -> tuple[int, int]:
         offset += len(step)
         if offset >= SCAN_BYTES or time.monotonic() >= until:
             far = f"line {line:,} is {offset:,} bytes in"
-            raise TooLarge(
-                f"{said(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before."
-            )
+            raise TooLarge(f"{said(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before.")
     if begins == opened.size and line > 1:
         return _seek(opened, line - 1, until)  # the newline that ends the last line starts no further one
     return begins, line

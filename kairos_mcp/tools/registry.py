@@ -142,9 +142,7 @@ class Registry:
         names = ", ".join(near or list(self._tools)[:SHOWN_NAMES]) or "none"
         return UnknownTool(
             f"No tool matches {_said(name)}.",
-            f"Near: {names}."
-            if near
-            else f"There are {len(self._tools)}: {names}; registry_search lists them.",
+            f"Near: {names}." if near else f"There are {len(self._tools)}: {names}; registry_search lists them.",
         )
 
 

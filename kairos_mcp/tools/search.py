@@ -135,9 +135,7 @@ def _told(path: str, hunt: _Hunt) -> ToolResult:
     if hunt.binary:
         left_out.append(f"{hunt.binary:,} binary")
     if hunt.large:
-        left_out.append(
-            f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(shown, hunt.large[:3]))}"
-        )
+        left_out.append(f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(shown, hunt.large[:3]))}")
     if left_out:
         notes.append(f"left out: {', '.join(left_out)}")
     told: JsonObject = {

@@ -66,9 +66,7 @@ def unanswered(conversation: Conversation) -> list[str]:
     for message in conversation:
         if message.role == "tool":
             expected = waiting.pop(0) if waiting else None
-            wrong += (
-                [] if message.tool_call_id == expected else [f"{message.tool_call_id} in place of {expected}"]
-            )
+            wrong += [] if message.tool_call_id == expected else [f"{message.tool_call_id} in place of {expected}"]
             continue
         wrong += [f"{name} has no result" for name in waiting]
         waiting = [each.id for each in message.tool_calls]

@@ -83,9 +83,7 @@ def _one(step: Step, prefix: str, fed: Fed, answer: Callable[[str, Step], Answer
     return reply
 
 
-def _gathered(
-    gather: Gather[Any], prefix: str, fed: Fed, answer: Callable[[str, Step], Answer]
-) -> dict[str, Any]:
+def _gathered(gather: Gather[Any], prefix: str, fed: Fed, answer: Callable[[str, Step], Answer]) -> dict[str, Any]:
     fed.gathers.append([prefix + name for name in gather.branches])
     outcomes: dict[str, Any] = {}
     for name, branch in gather.branches.items():

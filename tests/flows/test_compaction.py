@@ -144,9 +144,7 @@ def test_a_long_history_is_compacted_before_the_first_round_and_the_goal_stays()
 
 def test_a_transcript_keeps_to_its_bound_and_says_what_it_left_out() -> None:
     room = Room(4_000, 0)
-    text = transcript(
-        [Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room
-    )
+    text = transcript([Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room)
     assert len(text) < 2_600
     assert "FIRST" in text
     assert f"[assistant]\n49 {LONG[:50]}" in text

@@ -39,36 +39,26 @@ NOOP = {"action": "noop", "reason": "x"}
 FENCED = {"action": "code_edit", "target": "t.py", "old_string": "a", "new_string": "```py\nprint(1)\n```"}
 
 GOOD: list[Any] = [
-    pytest.param(
-        'Sure! Here it is:\n{"action":"noop","reason":"x"}\nHope this helps.', NOOP, id="LLMJSON-002"
-    ),
+    pytest.param('Sure! Here it is:\n{"action":"noop","reason":"x"}\nHope this helps.', NOOP, id="LLMJSON-002"),
     pytest.param(
         '{"action":"code_edit","target":"t.py","old_string":"a","new_string":"```py\\nprint(1)\\n```"}',
         FENCED,
         id="LLMJSON-003",
     ),
-    pytest.param(
-        '{"action":"noop","reason":"a\\u0000b"}', {"action": "noop", "reason": "a\0b"}, id="LLMJSON-030"
-    ),
+    pytest.param('{"action":"noop","reason":"a\\u0000b"}', {"action": "noop", "reason": "a\0b"}, id="LLMJSON-030"),
     pytest.param('\ufeff\u200b{"action":"noop","reason":"x"}', NOOP, id="LLMJSON-035"),
     pytest.param('```json\n{"action":"noop","reason":"x"}\n```', NOOP, id="one fence"),
-    pytest.param(
-        'I say:\n~~~\n{"action":"noop","reason":"x"}\n~~~\nThat is all.', NOOP, id="one fence in prose"
-    ),
+    pytest.param('I say:\n~~~\n{"action":"noop","reason":"x"}\n~~~\nThat is all.', NOOP, id="one fence in prose"),
     pytest.param('````md\n{"action":"noop","reason":"x"}\n````', NOOP, id="a longer fence"),
     pytest.param('```json {"action":"noop","reason":"x"}```', NOOP, id="a fence on one line"),
     pytest.param('Use {braces} so: {"action":"noop","reason":"x"}', NOOP, id="prose with braces"),
     pytest.param('It\'s "quoted {prose}": {"action":"noop","reason":"x"}', NOOP, id="prose with a quote"),
     pytest.param('See [1] and {"action":"noop","reason":"x"}', NOOP, id="prose with a citation"),
-    pytest.param(
-        '{"action":"noop","reason":"}{"}', {"action": "noop", "reason": "}{"}, id="brackets in a string"
-    ),
+    pytest.param('{"action":"noop","reason":"}{"}', {"action": "noop", "reason": "}{"}, id="brackets in a string"),
 ]
 BAD: list[Any] = [
     pytest.param('{"action":"noop","reason":"x",}', id="LLMJSON-004"),
-    pytest.param(
-        '{"action":"code_edit","target":"t.py","old_string":"a=1","new_string":"a=', id="LLMJSON-006"
-    ),
+    pytest.param('{"action":"code_edit","target":"t.py","old_string":"a=1","new_string":"a=', id="LLMJSON-006"),
     pytest.param('{"action":"noop"} {"action":"code_edit","target":"t.py"}', id="LLMJSON-008"),
     pytest.param('{"action":"noop","action":"code_edit","target":"t.py"}', id="LLMJSON-009"),
     pytest.param('{"action":"delete_repo","target":"/"}', id="LLMJSON-010"),

@@ -32,9 +32,7 @@ _completions = st.builds(
     st.sampled_from([None, None, None, None, "unreadable"]),
 )
 _answers = st.lists(
-    st.one_of(
-        _completions, _completions, _completions, st.sampled_from([Mechanical(), Failure("timeout", "late")])
-    ),
+    st.one_of(_completions, _completions, _completions, st.sampled_from([Mechanical(), Failure("timeout", "late")])),
     max_size=12,
 )
 _results = st.lists(

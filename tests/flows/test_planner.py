@@ -139,9 +139,7 @@ def test_a_changed_result_resets_the_stall_guard() -> None:
 
 
 def test_five_equal_calls_in_one_turn_do_not_stall_a_model_that_was_never_warned() -> None:
-    run = feed(
-        planner(brief()), [turn(*(call(a=1) for _ in range(5))), says("Done.")], lambda _: ToolResult("same")
-    )
+    run = feed(planner(brief()), [turn(*(call(a=1) for _ in range(5))), says("Done.")], lambda _: ToolResult("same"))
     assert run.outcome.stop_reason == "assistant_stop"
 
 

@@ -58,9 +58,7 @@ def test_an_outcome_cannot_have_the_status_of_another_reason() -> None:
     assert ended("cancelled").status == "cancelled"
 
 
-@pytest.mark.parametrize(
-    "limit", ["model_calls", "input_tokens", "output_tokens", "total_tokens", "tool_calls"]
-)
+@pytest.mark.parametrize("limit", ["model_calls", "input_tokens", "output_tokens", "total_tokens", "tool_calls"])
 def test_every_other_limit_ends_as_budget(limit: str) -> None:
     assert _run(Refused(limit, 7_531, 7_530), says("Sum.")).outcome.stop_reason == "budget"
 

@@ -34,7 +34,26 @@ class Cell:
     way: Way
 
     def __str__(self) -> str:
-        return "-".join((self.client.name.replace(" ", "_"), self.transport, self.era, self.way))
+        name = self.client.name.replace(",", "").replace(" ", "_")
+        return "-".join((name, self.transport, self.era, self.way))
+
+    @property
+    def way_due(self) -> str:
+        """The way as the rows will tell it."""
+        if self.way == "caller":
+            return "caller"
+        return f"{'InputRequired' if self.era == 'modern' else 'push'}, {self.way}"
+
+    def described(self) -> dict[str, str]:
+        """A row of the results, before the client was started."""
+        return {
+            "client": self.client.name,
+            "package": self.client.package,
+            "transport": self.transport,
+            "era": self.era,
+            "oddity": self.client.oddity,
+            "result": "failed",
+        }
 
 
 PYTHON_2 = Client(
@@ -136,7 +155,7 @@ CELLS = (
     Cell(FASTMCP, "sse", "legacy", "native"),
     Cell(PYDANTIC_AI, "stdio", "modern", "text"),
     Cell(PYDANTIC_AI, "http", "modern", "text"),
-    Cell(PYDANTIC_AI, "sse", "modern", "text"),
+    Cell(PYDANTIC_AI, "sse", "legacy", "text"),
     Cell(FAST_AGENT, "stdio", "modern", "native"),
     Cell(FAST_AGENT, "http", "modern", "native"),
     Cell(FAST_AGENT, "http", "legacy", "native"),

@@ -43,11 +43,14 @@ class PythonEnv:
 
 @dataclass(frozen=True, slots=True)
 class NodeEnv:
-    """A folder with `node_modules`. `node`: a version of Node to run it with; empty: the machine's own."""
+    """A folder with `node_modules`. `node`: a version of Node to run it with; empty: the machine's own.
+    `needs`: a command that the machine has to have beside it.
+    """
 
     name: str
     packages: tuple[str, ...]
     node: str = ""
+    needs: str = ""
 
     @property
     def wants(self) -> str:
@@ -83,7 +86,9 @@ Environ = PythonEnv | NodeEnv
 
 
 def made(environ: Environ, cache: Path) -> Path:
-    """The folder of the environment; made anew when what it is to hold has changed."""
+    """The folder of the environment; made anew when what it is to hold has changed. Raises Missing."""
+    if isinstance(environ, NodeEnv) and environ.needs and shutil.which(environ.needs) is None:
+        raise Missing(environ.needs)
     digest = hashlib.sha256(environ.wants.encode()).hexdigest()[:8]
     folder = cache / f"{environ.name}-{digest}"
     with _alone(cache / f"{environ.name}.lock"):

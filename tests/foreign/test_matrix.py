@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.foreign.cells import CELLS, INSPECTOR_CLI, Cell
+from tests.foreign.cells import CELLS, INSPECTOR_CLI, OPENAI_AGENTS, Cell
+from tests.foreign.driving import drive
 from tests.foreign.environs import Environ, version
-from tests.foreign.served import Place, environ, site
-
-CLIENTS = Path(__file__).with_name("clients")
-CLIENT_S = 240
+from tests.foreign.served import Place
 
 pytestmark = pytest.mark.foreign
 
@@ -30,6 +25,7 @@ MARKS = [
     ("round-2/call-1", "call"),
     ("round-3", "round"),
 ]
+LONGER_THAN_PATIENCE_S = 7
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -41,79 +37,44 @@ def test_three_rounds_that_read_a_file(
 ) -> None:
     place = Place(tmp_path / "place").lay()
     folder = environment(cell.client.environ)
-    found = {
-        "client": cell.client.name,
-        "package": cell.client.package,
-        "version": version(cell.client.environ, folder, cell.client.package),
-        "transport": cell.transport,
-        "era": cell.era,
-        "oddity": cell.client.oddity,
-        "result": "failed",
-    }
+    found = cell.described() | {"version": version(cell.client.environ, folder, cell.client.package)}
     results.append(found)
     began = time.monotonic()
-    told = driven(cell, folder, place)
+    told = drive(cell.client, folder, place, cell.transport, era=cell.era, way=cell.way)
     found["seconds"] = round(time.monotonic() - began, 1)
 
     ended = told["result"]
     assert (ended["status"], ended["rounds"], ended["summary"]) == ("completed", 3, place.word)
     ((run_id, outcome),) = place.rows("select id, outcome from run")
-    assert run_id == ended["run_id"]
-    assert json.loads(outcome)["summary"] == place.word
+    assert (run_id, json.loads(outcome)["summary"]) == (ended["run_id"], place.word)
     assert place.rows("select path, kind from mark order by id") == MARKS
     found["way"] = way_taken(place, told.get("asked", []))
-    assert found["way"] == way_due(cell)
+    assert found["way"] == cell.way_due
     assert place.replays(run_id)
     if cell.client is INSPECTOR_CLI:
         assert told["strict"]["code"] == 0, told["strict"]["said"]
     found["result"] = "ok"
 
 
-def driven(cell: Cell, folder: Path, place: Place) -> Any:
-    """What the client's script printed last."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if cell.client.browser and browser is None:
-        pytest.skip("this machine lacks chromium")
-    script = CLIENTS / cell.client.script
-    command = cell.client.environ.command(folder, script)
-    with nullcontext() if cell.transport == "stdio" else site(place, cell.transport) as url:
-        job = {
-            "transport": cell.transport,
-            "era": cell.era,
-            "way": cell.way,
-            "command": place.command,
-            "url": url,
-            "folder": str(place.root),
-            "environment": str(folder),
-            "browser": browser,
-            "port": free_port() if cell.client.browser else None,
-        }
-        done = subprocess.run(
-            [*command, json.dumps(job)], cwd=place.root, env=environ() | {"HOME": str(place.root)},
-            capture_output=True, text=True, timeout=CLIENT_S, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def test_an_agent_that_gave_up_finds_its_run_again(environment: Callable[[Environ], Path], tmp_path: Path) -> None:
+    place = Place(tmp_path / "place").lay()
+    script = tmp_path / "script.jsonl"
+    look = {"tool_calls": [{"id": "c1", "name": "list_files", "arguments": {}}]}
+    lines = [look | {"delay_s": LONGER_THAN_PATIENCE_S}, {"content": "done", "finish": "stop"}]
+    script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    client = replace(OPENAI_AGENTS, script="openai_agents_gives_up.py")
+    told = drive(client, environment(client.environ), place, "stdio", script=str(script))
+    assert told["gave_up"] >= 1
+    ((run_id, status),) = place.rows("select id, outcome ->> 'status' from run")
+    assert (told["result"]["run_id"], status) == (run_id, "completed")
+    assert place.rows("select count(*) from mark where path = 'round-1'") == [(1,)]
 
 
 def way_taken(place: Place, asked: list[str]) -> str:
     """As the rows tell it, and for the dialect the client, which says whether it was given tools."""
     rounds = place.rows("select by_route from answer join mark on mark.id = answer.mark where kind = 'round'")
     ((asks,),) = place.rows("select count(*) from ask")
-    routes = {route for (route,) in rounds}
-    if routes != {"sampling"}:
-        return " ".join(sorted(routes)) + (" after InputRequired" if asks else "")
-    dialect = "native" if set(asked) == {"tools"} else "text"
-    return f"{'InputRequired' if asks else 'push'}, {dialect}"
-
-
-def way_due(cell: Cell) -> str:
-    if cell.way == "caller":
-        return "caller"
-    return f"{'InputRequired' if cell.era == 'modern' else 'push'}, {cell.way}"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    routes = sorted({route for (route,) in rounds})
+    if routes != ["sampling"]:
+        return " and ".join(routes) + (", after InputRequired" if asks else "")
+    return f"{'InputRequired' if asks else 'push'}, {'native' if set(asked) == {'tools'} else 'text'}"

@@ -32,9 +32,7 @@ def test_absent_and_null_are_the_same_and_an_empty_turn_is_legal() -> None:
 
 
 def test_arguments_as_a_text_are_marked_unreadable_and_never_decoded() -> None:
-    (call,) = completion_from(
-        {"tool_calls": [{"name": "look", "arguments": '{"n": 1}'}]}, "round-1"
-    ).tool_calls
+    (call,) = completion_from({"tool_calls": [{"name": "look", "arguments": '{"n": 1}'}]}, "round-1").tool_calls
     assert call.arguments == {}
     assert call.unreadable
 

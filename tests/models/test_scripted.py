@@ -18,9 +18,7 @@ SCRIPT = """
 
 def test_lines_are_taken_in_order_but_for_those_with_a_path_of_their_own() -> None:
     script = Script.parse(SCRIPT)
-    assert script.line_for("round-1", 0) == ScriptedAnswer(
-        Completion(tool_calls=(ToolCall("round-1/call-1", "look"),))
-    )
+    assert script.line_for("round-1", 0) == ScriptedAnswer(Completion(tool_calls=(ToolCall("round-1/call-1", "look"),)))
     assert script.line_for("round-2", 1) == ScriptedAnswer(Failure("provider_busy", "later", True), 0.5)
     assert script.line_for("round-3", 2) == ScriptedAnswer(Completion("Done.", finish="stop"), 2)
     assert script.line_for("closing", 9).answer == Completion("Summed up.")

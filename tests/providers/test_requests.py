@@ -176,6 +176,8 @@ async def test_in_the_text_dialect_the_prompt_lists_the_tools_and_a_call_is_told
         end = await asked(model, step_of(*after_a_call(turn), name="round-2"), tail="[round 2 of 5]")
     first, second = server.bodies
     assert "tools" not in first
+    either = first["response_format"]["json_schema"]["schema"]["anyOf"]
+    assert [set(each["properties"]) for each in either] == [{"tool_calls"}, {"final"}]
     assert READ.name in first["messages"][0]["content"]
     assert json.loads(second["messages"][2]["content"]) == said
     assert second["messages"][3]["content"] == "alpha\n\n[round 2 of 5]"

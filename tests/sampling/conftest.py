@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from house import Place, place_in
 
-from sampling.minds import ERAS
+from sampling.lines import Lines
+from sampling.minds import ERAS, LEGACY, MODERN
 
 
 @pytest.fixture
@@ -23,3 +25,18 @@ def era(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["native", "text"])
 def native(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "native")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lines]:
+    """One process for all that is sent to it: each case shows that it still answers."""
+    lines = Lines.start(place_in(tmp_path_factory.mktemp("legacy")), LEGACY)
+    yield lines
+    lines.stop()
+
+
+@pytest.fixture
+def modern_server(place: Place) -> Iterator[Lines]:
+    lines = Lines.start(place, MODERN)
+    yield lines
+    lines.stop()

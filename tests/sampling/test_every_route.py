@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from house import Place, asked_digests, outcome_of, place_in, reads, says
+from providers.servers import Reply, calls, standin, talks
 
+from kairos_mcp.messages import ToolCall
+from kairos_mcp.models.dialects import text_turn
 from sampling.minds import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -49,6 +52,8 @@ ROUTES = [
     "caller modern",
     "scripted legacy",
     "scripted modern",
+    "provider native",
+    "provider text",
 ]
 
 
@@ -66,13 +71,20 @@ class Came:
 
 
 async def through(route: str, place: Place, play: Play) -> Came:
-    """The play through this route. A route that another part brings is one more case here."""
+    """The play through this route."""
     match route.split():
         case ["push", dialect] | ["input", "required", dialect]:
             mind = Mind(list(play.turns), native=dialect == "native")
             async with at_the_door(place.settings(), era_of(route), mind) as door:
                 ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
             assert (ended["route"], len(mind.asked)) == ("sampling", len(play.turns))
+        case ["provider", dialect]:
+            async with standin() as server:
+                server.will(*(provided(turn, native=dialect == "native") for turn in play.turns))
+                asks_it = place.settings(model="openai:small", base_url=server.openai, dialect=dialect)
+                async with at_the_door(asks_it, MODERN) as door:
+                    ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
+            assert (ended["route"], len(server.heard)) == ("provider", len(play.turns))
         case ["scripted", _]:
             async with at_the_door(place.settings(*play.turns), era_of(route)) as door:
                 ended = await door.ask("planner_run", {"goal": "go", **play.arguments})
@@ -83,6 +95,18 @@ async def through(route: str, place: Place, play: Play) -> Came:
     return Came(
         paths(place, ended["run_id"]), asked_digests(place, ended["run_id"]), outcome_of(place, ended["run_id"])
     )
+
+
+def provided(turn: Turn, *, native: bool) -> Reply:
+    """The turn as an OpenAI-compatible server says it."""
+    assert not isinstance(turn, str)
+    content, finish = turn.get("content", ""), turn.get("finish", "stop")
+    asked = [(call["name"], call["arguments"]) for call in turn.get("tool_calls", ())]
+    if native:
+        return talks(content, calls(*asked), finish="tool_calls" if asked else finish)
+    if finish == "length":
+        return talks(content, finish=finish)
+    return talks(text_turn(content, [ToolCall("", name, given) for name, given in asked]))
 
 
 async def by_the_caller(door: Door, play: Play) -> dict[str, Any]:

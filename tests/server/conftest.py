@@ -29,9 +29,7 @@ class Door:
     client: Client
     schemas: dict[str, dict[str, Any] | None] = field(default_factory=dict)
 
-    async def call(
-        self, name: str, arguments: dict[str, Any] | None = None, **more: Any
-    ) -> wire.CallToolResult:
+    async def call(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> wire.CallToolResult:
         result = await self.client.call_tool(name, arguments or {}, **more)
         schema = self.schemas[name]
         if schema is not None:

@@ -69,9 +69,7 @@ async def test_an_answer_counts_only_for_what_waits(settings, opened):
     async with opened(settings) as door:
         waiting = await door.ask("planner_run", {"goal": "say hello"})
         run_id, key = waiting["run_id"], waiting["waiting"][0]["key"]
-        error = await door.refused(
-            "run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}}
-        )
+        error = await door.refused("run_continue", {"run_id": run_id, "answers": {"round-9": {"content": "x"}}})
         assert error["code"] == "not_waiting"
         error = await door.refused("run_continue", {"run_id": run_id, "answers": {key: {"contents": "x"}}})
         assert error["code"] == "bad_arguments"

@@ -65,9 +65,7 @@ following = st.none() | st.builds(
     degraded=st.lists(TEXTS, max_size=30),
     following=following,
 )
-def test_a_result_without_waiting_items_fits_and_its_text_says_the_same(
-    summary, output, calls, degraded, following
-):
+def test_a_result_without_waiting_items_fits_and_its_text_says_the_same(summary, output, calls, degraded, following):
     whole = a_run(summary=summary, output=output, calls=calls, degraded=degraded, next=following)
     shown = fitted(whole)
     assert size(shown) <= RESULT_CHARS

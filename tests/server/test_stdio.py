@@ -98,9 +98,7 @@ def test_raw_arguments_are_refused_by_name(started, given, place):
     peer = started()
     peer.greet()
     peer.write(
-        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":'
-        + given
-        + b"}}\n"
+        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":' + given + b"}}\n"
     )
     error = peer.answer(77)["result"]["structuredContent"]
     assert (error["code"], place in error["message"]) == ("bad_arguments", True)
@@ -120,9 +118,7 @@ def test_a_request_that_is_none_is_answered_all_the_same(started, given):
     peer = started()
     peer.greet()
     peer.write(
-        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":'
-        + given
-        + b"}}\n"
+        b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"planner_run","arguments":' + given + b"}}\n"
     )
     assert peer.answer(77)["error"]["code"] in {-32700, -32600, -32602}
     peer.still_answers()

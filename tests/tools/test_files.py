@@ -190,9 +190,7 @@ def test_globs_find_files_below_a_folder(desk: Desk, glob: str, path: str | None
 
 def test_a_glob_leaves_out_git_and_what_is_ignored_and_says_so(desk: Desk) -> None:
     desk.write({".gitignore": "build/\n*.log\n!keep.log\n", "build/x": "", "a.log": "", "keep.log": ""})
-    desk.write(
-        {"sub/.gitignore": "*.tmp\n!b.log", "sub/t.tmp": "", "sub/b.log": "", "u.tmp": "", ".git/c": ""}
-    )
+    desk.write({"sub/.gitignore": "*.tmp\n!b.log", "sub/t.tmp": "", "sub/b.log": "", "u.tmp": "", ".git/c": ""})
     result = desk.call("list_files", glob="**")
     assert desk.lines(result) == [".gitignore", "keep.log", "sub/.gitignore", "sub/b.log", "u.tmp"]
     assert result.data["notes"]
@@ -224,9 +222,7 @@ def test_names_that_are_no_plain_text_are_spelled_out(desk: Desk) -> None:
         Path(os.fsdecode(os.fsencode(desk.workspace) + b"/" + name)).write_bytes(b"needle")
     expected = ["caf\\xe9", "esc\\x1b[31m", "schön", "two\\nlines"]
     assert desk.call("list_files").content.splitlines() == expected
-    assert desk.lines(desk.call("search_files", pattern="needle")) == [
-        f"{name}:1: needle" for name in expected
-    ]
+    assert desk.lines(desk.call("search_files", pattern="needle")) == [f"{name}:1: needle" for name in expected]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

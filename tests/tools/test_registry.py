@@ -25,9 +25,7 @@ def tool(name: str, run: Any = None, **spec: Any) -> Tool:
     def echo(arguments: JsonObject, _around: Surroundings) -> ToolResult:
         return ToolResult("ran", data=arguments)
 
-    return Tool(
-        ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, **spec}), run or echo
-    )
+    return Tool(ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, **spec}), run or echo)
 
 
 @pytest.fixture

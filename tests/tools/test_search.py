@@ -59,9 +59,7 @@ def test_a_search_can_be_narrowed_to_a_folder_a_file_and_a_glob(desk: Desk) -> N
 
 
 def test_git_ignored_and_binary_files_are_left_out_and_said(desk: Desk) -> None:
-    desk.write(
-        {".gitignore": "out/\n", "out/a": "x", ".git/b": "x", "bin": b"x\0", "good": "x", ".hidden": "x"}
-    )
+    desk.write({".gitignore": "out/\n", "out/a": "x", ".git/b": "x", "bin": b"x\0", "good": "x", ".hidden": "x"})
     result = desk.call("search_files", pattern="x")
     assert desk.lines(result) == [".hidden:1: x", "good:1: x"]
     assert result.data["notes"]
@@ -112,16 +110,12 @@ def test_search_012_a_search_that_runs_out_of_time_tells_what_it_has(desk: Desk)
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.text(st.sampled_from("abé "), max_size=5), st.sampled_from([0, 0, 0, WINDOW, 3 * WINDOW])
-        ),
+        st.tuples(st.text(st.sampled_from("abé "), max_size=5), st.sampled_from([0, 0, 0, WINDOW, 3 * WINDOW])),
         max_size=8,
     ),
     st.sampled_from(["a", "ab", "é", "b$", "^b"]),
 )
-def test_hits_are_the_lines_that_match_whatever_their_length(
-    parts: list[tuple[str, int]], pattern: str
-) -> None:
+def test_hits_are_the_lines_that_match_whatever_their_length(parts: list[tuple[str, int]], pattern: str) -> None:
     lines = ["c" * padding + text for text, padding in parts]
     matching = {
         "b$": lambda line: line.endswith("b"),
@@ -130,9 +124,7 @@ def test_hits_are_the_lines_that_match_whatever_their_length(
     content = "\n".join(lines).encode()
     found = list(hits(content, line_pattern(pattern), lambda: False))
     assert [hit.number for hit in found] == [n for n, line in enumerate(lines, 1) if matching(line)]
-    assert [content[hit.start : hit.end].decode() for hit in found] == [
-        line for line in lines if matching(line)
-    ]
+    assert [content[hit.start : hit.end].decode() for hit in found] == [line for line in lines if matching(line)]
 
 
 def test_the_costliest_patterns_keep_the_deadline(desk: Desk) -> None:

@@ -14,7 +14,17 @@ async function said(...words) {
 }
 
 const target = job.transport === "http" ? job.url : `${serversFile()}:kairos`;
-await said("connect", target, "@kairos");
+/** mcpc gives the process that it starts in the background 5 s to come up: too little on a busy machine. */
+async function connected(tries) {
+  try {
+    await said("connect", target, "@kairos");
+  } catch (error) {
+    if (tries <= 1) throw error;
+    await connected(tries - 1);
+  }
+}
+
+await connected(4);
 try {
   const result = await byCaller(
     async (name, given) => (await said("@kairos", "tools-call", name, JSON.stringify(given))).structuredContent,

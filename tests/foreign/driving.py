@@ -1,0 +1,68 @@
+"""Start a client's script in the client's environment, and hear what it says at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.foreign.cells import Client
+from tests.foreign.served import Place, Transport, environ, site
+
+CLIENTS = Path(__file__).with_name("clients")
+CLIENT_S = 240
+
+
+def drive(client: Client, folder: Path, place: Place, transport: Transport, **job: Any) -> Any:
+    """What the client's script printed last; `job` is what else it is told."""
+    told = {
+        "transport": transport,
+        "command": place.command,
+        "folder": str(place.root),
+        "environment": str(folder),
+        **(_browsing() if client.browser else {}),
+        **job,
+    }
+    command = client.environ.command(folder, CLIENTS / client.script)
+    with nullcontext() if transport == "stdio" else site(place, transport) as url:
+        code, out, err = _ran([*command, json.dumps(told | {"url": url})], place)
+    assert code == 0, err[-3000:]
+    return json.loads(out.splitlines()[-1])
+
+
+def _ran(command: list[str], place: Place) -> tuple[int, str, str]:
+    """Exit code, output and errors. A client that hangs is ended with all that it started."""
+    surroundings = environ() | {"HOME": str(place.root)}
+    with subprocess.Popen(
+        command,
+        cwd=place.root,
+        env=surroundings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as client:
+        try:
+            out, err = client.communicate(timeout=CLIENT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(client.pid, signal.SIGKILL)
+            raise
+        return client.returncode, out, err
+
+
+def _browsing() -> dict[str, Any]:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("this machine lacks chromium")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return {"browser": browser, "port": found.getsockname()[1]}

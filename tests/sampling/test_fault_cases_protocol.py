@@ -1,0 +1,174 @@
+"""The PROTOCOL cases of fault_cases.json that concern asking a client, by id; each ends with a call that is answered.
+
+Not here: PROTOCOL-018 and -024 (no elicitation yet: another kind of answer is PROTOCOL-020), -029 (the HTTP door has
+no JSON-response mode), -032 (no tool writes files yet). PROTOCOL-009's refusal to listen is the HTTP door's; the
+binding to a principal is in test_rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from house import Books, says
+from mcp.shared.exceptions import MCPError
+
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolCall
+from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.server.sealing import KEY_FILE
+from sampling.lines import reply
+from sampling.minds import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
+
+GO = {"goal": "go"}
+DONE = '{"final": "done"}'
+
+
+async def first_round(door: Door) -> dict[str, Any]:
+    """What a client carries to its second request: the state of the first, and an answer to what it was asked."""
+    asked = await door.asked("planner_run", GO)
+    return {"state": asked.request_state, "answers": {"round-1": LOOK_A}}
+
+
+LOOK_A, LOOK_B = (said(text_turn("", [ToolCall("", "read_file", {"path": path})])) for path in ("a.txt", "b.txt"))
+
+
+@pytest.mark.parametrize("case", ["PROTOCOL-002", "PROTOCOL-003", "PROTOCOL-004", "PROTOCOL-005"])
+async def test_a_state_counts_once(place, case):
+    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        carried = await first_round(door)
+        match case:
+            case "PROTOCOL-003":
+                came = await asyncio.gather(*(door.asked("planner_run", GO, **carried) for _ in range(8)))
+            case _:
+                newest = await door.asked("planner_run", GO, **carried)
+                if case == "PROTOCOL-005":  # another round on
+                    answers = {"round-2": LOOK_B}
+                    newest = await door.asked("planner_run", GO, state=newest.request_state, answers=answers)
+                other = {"answers": {"round-1": said(DONE)}} if case == "PROTOCOL-004" else {}
+                came = [newest, await door.asked("planner_run", GO, **{**carried, **other})]
+        assert len({tuple(result.input_requests) for result in came}) == 1
+        (run_id,) = place.rows("select id from run")[0]
+        assert bodies(place, run_id)["round-1"]["tool_calls"]
+        assert place.rows("select count(*) from mark where path like 'round-1/%'") == [(1,)]
+        await door.still_answers()
+
+
+async def test_PROTOCOL_012_with_the_key_lost_the_run_goes_on_by_its_id(place):
+    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        carried = await first_round(door)
+    (place.home / KEY_FILE).unlink()
+    async with at_the_door(place.settings(), MODERN, Mind([says("done")])) as door:
+        with pytest.raises(MCPError) as error:
+            await door.step("planner_run", GO, **carried)
+        assert error.value.error.code == wire.INVALID_PARAMS
+        (run,) = (await door.still_answers())["runs"]
+        assert (await door.ask("run_continue", {"run_id": run["run_id"]}))["summary"] == "done"
+
+
+def test_PROTOCOL_014_016_what_is_no_state_stores_nothing(place, modern_server):
+    carried = {"inputResponses": {"round-1": reply(DONE)}}
+    asked = modern_server.result(modern_server.call("planner_run", GO, requestState=None, **carried))
+    assert list(asked["inputRequests"]) == ["round-1"]  # null is the same as none at all: a first call
+    for state in ("", 5, "x" * 3_000_000, {"a": 1}):
+        began = time.monotonic()
+        error = modern_server.refused(modern_server.call("planner_run", GO, requestState=state, **carried))
+        assert error["code"] == wire.INVALID_PARAMS
+        assert time.monotonic() - began < 2
+        assert "runs" in modern_server.came("run_status", {})
+    assert place.rows("select count(*) from answer") == [(0,)]
+
+
+async def test_PROTOCOL_020_a_reply_of_another_kind_is_asked_again(place):
+    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        carried = await first_round(door)
+        wrong = {"round-1": wire.ElicitResult(action="accept", content={"decision": "approve"})}
+        again = await door.asked("planner_run", GO, state=carried["state"], answers=wrong)
+        assert list(again.input_requests) == ["round-1#2"]
+        await door.still_answers()
+
+
+async def test_PROTOCOL_021_022_extra_keys_are_ignored_and_missing_ones_asked_again(place):
+    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        carried = await first_round(door)
+        extra = {"round-7": said(DONE)}
+        again = await door.asked("planner_run", GO, state=carried["state"], answers=extra)
+        assert list(again.input_requests) == ["round-1#2"]
+        assert place.rows("select count(*) from answer") == [(0,)]
+        await door.still_answers()
+
+
+async def test_PROTOCOL_023_a_client_that_never_returns_holds_nothing(place):
+    async with at_the_door(place.settings(), MODERN, Mind([])) as door:
+        await door.asked("planner_run", GO)
+        (run,) = (await door.still_answers())["runs"]
+        assert run["status"] == "input_required"
+        assert place.rows("select owner from run") == [(None,)]
+        assert Books.of(place, run["run_id"]).held._replace(rounds=0, model_calls=0) == (0,) * 8
+
+
+async def test_PROTOCOL_025_without_anybody_to_think_the_caller_does(place, era):
+    async with at_the_door(place.settings(), era) as door:
+        run = await door.ask("planner_run", GO)
+        assert (run["route"], run["status"]) == ("caller", "input_required")
+        assert any("caller" in note for note in run["degraded"])
+
+
+def test_PROTOCOL_031_033_a_cancelled_call_gets_no_answer_and_its_run_goes_on(server):
+    number = server.call("planner_run", GO)
+    push = server.asked()
+    for request in (number, number, 4711, "nobody"):
+        server.send({"method": "notifications/cancelled", "params": {"requestId": request}})
+    run = server.came("run_status", {})["runs"][0]
+    assert (run["status"], run["route"]) == ("input_required", "sampling")
+    server.send({"id": push["id"], "result": reply(DONE)})
+    number = server.call("run_continue", {"run_id": run["run_id"]})
+    server.send({"id": server.asked()["id"], "result": reply(DONE)})
+    assert server.result(number)["structuredContent"]["summary"] == "done"
+
+
+async def test_PROTOCOL_034_started_and_cancelled_over_and_over_leaks_nothing(place):
+    """100 of them; what the process has before and after is the same."""
+    mind = Silent([])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        await door.ask("planner_run", {**GO, "wait_s": 0})
+        (run,) = (await door.still_answers())["runs"]
+        tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            mind.reached.clear()
+            call = asyncio.create_task(door.client.call_tool("run_continue", {"run_id": run["run_id"]}))
+            await asyncio.wait_for(mind.reached.wait(), 5)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        await door.still_answers()
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
+        async with asyncio.timeout(5):
+            while len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110 - nothing says when a cancelled task is gone
+                await asyncio.sleep(0)
+
+
+def test_PROTOCOL_037_a_modern_request_on_a_legacy_connection_is_refused(server):
+    """The SDK fixes the era with the first line."""
+    server.era = MODERN
+    error = server.refused(server.call("planner_run", GO))
+    server.era = LEGACY
+    assert error["code"] == wire.INVALID_REQUEST
+    assert "runs" in server.came("run_status", {})
+
+
+async def test_PROTOCOL_009_a_state_counts_for_its_own_client_and_gives_no_other_the_run(place):
+    """Two clients of one principal share its runs; a principal's state is refused to another (test_rounds)."""
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, MODERN, Mind([]), name="a") as one,
+        connected(host, MODERN, Mind([])) as two,
+    ):
+        asked = await one.asked("planner_run", GO)
+        ended = await two.came_to("planner_run", GO, state=asked.request_state, answers={"round-1": said(DONE)})
+        assert ended["status"] == "completed"
+        await one.still_answers()
+    assert asks_of(place) == [{"round-1": "round-1"}]
