@@ -24,8 +24,6 @@ from kairos_mcp.settings import Flags
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 
-LONGEST_S = 180
-LIMITS = Limits(rounds=6, milliseconds=LONGEST_S * 1000)
 SYSTEM = "You answer questions about files. Read the file with read_file first, then answer from what it says."
 
 
@@ -44,7 +42,7 @@ def served(python: str, gguf: str | None) -> Iterator[str]:
         server.wait()
 
 
-async def tried(dialect: str, base_url: str, model: str) -> dict[str, object]:
+async def tried(dialect: str, base_url: str, model: str, seconds: int) -> dict[str, object]:
     """One run in a place of its own; the answer is a number that stands nowhere else."""
     code = str(secrets.randbelow(9_000) + 1_000)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,12 +51,13 @@ async def tried(dialect: str, base_url: str, model: str) -> dict[str, object]:
         (workspace / "note.txt").write_text(f"The door code is {code}.\n")
         environ = {"KAIROS_MODEL": f"openai:{model}", "KAIROS_BASE_URL": base_url, "KAIROS_DIALECT": dialect}
         settings = load_settings(Flags(home=f"{folder}/home", workspaces=(str(workspace),)), environ)
+        limits = Limits(rounds=6, milliseconds=seconds * 1_000)
         goal = "What is the door code in note.txt?"
-        request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=LIMITS)
+        request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=limits)
         began = time.monotonic()
         async with Host.open(settings, via="command") as host:
             run_id = (await host.start_planner(request, Caller())).run_id
-            await host.wait([run_id], until="done", wait_s=2 * LONGEST_S, caller=Caller())
+            await host.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
             report = host.report(run_id, Caller())
     return {
         "dialect": dialect,
@@ -71,11 +70,11 @@ async def tried(dialect: str, base_url: str, model: str) -> dict[str, object]:
     }
 
 
-def measured(base_url: str, model: str, runs: int) -> None:
+def measured(base_url: str, model: str, runs: int, seconds: int) -> None:
     for dialect in ("native", "text"):
         outcomes = []
         for _ in range(runs):
-            outcomes.append(asyncio.run(tried(dialect, base_url, model)))
+            outcomes.append(asyncio.run(tried(dialect, base_url, model, seconds)))
             print(json.dumps(outcomes[-1]), flush=True)
         well = sum(bool(each["read"] and each["answered"]) for each in outcomes)
         read = sum(bool(each["read"]) for each in outcomes)
@@ -89,12 +88,13 @@ def main() -> None:
     parser.add_argument("--base-url", help="a server that runs already, in place of --python")
     parser.add_argument("--model", default="local")
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=180, help="of each run at most")
     given = parser.parse_args()
     if given.base_url:
-        measured(given.base_url, given.model, given.runs)
+        measured(given.base_url, given.model, given.runs, given.seconds)
     else:
         with served(given.python, given.gguf) as address:
-            measured(f"{address}/v1", given.model, given.runs)
+            measured(f"{address}/v1", given.model, given.runs, given.seconds)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ class Performer:
     own_lines: frozenset[str] = frozenset()
     lines: int = 0
     paid: Mapping[str, Paid] = field(default_factory=dict)
+    temperature: float | None = None
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
@@ -124,7 +125,8 @@ class Performer:
     def sent(self, path: str, route: str, tail: str | None) -> Sent:
         """What the hands add to a completion on this route; a script's next line is taken."""
         model = self.paid[route].model if route in self.paid else self.model
-        return Sent(route, model, tail=tail, line=self._next_line(path) if route == "scripted" else None)
+        line = self._next_line(path) if route == "scripted" else None
+        return Sent(route, model, tail=tail, line=line, temperature=self.temperature)
 
     def claim(self, path: str, step: Step, route: str, counts: Units) -> Claim:
         """What the step asks of its account; `counts` are less at a further attempt."""

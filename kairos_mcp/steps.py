@@ -84,7 +84,8 @@ CallAnswer = ToolResult | Refused | Unknown
 class Sent:
     """What the hands added to what was asked: never digested, stored with the attempt.
 
-    `tail` is the standing line shown to the model; `line` the line of a script that answers this step.
+    `tail` is the standing line shown to the model; `line` the line of a script that answers this step; `temperature`
+    what the caller wished for.
     """
 
     route: str | None = None
@@ -92,6 +93,7 @@ class Sent:
     max_tokens: int | None = None
     tail: str | None = None
     line: int | None = None
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

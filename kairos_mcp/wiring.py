@@ -107,6 +107,7 @@ class Wiring:
             kept,
             frozenset(own_lines),
             paid=paid,
+            temperature=thawed.spec.temperature,
         )
         return Standing(run, performer, thawed.flow)
 

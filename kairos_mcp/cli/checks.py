@@ -53,6 +53,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield _opener()
     yield _bubblewrap()
     yield from _script(settings.script)
+    yield from _provider(settings, environ)
     yield _route(settings)
     yield from _prompts(settings)
     for name in unknown_variables(environ):
@@ -179,6 +180,24 @@ def _script(script: Path | None) -> Iterator[Finding]:
         yield Finding("script", "bad", f"{script}: {error.message}", error.hint)
     else:
         yield Finding("script", "ok", str(script))
+
+
+def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Nothing is asked of the provider: that would cost something, and doctor is free."""
+    if settings.model is None:
+        return
+    from kairos_mcp.models.pricing import Tariff
+    from kairos_mcp.models.provider_failure import key_variable
+
+    variable = key_variable(settings.model.partition(":")[0])
+    where = f"{settings.model} at {settings.base_url}" if settings.base_url else settings.model
+    if not environ.get(variable) and settings.base_url is None:
+        yield Finding("provider", "note", f"{where}; {variable} is not set", f"Set {variable}, or your provider's own.")
+    else:
+        yield Finding("provider", "ok", f"{where}, {'with' if environ.get(variable) else 'without'} a key")
+    if Tariff.configured(settings, settings.model).dearest() is None:
+        cure = "Set price_input and price_output, if runs are to be limited in dollars."
+        yield Finding("provider", "note", "its price is not known", cure)
 
 
 def _route(settings: Settings) -> Finding:

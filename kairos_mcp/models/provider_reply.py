@@ -48,6 +48,17 @@ def completion_of(
     )
 
 
+def _decoded(ordinal: str, name: str, value: object) -> ToolCall:
+    """In the words of the other routes: the reason is part of what the flow asks next."""
+    match value:
+        case dict():
+            return ToolCall(ordinal, name, value)
+        case str():
+            return ToolCall(ordinal, name, unreadable="the arguments are a text; a JSON object is needed")
+        case _:
+            return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
+
+
 def _call(part: ToolCallPart, ordinal: str) -> ToolCall:
     """A call; arguments that are no JSON object make it unreadable. No arguments at all are an empty object."""
     match part.args:
@@ -58,9 +69,7 @@ def _call(part: ToolCallPart, ordinal: str) -> ToolCall:
                 value = strict_json(text)
             except Undecodable as broken:
                 return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {broken.reason}")
-            if isinstance(value, dict):
-                return ToolCall(ordinal, part.tool_name, value)
-            return ToolCall(ordinal, part.tool_name, unreadable="the arguments are no JSON object")
+            return _decoded(ordinal, part.tool_name, value)
         case _:
             return ToolCall(ordinal, part.tool_name)
 

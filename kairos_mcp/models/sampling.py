@@ -54,6 +54,7 @@ def request(
             model_preferences=wire.ModelPreferences(hints=hints, intelligence_priority=0.7),
             system_prompt=system or None,
             max_tokens=sent.max_tokens or step.max_tokens,
+            temperature=sent.temperature,
             tools=tools or None,
             tool_choice=wire.ToolChoice(mode="auto") if tools else None,
         )

@@ -121,6 +121,10 @@ class PlannerRun(Arguments):
     route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(
         None, description="Who thinks; caller is you"
     )
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="For a provider: provider:model"
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
     output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
     workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
@@ -164,6 +168,8 @@ class PlannerRun(Arguments):
             continues=self.continues,
             tools=None if self.tools is None else tuple(self.tools),
             caller_tools=tuple(tool.spec() for tool in self.caller_tools or ()),
+            model=self.model,
+            temperature=self.temperature,
             route=self.route or "auto",
             limits=Limits() if self.limits is None else self.limits.limits(),
             output_schema=self.output_schema,

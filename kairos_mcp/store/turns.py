@@ -284,4 +284,4 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
 def _with_grant(sent: Sent, granted: Grant | None) -> Sent:
     if granted is None or not granted.max_tokens:
         return sent
-    return Sent(sent.route, sent.model, granted.max_tokens, sent.tail, sent.line)
+    return Sent(sent.route, sent.model, granted.max_tokens, sent.tail, sent.line, sent.temperature)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tests.foreign.environs import Environ, NodeEnv, PythonEnv
@@ -21,7 +21,6 @@ class Client:
     script: str
     environ: Environ
     oddity: str = ""
-    browser: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +114,15 @@ INSPECTOR_CLI = Client(
     "no sampling; each call is a process of its own; its strict check of the schemas is clean",
 )  # fmt: skip
 INSPECTOR_PAGE = Client(
-    "inspector, web page", "@modelcontextprotocol/inspector", "inspector_page.mjs", _INSPECTOR,
+    "inspector, web page", "@modelcontextprotocol/inspector", "inspector_page.mjs",
+    replace(_INSPECTOR, needs="chromium"),
     "a person answers; the page shows neither the system prompt nor offers tools",
-    browser=True,
 )  # fmt: skip
 COPILOT = Client(
     "GitHub Copilot CLI", "@github/copilot", "copilot.py",
     NodeEnv("copilot", ("@github/copilot@1.0.102",)),
-    "in a terminal; with `-p` it declares sampling and never answers; its model sees text and structured content",
+    "with `-p` it declares sampling and never answers: there its agent asks for the caller route; its model sees"
+    " text and structured content",
 )  # fmt: skip
 
 CELLS = (
@@ -175,4 +175,5 @@ CELLS = (
     Cell(INSPECTOR_PAGE, "http", "modern", "text"),
     Cell(COPILOT, "stdio", "modern", "text"),
     Cell(COPILOT, "http", "modern", "text"),
+    Cell(COPILOT, "stdio", "modern", "caller"),
 )

@@ -12,9 +12,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.foreign.cells import Client
+from tests.foreign.environs import NodeEnv
 from tests.foreign.served import Place, Transport, environ, site
 
 CLIENTS = Path(__file__).with_name("clients")
@@ -28,7 +27,7 @@ def drive(client: Client, folder: Path, place: Place, transport: Transport, **jo
         "command": place.command,
         "folder": str(place.root),
         "environment": str(folder),
-        **(_browsing() if client.browser else {}),
+        **_browsing(client),
         **job,
     }
     command = client.environ.command(folder, CLIENTS / client.script)
@@ -59,10 +58,10 @@ def _ran(command: list[str], place: Place) -> tuple[int, str, str]:
         return client.returncode, out, err
 
 
-def _browsing() -> dict[str, Any]:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        pytest.skip("this machine lacks chromium")
+def _browsing(client: Client) -> dict[str, Any]:
+    """A browser, and a port for the page that it is to show; nothing for a client that needs none."""
+    if not (isinstance(client.environ, NodeEnv) and client.environ.needs):
+        return {}
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        return {"browser": browser, "port": found.getsockname()[1]}
+        return {"browser": shutil.which(client.environ.needs), "port": found.getsockname()[1]}

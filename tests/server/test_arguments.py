@@ -40,7 +40,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "P14 context": ("planner_run", {"goal": "x", "context": "z" * 100_001}, "context"),
     "negative limit": ("planner_run", {"goal": "x", "limits": {"rounds": -1}}, "limits.rounds"),
     "too long a wait": ("run_status", {"wait_s": 601}, "wait_s"),
-    "route of a later issue": ("planner_run", {"goal": "x", "route": "sampling"}, "route"),
+    "a route that is none": ("planner_run", {"goal": "x", "route": "telepathy"}, "route"),
     "action of a later issue": ("run_control", {"run_id": "r", "action": "settle"}, "action"),
     "view of a later issue": ("run_trace", {"run_id": "r", "view": "plan"}, "view"),
     "extend what": ("run_control", {"run_id": "r", "action": "extend"}, "limits"),
@@ -51,7 +51,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"run_id": "r", "action": "pause", "limits": {"rounds": 1}},
         "limits",
     ),
-    "no answers": ("run_continue", {"run_id": "r", "answers": {}}, "answers"),
+    "answers in a list": ("run_continue", {"run_id": "r", "answers": []}, "answers"),
     "a message without role": (
         "planner_run",
         {"goal": "x", "messages": [{"content": "y"}]},

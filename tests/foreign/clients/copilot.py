@@ -1,6 +1,7 @@
 """GitHub Copilot's CLI with a provider that stands in for GitHub's: a terminal, an agent, sampling.
 
-In a terminal, because its `-p` mode declares sampling and never answers a request for it.
+In a terminal; its `-p` mode declares sampling and never answers a request for it, so there its agent asks for the
+caller route.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def drained(terminal: int, kept: list[bytes]) -> None:
 def main() -> None:
     folder = Path(JOB["folder"], "copilot")
     folder.mkdir()
-    with standing_in() as standin:
+    alone = JOB["way"] == "caller"
+    with standing_in({"route": "caller"} if alone else {}) as standin:
         surroundings = {
             **os.environ,
             "HOME": str(folder),
@@ -54,7 +56,7 @@ def main() -> None:
         servers = json.dumps({"mcpServers": {"kairos": server()}})
         ours, theirs = pty.openpty()
         shown: list[bytes] = []
-        words = [copilot, "-i", "Use planner_run.", "--additional-mcp-config", servers]
+        words = [copilot, "-p" if alone else "-i", "Use planner_run.", "--additional-mcp-config", servers]
         with subprocess.Popen(
             words, env=surroundings, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         ) as host:

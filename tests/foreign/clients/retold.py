@@ -26,10 +26,10 @@ def read(text: str) -> Json:
     }
 
 
-def next_call(text: str | None) -> tuple[str, Json] | None:
+def next_call(text: str | None, arguments: Json | None = None) -> tuple[str, Json] | None:
     """The call that a host's model makes after this result of the one before; None when the run has ended."""
     if text is None:
-        return "planner_run", {"goal": GOAL}
+        return "planner_run", {"goal": GOAL, **(arguments or {})}
     result: dict[str, Any] = read(text)
     if result["status"] != "input_required":
         return None

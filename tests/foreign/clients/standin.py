@@ -19,10 +19,14 @@ START = "planner_run"
 
 
 class Standin(ThreadingHTTPServer):
-    """What it was shown: `asked`, a word for each request; `results`, what the host's agent saw of our tools."""
+    """`arguments`: what the host's agent gives planner_run beside the goal.
 
-    def __init__(self) -> None:
+    What it was shown: `asked`, a word for each request; `results`, what the host's agent saw of our tools.
+    """
+
+    def __init__(self, arguments: Json) -> None:
         super().__init__(("127.0.0.1", 0), _Answering)
+        self._arguments = arguments
         self.asked: list[str] = []
         self.results: list[Json] = []
         self.done = Event()  # the host's agent has seen its run end
@@ -52,7 +56,7 @@ class Standin(ThreadingHTTPServer):
         returned = [_text(message["content"]) for message in body["messages"] if message["role"] == "tool"]
         if returned:
             self.results.append(read(returned[-1]))
-        call = next_call(returned[-1] if returned else None)
+        call = next_call(returned[-1] if returned else None, self._arguments)
         if call is None:
             self.done.set()
             return {"content": "done"}
@@ -67,8 +71,8 @@ class Standin(ThreadingHTTPServer):
 
 
 @contextmanager
-def standing_in() -> Iterator[Standin]:
-    with Standin() as standin:
+def standing_in(arguments: Json) -> Iterator[Standin]:
+    with Standin(arguments) as standin:
         Thread(target=standin.serve_forever, daemon=True).start()
         yield standin
         standin.shutdown()

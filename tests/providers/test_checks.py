@@ -1,0 +1,31 @@
+"""What doctor says of a provider, without asking it anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.cli.checks import findings
+from kairos_mcp.settings import Settings, packaged_config
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "environ", "states"),
+    [
+        (None, None, {}, []),
+        ("openai:gpt-5", None, {}, ["note"]),
+        ("openai:gpt-5", None, {"OPENAI_API_KEY": "sk-secret-1"}, ["ok"]),
+        ("openai:local", "http://127.0.0.1:8080/v1", {}, ["ok", "note"]),
+        ("anthropic:claude-sonnet-4-5", None, {"OPENAI_API_KEY": "sk-secret-1"}, ["note"]),
+    ],
+)
+def test_key_and_price_are_told_but_never_the_key(
+    tmp_path: Path, model: str | None, base_url: str | None, environ: dict[str, str], states: list[str]
+) -> None:
+    settings = Settings(
+        tmp_path, (packaged_config(), tmp_path / "config"), model=model, base_url=base_url, origins={"route": "default"}
+    )
+    told = [each for each in findings(settings, environ) if each.matter == "provider"]
+    assert [each.state for each in told] == states
+    assert "sk-secret-1" not in repr(told)
