@@ -82,6 +82,10 @@ class Account:
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return max(0, cap - used)
 
+    def over(self, more_ms: int) -> int:
+        """The time that is left where so much more is allowed: however often it is tried, once in all."""
+        return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds
+
     def refusal(self, unit: str) -> Refused:
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return Refused(unit, used, getattr(self.caps, unit), "run")
@@ -160,7 +164,8 @@ def _time(account: Account, claim: Claim) -> int | Refused:
     if left is None:
         return claim.timeout_ms
     if claim.purpose == "closing":
-        return min(claim.timeout_ms, max(left, CLOSING_MS))
+        spare = account.over(CLOSING_MS)
+        return min(claim.timeout_ms, spare) if spare >= USEFUL_MS else account.refusal("milliseconds")
     share = left // max(1, claim.shares)
     if share < USEFUL_MS:
         return account.refusal("milliseconds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ async def wait(
     """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
     ended; `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
     await house.called()
+    await asyncio.sleep(0)  # whoever asks in a loop lets others run
     runs_now = [house.run(run_id, caller) for run_id in run_ids]
     for run in runs_now:
         house.drivers.try_again(run.n)

@@ -23,6 +23,7 @@ from kairos_mcp.store.turns import Committed, NewMark, Retry, Settled, Turn
 UNKNOWN = "unknown"  # the end of an attempt whose server died
 TRIES = 4  # of a completion whose route fails in a way that may pass
 BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
+HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
 
 
@@ -185,7 +186,8 @@ class Standing:
         again = [] if still else [(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
         fresh = [] if still else self._plan(ready, at)
         outcome = self.runner.outcome if self.runner.finished else None
-        opened = all(new.claim.open_step for new in fresh)
+        retries = tuple(self._retry(path, mark) for path, mark in again)
+        opened = all(new.claim.open_step for new in fresh) and all(retry.claim.open_step for retry in retries)
         turn = Turn(
             self.run.n,
             self.run.id,
@@ -195,14 +197,14 @@ class Standing:
             at,
             answers=tuple(each.settled() for each in ready),
             marks=tuple(fresh),
-            retries=tuple(self._retry(path, mark) for path, mark in again),
+            retries=retries,
             notes=(
                 *(note for each in ready for note in each.performed.notes),
                 *(outcome.notes if outcome is not None else ()),
             ),
             texts=tuple(each.performed.text for each in ready if each.performed.text is not None),
             outcome=encode(outcome) if outcome is not None else None,
-            park=opened and not (performing or again or still),
+            park=opened and not (performing or still),
             waiting=tuple(mark.id for mark in self.marks.values() if mark.open_step),
         )
         return Move(turn, ready, again, fresh)
@@ -210,20 +212,20 @@ class Standing:
     def learn(self, move: Move, committed: Committed) -> None:
         """Take over what was granted; feed what was refused, or known at once."""
         self.account = committed.account
-        paths = [path for path, _ in move.again] + [new.path for new in move.fresh]
+        claims = [(path, retry.claim) for (path, _), retry in zip(move.again, move.turn.retries, strict=True)]
+        claims += [(new.path, new.claim) for new in move.fresh]
         for new in move.fresh:
             self.marks[new.path] = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
-        for path, marked in reversed(list(zip(paths, committed.marks, strict=True))):
+        for (path, claim), marked in reversed(list(zip(claims, committed.marks, strict=True))):
             mark = self.marks[path]
             if marked.answer is not None:
                 self.performer.give_back(mark.sent.line if marked.grant is None else None)
                 del self.marks[path]
                 self.runner.answer(path, marked.answer)
             elif marked.grant is not None:
-                begun_again = mark.id != 0
                 mark.held = mark.held.minus(mark.freed).plus(marked.grant.held)
-                mark.open_step = mark.open_step and not begun_again
                 mark.id, mark.sent, mark.ended = marked.mark, marked.sent, None
+                mark.open_step = claim.open_step
                 mark.grant = None if mark.open_step else marked.grant
 
     def _plan(self, ready: list[Ready], at: int) -> list[NewMark]:
@@ -258,9 +260,13 @@ class Standing:
                 case _:
                     pass
 
+    def _is_out_of_reach(self, route: str) -> bool:
+        """A route that somebody performs, but nobody here."""
+        return route not in HANDED_OUT and route not in self.performer.models
+
     def _retry(self, path: str, mark: Mark) -> Retry:
         route = mark.sent.route
-        if mark.step.kind == "completion" and (mark.open_step or self.run.route in self.performer.models):
+        if mark.step.kind == "completion" and (mark.open_step or not self._is_out_of_reach(self.run.route)):
             route = self.run.route  # a reroute counts from the next attempt; a call has no other route
         counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)

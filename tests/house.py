@@ -208,9 +208,11 @@ class Books:
             " where run = ? and body is null",
             n,
         ):
-            held.append(_units(text) if text is not None else counts_of(kind))
-            for again, gone in all_of("select held, lost from attempt where mark = ?", mark):
-                held += [_units(again), NOTHING.minus(_units(gone))]
+            itself = _units(text) if text is not None else counts_of(kind)
+            again = all_of("select held from attempt where mark = ? order by id desc limit 1", mark)
+            if again:  # the round or call goes on; all else is held by the newest attempt
+                itself = NOTHING._replace(rounds=itself.rounds, tool_calls=itself.tool_calls)
+            held += [itself, *(_units(newest) for (newest,) in again)]
         middle = 1 + len(Units._fields)
         return cls(
             Units(*amounts[1:middle]),

@@ -148,12 +148,15 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
     )
 
 
-def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units, Sent]:
-    """What a mark holds after further attempts: the round or call itself, and what the newest attempt holds."""
-    newest = row(connection, "select held, sent from attempt where mark = ? order by id desc limit 1", (mark,))
+def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units | None, Sent]:
+    """What a mark holds after further attempts: the round or call itself, and what the newest attempt holds; None
+    where that one was handed out."""
+    tries = "select held, sent, handed_out from attempt where mark = ? order by id desc limit 1"
+    newest = row(connection, tries, (mark,))
     assert newest is not None, "called only where there are attempts"
+    again, sent, handed_out = newest
     itself = NOTHING._replace(rounds=held.rounds, tool_calls=held.tool_calls)
-    return itself.plus(decode_units(newest[0])), decode(Sent, newest[1])
+    return None if handed_out else itself.plus(decode_units(again)), decode(Sent, sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +187,14 @@ class Tally:
     exactness: tuple[str, ...]
 
 
-_WAITING = """
-    select path, mark.id, kind, sent from mark left join answer on answer.mark = mark.id
-    where run = ? and held is null and answer.mark is null
-        and not exists (select 1 from attempt where attempt.mark = mark.id) order by mark.id
+_NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
+IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
+"""Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
+
+_WAITING = f"""
+    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent)
+    from mark left join answer on answer.mark = mark.id
+    where run = ? and answer.mark is null and {IS_OPEN} order by mark.id
 """
 
 

@@ -14,7 +14,7 @@ from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Limits
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import RunRow, run_by_number, wishes
+from kairos_mcp.store.reading import IS_OPEN, RunRow, run_by_number, wishes
 from kairos_mcp.store.turns import Settled, change_account, insert_answer, read_account
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
@@ -175,7 +175,7 @@ def _flag_overshoot(connection: apsw.Connection, run: RunRow) -> None:
 def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple[int, Units, Deposit] | None:
     found = row(
         connection,
-        "select mark.id, kind, held is null and not exists (select 1 from attempt where mark = mark.id), body"
+        f"select mark.id, kind, {IS_OPEN}, body"
         " from mark left join answer on answer.mark = mark.id where run = ? and path = ?",
         (run.n, each.path),
     )

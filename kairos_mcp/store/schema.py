@@ -43,7 +43,8 @@ MIGRATIONS: tuple[str, ...] = (
     create table answer(mark integer primary key references mark, at integer not null, body text not null,
         spent text not null, cached integer not null default 0, exactness text, by_route text not null);
     create table attempt(id integer primary key, mark integer not null references mark, fence integer not null,
-        at integer not null, held text not null, sent text, lost text not null, ended text not null);
+        at integer not null, held text not null, sent text, lost text not null, ended text not null,
+        handed_out integer not null);
     create index attempt_mark on attempt(mark);
     create table deposit(id integer primary key, run integer not null references run, kind text not null,
         body text not null, principal text not null, via text not null, client text not null,

@@ -267,7 +267,7 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
     sent = _with_grant(retry.sent, leave)
     rows(
         connection,
-        "insert into attempt(mark, fence, at, held, sent, lost, ended) values (?, ?, ?, ?, ?, ?, ?)",
+        "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out) values (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             retry.mark,
             turn.fence,
@@ -276,6 +276,7 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledge
             encode(sent),
             encode_units(retry.lost),
             retry.ended,
+            retry.claim.open_step,
         ),
     )
     return Marked(retry.mark, leave, None, sent)

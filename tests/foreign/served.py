@@ -64,7 +64,7 @@ class Place:
 
 @contextmanager
 def site(place: Place, transport: Transport) -> Iterator[str]:
-    """The server listening on a free port; its address with the path of this transport."""
+    """The server listening on a free port, its address with the path of this transport. Nothing may break inside."""
     how = ["--transport", transport, "--port", "0"]
     with subprocess.Popen(
         [*place.command, *how],
@@ -84,7 +84,8 @@ def site(place: Place, transport: Transport) -> Iterator[str]:
             yield found[1] + ("/mcp" if transport == "http" else "/sse")
         finally:
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=START_S)
+            _, said = server.communicate(timeout=START_S)
+            assert "Traceback" not in said, said[-3000:]
 
 
 def environ() -> dict[str, str]:

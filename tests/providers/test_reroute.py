@@ -1,0 +1,69 @@
+"""A completion whose attempt failed, or was lost, goes to whoever a reroute names."""
+
+import apsw
+import pytest
+from house import ME, WITHIN_S, Place, assert_lawful, begun, place_in
+
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+
+
+@pytest.fixture
+def place(tmp_path):  # type: ignore[no-untyped-def]  # a fixture of pytest's
+    return place_in(tmp_path)
+
+
+def rows(place: Place, statement: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(str(place.db))
+    try:
+        return list(connection.execute(statement))
+    finally:
+        connection.close()
+
+
+BUSY = {"error": {"code": "provider_busy", "message": "Later.", "retryable": True}, "delay_s": 0.2}
+
+
+async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
+    """The script fails for good in its place, and the caller answers what it could not."""
+    async with Host.open(place.settings(BUSY), via="test") as host:
+        run = await host.start_planner(PlannerRequest("Look."), ME)
+        await begun(host, "round-1")
+        await host.control(run.run_id, "pause", ME)
+        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        await host.control(run.run_id, "reroute", ME, route="caller")
+        await host.control(run.run_id, "resume", ME)
+        await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        report = host.report(run.run_id, ME)
+        assert report.status == "input_required"
+        assert [item["key"] for item in report.waiting] == ["round-1"]
+        assert report.remaining["rounds"] == 4
+        assert_lawful(place, run.run_id)
+        assert rows(place, "select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
+    async with Host.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
+        assert [item["key"] for item in other.report(run.run_id, ME).waiting] == ["round-1"]
+        await other.answer(run.run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
+        await other.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = other.report(run.run_id, ME)
+        assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
+        assert other.replay(run.run_id, ME).identical
+    assert_lawful(place, run.run_id)
+    spent, held = rows(place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account")[0]
+    assert (spent, held) == (1, 0)
+
+
+async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
+    lines = ({**BUSY, "for": "round-1"}, {"content": "unused"})
+    async with Host.open(place.settings(*lines), via="test") as host:
+        run = await host.start_planner(PlannerRequest("Look."), ME)
+        await begun(host, "round-1")
+        for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):
+            await host.control(run.run_id, action, ME, route=route)  # type: ignore[arg-type]  # literals of a table
+            await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run.run_id, ME).status == "input_required"
+        await host.control(run.run_id, "reroute", ME, route="scripted")
+        await host.control(run.run_id, "cancel", ME)
+        await host.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run.run_id, ME).status == "cancelled"
+    assert_lawful(place, run.run_id)
+    assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,)]
