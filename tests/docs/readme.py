@@ -69,6 +69,12 @@ def _settings() -> Iterator[tuple[str, str, str]]:
             comment = []
 
 
+def clients_table() -> str:
+    """The clients that others wrote, as the last recorded session of `tests/foreign` found them."""
+    lines = (ROOT / "tests" / "foreign" / "MATRIX.md").read_text().splitlines()
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
 def demo_output() -> str:
     """The demo's real output, in a folder with one file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -109,6 +115,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "table: server": server_table,
     "table: loop": loop_table,
     "table: settings": settings_table,
+    "table: clients": clients_table,
     "run: demo": demo_output,
     "run: caller": caller_output,
 }
