@@ -25,6 +25,7 @@ MARKS = [
     ("round-2/call-1", "call"),
     ("round-3", "round"),
 ]
+MODERN = "2026-07-28"
 LONGER_THAN_PATIENCE_S = 7
 
 
@@ -43,6 +44,8 @@ def test_three_rounds_that_read_a_file(
     told = drive(cell.client, folder, place, cell.transport, era=cell.era, way=cell.way)
     found["seconds"] = round(time.monotonic() - began, 1)
 
+    if "protocol" in told:
+        assert (told["protocol"] == MODERN) == (cell.era == "modern")
     ended = told["result"]
     assert (ended["status"], ended["rounds"], ended["summary"]) == ("completed", 3, place.word)
     ((run_id, outcome),) = place.rows("select id, outcome from run")

@@ -60,7 +60,7 @@ async def main() -> None:
     async with server() as kairos:
         agent = Agent(name="host", model=Scripted(), mcp_servers=[kairos])
         await Runner.run(agent, "Use planner_run.", run_config=RunConfig(tracing_disabled=True))
-        tell(read(shown[-1]))
+        tell(read(shown[-1]), protocol=kairos.session.protocol_version)
 
 
 asyncio.run(main())
