@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kairos_mcp.costing import estimated, tokens_of
 from kairos_mcp.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.messages import Completion
 from kairos_mcp.models.answers import completion_from, tool_result_from
-from kairos_mcp.performer import estimated, tokens_of
 from kairos_mcp.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.store.runs import Deposit
 from kairos_mcp.tools.results import shorten

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kairos_mcp.budget import CLOSING_MS, NOTHING
+from kairos_mcp.costing import estimated, tokens_of
 from kairos_mcp.house import House
 from kairos_mcp.messages import Completion
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.performer import estimated, tokens_of
 from kairos_mcp.report import Caller
 from kairos_mcp.routes import after_sampling
 from kairos_mcp.steps import RequestCompletion, Sent

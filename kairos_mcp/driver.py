@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget import Grant, Units
+from kairos_mcp.costing import Performed
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.performer import Performed
 from kairos_mcp.standing import Mark, Move, Ready, Standing
 from kairos_mcp.steps import Failure
 from kairos_mcp.store import reading, runs, turns

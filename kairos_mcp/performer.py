@@ -10,9 +10,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from kairos_mcp.budget import FREE, NOTHING, Account, Claim, Grant, Price, Units, counts_of, standing_line
+from kairos_mcp.costing import Meter, Performed, costed
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
 from kairos_mcp.gate import judge
-from kairos_mcp.messages import Completion, Conversation, Exactness, ToolResult, ToolSet, ToolSpec, Usage
+from kairos_mcp.messages import Completion, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.private import Privates
 from kairos_mcp.schemas import compiled
@@ -23,21 +24,7 @@ from kairos_mcp.tools.registry import Registry, Surroundings, call, failed
 from kairos_mcp.tools.results import shorten
 
 COMPLETION_TIMEOUT_MS = 300_000
-MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
-MESSAGE_TOKENS = 16  # and around each message
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
-
-
-@dataclass(frozen=True, slots=True)
-class Performed:
-    """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
-
-    answer: Answer
-    spent: Units
-    cached: int = 0
-    exactness: Exactness | None = None
-    text: tuple[str, str] | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +35,6 @@ class Means:
     rules: Sequence[GateRule]
     threads: Executor
     shown_chars: int
-
-
-@dataclass(slots=True)
-class Meter:
-    """The bound of a completion's input: the last report of the same conversation, plus what was added since."""
-
-    length: int = 0
-    digest: bytes = b""
-    size: int = 0
-    tokens: int = 0
-
-    def bound(self, step: RequestCompletion) -> int:
-        conversation = step.conversation
-        extra = len(step.reminder or "") + MARGIN_TOKENS
-        if self.length and conversation.digest_at(self.length) == self.digest:
-            added = conversation.size - self.size
-            return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + extra
-        return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + extra
-
-    def learn(self, conversation: Conversation, usage: Usage | None) -> None:
-        if usage is not None and usage.exactness == "reported":
-            self.length, self.digest = len(conversation), conversation.digest
-            self.size, self.tokens = conversation.size, usage.input_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +204,7 @@ class Performer:
             case RequestCompletion():
                 answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
                 self.learn(path, step, answer)
-                return _costed(path, step, answer, took(), grant.held, paid=sent.route in self.paid)
+                return costed(path, step, answer, took(), grant.held, paid=sent.route in self.paid)
             case CallTool():
                 result, text = await self._call(path, step, grant)
                 return Performed(result, counts_of("call")._replace(milliseconds=took()), text=text)
@@ -269,51 +233,6 @@ class Performer:
             result = failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
         shown, whole = shorten(result, self.means.shown_chars, path)
         return shown, (shown.kept, whole) if shown.kept and whole is not None else None
-
-
-def _costed(
-    path: str, step: RequestCompletion, answer: Completion | Failure, took: int, bound: Units, *, paid: bool
-) -> Performed:
-    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated."""
-    counts = counts_of(step.purpose)
-    bounded = bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
-    match answer:
-        case Completion(usage=None) if paid:
-            return Performed(answer, bounded, exactness="bounded")
-        case Completion():
-            usage = answer.usage or estimated(step, answer)
-            spent = counts.plus(tokens_of(usage))._replace(milliseconds=took)
-            notes = _overshoot(path, spent, bounded) if paid else ()
-            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=notes)
-        case Failure(unknown_end=True):
-            return Performed(answer, bounded, exactness="bounded")
-        case _:
-            return Performed(answer, counts._replace(milliseconds=took), exactness="reported")
-
-
-def _overshoot(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
-    """A report above what was reserved is recorded whole and named: it is the only way past a limit."""
-    if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
-        return ()
-    return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
-
-
-def estimated(step: RequestCompletion, completion: Completion) -> Usage:
-    """Tokens of a completion whose route reports none: a quarter of the bytes, on both sides."""
-    written = len(completion.content.encode()) + sum(
-        len(call.name) + len(str(call.arguments)) for call in completion.tool_calls
-    )
-    return Usage((step.conversation.size + step.tools.size) // 4, -(-written // 4), exactness="estimated")
-
-
-def tokens_of(usage: Usage) -> Units:
-    """A completion's usage as an amount of an account."""
-    return Units(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-        nano_usd=usage.nano_usd,
-    )
 
 
 def _strand(path: str) -> str:

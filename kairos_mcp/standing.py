@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import apsw
 
 from kairos_mcp.budget import NOTHING, Account, Grant, Units, counts_of
+from kairos_mcp.costing import Performed
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.performer import Performed, Performer
+from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
 from kairos_mcp.steps import Answer, CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
 from kairos_mcp.store import reading, turns

@@ -1,0 +1,92 @@
+"""What a step costs: the bound before it begins, and what its answer turned out to be charged with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kairos_mcp.budget import Units, counts_of
+from kairos_mcp.messages import Completion, Conversation, Exactness, Usage
+from kairos_mcp.steps import Answer, Failure, RequestCompletion
+
+MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
+MESSAGE_TOKENS = 16  # and around each message
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
+
+    answer: Answer
+    spent: Units
+    cached: int = 0
+    exactness: Exactness | None = None
+    text: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Meter:
+    """The bound of a completion's input: the last report of the same conversation, plus what was added since."""
+
+    length: int = 0
+    digest: bytes = b""
+    size: int = 0
+    tokens: int = 0
+
+    def bound(self, step: RequestCompletion) -> int:
+        conversation = step.conversation
+        extra = len(step.reminder or "") + MARGIN_TOKENS
+        if self.length and conversation.digest_at(self.length) == self.digest:
+            added = conversation.size - self.size
+            return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + extra
+        return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + extra
+
+    def learn(self, conversation: Conversation, usage: Usage | None) -> None:
+        if usage is not None and usage.exactness == "reported":
+            self.length, self.digest = len(conversation), conversation.digest
+            self.size, self.tokens = conversation.size, usage.input_tokens
+
+
+def costed(
+    path: str, step: RequestCompletion, answer: Completion | Failure, took: int, bound: Units, *, paid: bool
+) -> Performed:
+    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated."""
+    counts = counts_of(step.purpose)
+    bounded = bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
+    match answer:
+        case Completion(usage=None) if paid:
+            return Performed(answer, bounded, exactness="bounded")
+        case Completion():
+            usage = answer.usage or estimated(step, answer)
+            spent = counts.plus(tokens_of(usage))._replace(milliseconds=took)
+            notes = _overshoot(path, spent, bounded) if paid else ()
+            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=notes)
+        case Failure(unknown_end=True):
+            return Performed(answer, bounded, exactness="bounded")
+        case _:
+            return Performed(answer, counts._replace(milliseconds=took), exactness="reported")
+
+
+def _overshoot(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
+    """A report above what was reserved is recorded whole and named: it is the only way past a limit."""
+    if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
+        return ()
+    return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
+
+
+def estimated(step: RequestCompletion, completion: Completion) -> Usage:
+    """Tokens of a completion whose route reports none: a quarter of the bytes, on both sides."""
+    written = len(completion.content.encode()) + sum(
+        len(call.name) + len(str(call.arguments)) for call in completion.tool_calls
+    )
+    return Usage((step.conversation.size + step.tools.size) // 4, -(-written // 4), exactness="estimated")
+
+
+def tokens_of(usage: Usage) -> Units:
+    """A completion's usage as an amount of an account."""
+    return Units(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        nano_usd=usage.nano_usd,
+    )
