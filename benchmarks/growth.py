@@ -73,6 +73,7 @@ class Counting:
             return text
 
         encode = json.JSONEncoder.encode
+        # counted where they stand: in a process of its own, so that the house itself needs no seam for a benchmark
         hashlib.sha256 = Hash  # type: ignore[assignment, misc]
         json.JSONEncoder.encode = encode_text  # type: ignore[method-assign]
         pydantic_core.to_json = counted(to_json)

@@ -87,7 +87,7 @@ async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> N
         assert owner.report(run_id, ME).status == "cancelled"
 
 
-async def test_attention_wakes_at_what_another_host_does(place: Place) -> None:
+async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
     settings = place.settings(says("done"))
     async with watched(settings) as one, Host.open(settings, via="mcp") as other:
         run_id = await started(one, route="caller")
@@ -96,6 +96,7 @@ async def test_attention_wakes_at_what_another_host_does(place: Place) -> None:
         await answered(one, run_id, round_1=DONE)
         async with asyncio.timeout(3):
             await waits
+        assert other.report(run_id, ME).status == "completed"
 
 
 async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
@@ -334,6 +335,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
             async with asyncio.timeout(6):
                 await wishes
                 await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "cancelled"
 
 
 async def wish_at(host: Host, place: Place, run_id: str) -> None:
