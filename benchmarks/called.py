@@ -8,7 +8,8 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.tools.registry import Surroundings, call
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import call
 
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:

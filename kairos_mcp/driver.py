@@ -14,6 +14,7 @@ from kairos_mcp.budget import Grant, Units
 from kairos_mcp.costing import Performed
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
+from kairos_mcp.memory import memory_of
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.standing import Mark, Move, Ready, Standing
 from kairos_mcp.steps import Failure
@@ -54,6 +55,8 @@ class Driver:
         """
         self._task, self.trouble, self._looks = asyncio.current_task(), None, True
         self._inflight.clear()  # what was under way when a bug ended the drive before is not any more
+        run = self.standing.run
+        self.standing.performer.memory = memory_of(self.store, run.n, run.id, self.owner, self.fence)
         with self.store.writer.moving():
             try:
                 async with asyncio.TaskGroup() as group:

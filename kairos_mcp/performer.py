@@ -20,7 +20,8 @@ from kairos_mcp.schemas import compiled
 from kairos_mcp.settings import GateRule
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
 from kairos_mcp.store.turns import NewMark
-from kairos_mcp.tools.registry import Registry, Surroundings, call, failed
+from kairos_mcp.tools.around import Memory, Stop, Surroundings
+from kairos_mcp.tools.registry import Registry, call, failed
 from kairos_mcp.tools.results import shorten
 
 COMPLETION_TIMEOUT_MS = 300_000
@@ -63,6 +64,7 @@ class Performer:
     lines: int = 0
     paid: Mapping[str, Paid] = field(default_factory=dict)
     temperature: float | None = None
+    memory: Memory = field(default_factory=Memory.in_process)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
@@ -223,14 +225,18 @@ class Performer:
     async def _call(self, path: str, step: CallTool, grant: Grant) -> tuple[ToolResult, tuple[str, str] | None]:
         tool = self.means.registry.find(step.call.name)
         assert tool is not None, "a call is begun only for a tool that is there"
-        seconds = grant.timeout_ms / 1000
-        around = Surroundings(self.run_id, time.monotonic() + seconds, self.kept)
+        seconds, stop = grant.timeout_ms / 1000, Stop()
+        around = Surroundings(self.run_id, time.monotonic() + seconds, self.kept, path, self.memory, stop=stop)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
                 result = await loop.run_in_executor(self.means.threads, call, tool, step.call.arguments, around)
         except TimeoutError:
+            stop.now()
             result = failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
+        except asyncio.CancelledError:
+            stop.now()
+            raise
         shown, whole = shorten(result, self.means.shown_chars, path)
         return shown, (shown.kept, whole) if shown.kept and whole is not None else None
 

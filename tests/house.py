@@ -25,7 +25,9 @@ from kairos_mcp.spec import PlannerRequest
 ME = Caller()
 WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it
 
-law = examples(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = examples(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 few = examples(law, max_examples=12, suppress_health_check=list(HealthCheck))  # each opens a house of its own
 
 ASK = ToolSpec("ask_person", "Asks a person.", {"type": "object"}, effect="irreversible", source="caller")

@@ -15,7 +15,7 @@ FLOORS = {
         "answering", "asks", "changing", "drivers", "freeze", "health", "host", "house", "looking", "report", "retold",
         "starting", "trace", "wiring",
     ],
-    "hinge": ["costing", "driver", "performer", "runner", "standing"],
+    "hinge": ["costing", "driver", "memory", "performer", "runner", "standing"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [

@@ -8,6 +8,7 @@ account  a limit: caps (null: none), what open and begun steps hold, what is spe
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
+memory   what a tool keeps about a run, by name: a plan of edits, what it is about to change
 owner    a server that may own runs, known alive by its lock file
 """
 
@@ -55,6 +56,10 @@ MIGRATIONS: tuple[str, ...] = (
     create table ask(nonce text primary key, run integer not null references run, keys text not null,
         principal text not null, client text not null, at integer not null, consumed integer);
     create index ask_run on ask(run);
+    """,
+    """
+    create table memory(run integer not null references run, name text not null, body text not null,
+        primary key(run, name)) without rowid;
     """,
 )
 

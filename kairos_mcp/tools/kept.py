@@ -6,11 +6,12 @@ import time
 
 from kairos_mcp.errors import BadArguments, NotFound
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.matching import hits, preview
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.patterns import line_pattern
-from kairos_mcp.tools.registry import Surroundings, Tool
+from kairos_mcp.tools.registry import Tool
 
 PAGE_CHARS = 8_000
 HITS = 50

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.opener import Entry, Opener
 from kairos_mcp.tools.paths import plain_path, shown
 from kairos_mcp.tools.patterns import glob
-from kairos_mcp.tools.registry import Surroundings, Tool
+from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.walk import FOLDER_ENTRIES, LeftOut, Rules, joined, listed, rules_above, walk
 
 LISTING_S = 30.0

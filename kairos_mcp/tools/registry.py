@@ -14,6 +14,7 @@ from functools import cached_property
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.schemas import Schema, compiled
+from kairos_mcp.tools.around import Preview, Probed, Surroundings
 
 UNEXPECTED = "tool_failed"  # a bug or a fault below a tool; every expected failure has a code of its own
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
@@ -21,29 +22,21 @@ SHOWN_NAMES = 20
 SAID_CHARS = 120  # how much of a caller's own words an error repeats
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a tool may know of the run that calls it.
-
-    `until` is a deadline on `time.monotonic()`; `kept` gives the whole text behind a ref, or None.
-    """
-
-    run_id: str
-    until: float
-    kept: Callable[[str], str | None]
-
-
 @dataclass(frozen=True)  # not slotted: the compiled schema is cached on the instance
 class Tool:
     """A tool and the function behind it. `run` blocks and is called in a worker thread.
 
-    It raises a leaf of KairosError for what the model can act on.
+    It raises a leaf of KairosError for what the model can act on. `preview` says what an approval shows of a call
+    that was not made yet (raising as `run` would); without it the arguments are shown. `probe` looks, after a crash,
+    whether a `checked` call was carried out.
     """
 
     spec: ToolSpec
     run: Callable[[JsonObject, Surroundings], ToolResult]
     timeout_s: float = 60
     examples: tuple[JsonObject, ...] = ()
+    preview: Callable[[JsonObject, Surroundings], Preview] | None = None
+    probe: Callable[[JsonObject, Surroundings], Probed] | None = None
 
     @cached_property
     def schema(self) -> Schema:

@@ -9,13 +9,14 @@ from typing import Any
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.files import SNIFF_BYTES
 from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.matching import hits, preview
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import plain_path, shown
 from kairos_mcp.tools.patterns import glob, line_pattern
-from kairos_mcp.tools.registry import Surroundings, Tool
+from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.walk import LeftOut, walk
 
 RESULTS, RESULTS_MOST = 50, 1_000

@@ -10,7 +10,8 @@ import pytest
 from kairos_mcp.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.registry import Registry, Surroundings, Tool, call
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import Registry, Tool, call
 
 AROUND = Surroundings("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {

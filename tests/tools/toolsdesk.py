@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.tools.registry import Registry, Surroundings, call
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import Registry, call
 
 READ_BYTES = 2 << 20
 

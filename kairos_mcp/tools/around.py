@@ -1,0 +1,91 @@
+"""What surrounds a call: what a tool may know of its run, remember for it, and show before or look up after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kairos_mcp.messages import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What tools remember for a run, by name, in its rows: `keep` returns once the text survives a crash.
+
+    A name is kept once; the same text again is no error, another one raises ValueError. Both are called in a
+    worker thread.
+    """
+
+    keep: Callable[[str, str], None]
+    recall: Callable[[str], str | None]
+
+    @staticmethod
+    def in_process() -> Memory:
+        """A memory that ends with this process: for tests, and for calls outside a run."""
+        known: dict[str, str] = {}
+
+        def keep(name: str, text: str) -> None:
+            if known.setdefault(name, text) != text:
+                raise ValueError(f"{name} is kept already, otherwise")
+
+        return Memory(keep, known.get)
+
+
+class Stop:
+    """Whether a call is to end early, because its run was cancelled or its time is over."""
+
+    __slots__ = ("_then", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._then: list[Callable[[], None]] = []
+
+    def then(self, act: Callable[[], None]) -> None:
+        """Have `act` called (from another thread) when the call is to end; at once if that was said already."""
+        self._then.append(act)
+        if self.wanted:
+            act()
+
+    def now(self) -> None:
+        self.wanted = True
+        for act in list(self._then):
+            act()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a tool may know of the run that calls it.
+
+    `until` is a deadline on `time.monotonic()`; `kept` gives the whole text behind a ref, or None; `path` is the
+    step's, unique in the run, so that what a tool keeps for one call can be named after it. `base`: what an approval
+    was shown of each file (SHA-256 in hex, None: no file), which must still hold; empty where nobody was asked.
+    """
+
+    run_id: str
+    until: float
+    kept: Callable[[str], str | None]
+    path: str = ""
+    memory: Memory = field(default_factory=Memory.in_process)
+    base: Mapping[str, str | None] = field(default_factory=dict)
+    stop: Stop = field(default_factory=Stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a person is shown before a call: a diff or an argument list, and the files that it stands on.
+
+    `base` maps each plain path to the SHA-256 in hex of what the file holds now, None where there is none.
+    """
+
+    text: str
+    base: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What a look after a crash found: the call was carried out (`result` is what it gave), it was not, or that
+    can't be told and a person has to settle it."""
+
+    state: Literal["done", "not_done", "unclear"]
+    result: ToolResult | None = None
