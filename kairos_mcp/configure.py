@@ -16,6 +16,7 @@ from kairos_mcp.errors import ConfigError
 from kairos_mcp.settings import (
     CAP_NAMES,
     DEFAULT_CAPS,
+    DEFAULT_DAY,
     SETTINGS,
     VARIABLES,
     Flags,
@@ -46,7 +47,15 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     for origin, given in layers:
         values.update(given)
         origins.update(dict.fromkeys(given, origin))
-    caps = {name.removeprefix("limits."): values.pop(name) for name in CAP_NAMES if name in values}
+    caps: dict[str, dict[str, int | float]] = {"limits": {}, "day": {}}
+    for name in CAP_NAMES:
+        if name in values:
+            group, _, leaf = name.partition(".")
+            caps[group][leaf] = values.pop(name)
+    if "time_zone" in values:
+        from kairos_mcp.periods import zone_named
+
+        zone_named(values["time_zone"])
     if "workspaces" in values:
         values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
     if "script" in values:
@@ -54,7 +63,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
-        limits=replace(DEFAULT_CAPS, **inside_limits(caps)),
+        limits=replace(DEFAULT_CAPS, **inside_limits(caps["limits"])),
+        day=replace(DEFAULT_DAY, **inside_limits(caps["day"])),
         config_file=file,
         origins=MappingProxyType({"home": home_from, **origins}),
         **values,

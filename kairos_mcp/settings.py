@@ -33,7 +33,11 @@ CAPS = (
 """The eight limits in the words of the outside; inside, usd are nano-dollars and seconds milliseconds."""
 
 
+DAY_CAPS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "usd")
+"""What a day of one principal can be limited in: what model calls cost."""
+
 DEFAULT_CAPS = Limits(rounds=100)
+DEFAULT_DAY = Limits(model_calls=10_000)  # SYSTEMS.md O5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Settings:
     read_bytes: int = 2 * 1024 * 1024
     shown_chars: int = 12_000
     limits: Limits = DEFAULT_CAPS
+    day: Limits = DEFAULT_DAY
+    time_zone: str = "UTC"
     gate: tuple[GateRule, ...] = ()
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
@@ -124,8 +130,9 @@ def packaged_config() -> Path:
 
 def default_of(name: str) -> Any:
     """The default of a setting, in the words of the file: None where there is none."""
-    if name.startswith("limits."):
-        return outside_limits(DEFAULT_CAPS)[name.removeprefix("limits.")]
+    group, _, leaf = name.partition(".")
+    if leaf:
+        return outside_limits({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
     (found,) = (each for each in fields(Settings) if each.name == name)
     return None if found.default is MISSING else found.default
 
@@ -166,12 +173,12 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return sorted(name for name in environ if name.startswith("KAIROS_") and name not in known)
 
 
-CAP_NAMES = tuple(f"limits.{name}" for name in CAPS)
+CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
 
 SETTINGS = (
     *("workspaces", "durability", "route", "script", "tools"),
     *("model", "base_url", "dialect", "price_input", "price_output", "sampling"),
-    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "gate"),
+    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "gate"),
     *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""

@@ -33,6 +33,14 @@ class _Caps(_Strict):
     seconds: Amount | None = None
 
 
+class _DayCaps(_Strict):
+    model_calls: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    total_tokens: Count | None = None
+    usd: Amount | None = None
+
+
 class _Rule(_Strict):
     tools: Text
     verdict: Literal["allow", "deny"]
@@ -56,15 +64,17 @@ class _Given(_Strict):
     context_tokens: Annotated[int, Field(ge=2_000, le=100_000_000)] | None = None
     read_bytes: Annotated[int, Field(ge=1_024, le=256 * 1024 * 1024)] | None = None
     shown_chars: Annotated[int, Field(ge=500, le=1_000_000)] | None = None
+    time_zone: Text | None = None
     limits: _Caps | None = None
+    day: _DayCaps | None = None
     gate: list[_Rule] | None = None
 
     def flat(self) -> dict[str, Any]:
-        """What was given, limits one by one (`limits.usd`), gate rules as values."""
-        given = self.model_dump(exclude_unset=True, exclude={"gate", "limits"})
-        if self.limits is not None:
-            caps = self.limits.model_dump(exclude_unset=True)
-            given.update({f"limits.{name}": cap for name, cap in caps.items()})
+        """What was given, limits and those of a day one by one (`limits.usd`), gate rules as values."""
+        given = self.model_dump(exclude_unset=True, exclude={"gate", "limits", "day"})
+        for group, caps in (("limits", self.limits), ("day", self.day)):
+            if caps is not None:
+                given |= {f"{group}.{name}": cap for name, cap in caps.model_dump(exclude_unset=True).items()}
         if self.gate is not None:
             given["gate"] = tuple(GateRule(rule.tools, rule.verdict) for rule in self.gate)
         return given
@@ -135,8 +145,9 @@ def _rejected(where: str, error: ValidationError, *, in_environment: bool = Fals
 
 def _beneath(key: str) -> list[str]:
     """The names that are valid at the place of an unknown one."""
-    if key.startswith("limits."):
-        return [name.removeprefix("limits.") for name in SETTINGS if name.startswith("limits.")]
+    group = key.partition(".")[0]
+    if group in ("limits", "day"):
+        return [name.removeprefix(f"{group}.") for name in SETTINGS if name.startswith(f"{group}.")]
     if key.startswith("gate."):
         return ["tools", "verdict"]
     return list(dict.fromkeys(name.partition(".")[0] for name in SETTINGS))

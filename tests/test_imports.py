@@ -19,8 +19,8 @@ FLOORS = {
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "configure", "decoding", "errors", "messages", "routes", "schema_rules", "schemas", "settings",
-        "settings_file", "spec", "steps",
+        "__init__", "configure", "decoding", "errors", "messages", "periods", "routes", "schema_rules", "schemas",
+        "settings", "settings_file", "spec", "steps",
     ],
 }  # fmt: skip
 MAY_IMPORT = {
@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "ground": {"ground"},
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
-READS_FILES = {"configure", "settings", "settings_file"}  # on the ground, and made to read the user's configuration
+READS_FILES = {"configure", "periods", "settings", "settings_file"}  # on the ground: configuration, time zones
 WORLD = {
     "aiofiles", "anyio", "apsw", "asyncio", "concurrent", "datetime", "glob", "http", "httpx2", "importlib",
     "io", "locale", "logging", "mcp", "mcp_types", "multiprocessing", "os", "pathlib", "platform", "random",

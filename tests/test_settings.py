@@ -40,7 +40,7 @@ def test_every_setting_stands_in_the_document_below_a_comment() -> None:
             section = found[1]
             documented.add(section)
         elif found := re.fullmatch(r"(?:# )?(\w+) = .+", line):
-            documented.add(f"limits.{found[1]}" if section == "limits" else found[1])
+            documented.add(f"{section}.{found[1]}" if section in ("limits", "day") else found[1])
         else:
             continue
         assert above.startswith("# ") or section == "gate", f"{line} has no comment"

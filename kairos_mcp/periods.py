@@ -1,0 +1,49 @@
+"""Days as accounts know them: which one a moment belongs to in a named time zone, and when it ends. No clock here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kairos_mcp.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day of a time zone, as ISO 8601 has it (`2026-11-22`); its bounds in milliseconds since 1970, the end not
+    included. A day on which the clocks change is shorter or longer than the others."""
+
+    name: str
+    begins: int
+    ends: int
+
+    def before(self) -> int:
+        """A moment of the day before."""
+        return self.begins - 1
+
+
+def day_at(at: int, time_zone: str) -> Day:
+    """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
+    zone = zone_named(time_zone)
+    today = datetime.fromtimestamp(at / 1000, zone).date()
+    return Day(today.isoformat(), _midnight(today, zone), _midnight(today + timedelta(days=1), zone))
+
+
+@lru_cache(maxsize=4)
+def zone_named(name: str) -> tzinfo:
+    """A zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"There is no time zone {name[:80]!r}.", 'Name one of the IANA database, as "Europe/Berlin" or "UTC".'
+        ) from error
+
+
+def _midnight(day: date, zone: tzinfo) -> int:
+    """Where a day begins: its first moment, also where midnight is skipped that day."""
+    return round(datetime.combine(day, time(), zone).timestamp() * 1000)
