@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 
 from kairos_mcp import freeze
@@ -30,6 +31,7 @@ from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Registry
 
 THREADS = 10  # reads side by side (SYSTEMS.md P3)
+THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
 
 
 class Wiring:
@@ -42,6 +44,7 @@ class Wiring:
         self._threads: ThreadPoolExecutor | None = None
         self._providers: dict[str, Provider] = {}
         self.means = cache(self._means)  # one registry and one open folder for each workspace
+        self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
 
     def workspace(self, wanted: str | None) -> str | None:
         """The configured folder that is meant: by its path, or its name where that is unambiguous; the first is
@@ -79,12 +82,16 @@ class Wiring:
             )
 
     def thawed(self, run: RunRow) -> Thawed:
-        return thaw(run.spec, self._text)
+        """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
+        return self._thawed(run.spec)
+
+    def _thaw(self, spec: str) -> Thawed:
+        return thaw(spec, self._text)
 
     def standing(self, run: RunRow) -> Standing:
         """The run in memory, not folded yet."""
         thawed = self.thawed(run)
-        models: dict[str, Model] = {"scripted": scripted(thawed.script)} if thawed.script else {}
+        models: dict[str, Model] = {"scripted": scripted(replace(thawed.script, asked=[]))} if thawed.script else {}
         paid: dict[str, Paid] = {}
         if self.settings.model is not None:
             named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
