@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from string import Template
 
 from kairos_mcp.errors import BadArguments, ConfigError
@@ -83,7 +84,10 @@ def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
 
 def say(template: str, **values: object) -> str:
     """The prompt with its placeholders filled."""
-    return Template(template).substitute(values)
+    return _template(template).substitute(values)
+
+
+_template = lru_cache(maxsize=64)(Template)  # one of them stands above each result
 
 
 def render_user(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:

@@ -14,6 +14,9 @@ from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknow
 CALLS_A_TURN = 64  # a guard: what a turn asks beyond it gets an error result
 READS_AT_ONCE = 10  # SYSTEMS.md P3
 
+_EXCESS = ToolResult(
+    f"Not executed: a turn may hold {CALLS_A_TURN} calls. Call again in the next turn.", True, code="bad_arguments"
+)
 _LIMIT_WORDS = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "tokens"}
 
 
@@ -31,10 +34,10 @@ class Answered:
 
 def numbered(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     """The turn's calls with the ordinals of this flow: the name of each call's step is also its id."""
-    ids = (f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1))
-    return tuple(
-        call if call.id == own else replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)
-    )
+    ids = [f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1)]
+    if ids == [call.id for call in turn.tool_calls]:
+        return turn.tool_calls
+    return tuple([replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)])
 
 
 def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Answered, ...]]:
@@ -50,15 +53,12 @@ def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Answered
         if stopped is not None:
             answered += [Answered(call, _not_begun(stopped)) for call in group]
             continue
-        answers = yield from _answers(group)
-        answered += [Answered(call, answer) for call, answer in zip(group, answers, strict=True)]
-        stopped = next((answer for answer in answers if not isinstance(answer, ToolResult)), None)
-    excess = ToolResult(
-        f"Not executed: a turn may hold {CALLS_A_TURN} calls. Call again in the next turn.",
-        True,
-        code="bad_arguments",
-    )
-    return (*answered, *(Answered(call, excess) for call in calls[CALLS_A_TURN:]))
+        for call, answer in zip(group, (yield from _answers(group)), strict=True):
+            answered.append(Answered(call, answer))
+            if stopped is None and not isinstance(answer, ToolResult):
+                stopped = answer
+    answered += [Answered(call, _EXCESS) for call in calls[CALLS_A_TURN:]]
+    return tuple(answered)
 
 
 def not_executed(calls: Sequence[ToolCall], why: str) -> tuple[Answered, ...]:
@@ -87,8 +87,8 @@ def turn_messages(prompts: Prompts, content: str, answered: Sequence[Answered] =
     """An assistant turn and the results of its calls; an empty turn is no message: some routes refuse one."""
     if not (content.strip() or answered):
         return ()
-    said = Message("assistant", content, tuple(each.call for each in answered))
-    return (said, *(told(prompts, each) for each in answered))
+    said = Message("assistant", content, tuple([each.call for each in answered]))
+    return (said, *[told(prompts, each) for each in answered])
 
 
 def told(prompts: Prompts, answered: Answered) -> Message:

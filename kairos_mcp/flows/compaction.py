@@ -38,7 +38,7 @@ class Room:
         context = min(self.context_tokens, turn.context_tokens or self.context_tokens)
         if turn.usage is None or turn.usage.exactness not in ("exact", "reported") or not turn.usage.input_tokens:
             return replace(self, context_tokens=context)
-        return replace(self, context_tokens=context, reported=turn.usage.input_tokens, size=asked.size)
+        return Room(context, self.beside, turn.usage.input_tokens, asked.size)
 
     def tokens(self, talk: Conversation) -> int:
         if self.reported is None:

@@ -13,16 +13,25 @@ StopReason = Literal[
     "budget",
     "timeout",
     "stalled",
+    "goal_achieved",
+    "max_cycles_reached",
+    "error_threshold",
+    "loop_detected",
     "llm_error",
     "length",
     "content_filter",
     "refused",
     "format_errors",
+    "parse_error",
     "unknown_outcome",
     "empty_answer",
     "context_full",
     "cancelled",
 ]
+CYCLE_REASONS: tuple[StopReason, ...] = (
+    *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "parse_error"),
+)
+"""Those of runs in cycles alone (SYSTEMS.md O8)."""
 EndStatus = Literal["completed", "failed", "cancelled"]
 
 STATUS_OF: Mapping[StopReason, EndStatus] = {
@@ -32,11 +41,16 @@ STATUS_OF: Mapping[StopReason, EndStatus] = {
     "budget": "completed",
     "timeout": "completed",
     "stalled": "completed",
+    "goal_achieved": "completed",
+    "max_cycles_reached": "completed",
+    "error_threshold": "completed",
+    "loop_detected": "completed",
     "llm_error": "failed",
     "length": "failed",
     "content_filter": "failed",
     "refused": "failed",
     "format_errors": "failed",
+    "parse_error": "failed",
     "unknown_outcome": "failed",
     "empty_answer": "failed",
     "context_full": "failed",

@@ -7,6 +7,7 @@ from briefs import PROMPTS, prompts, unanswered
 
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.flows.brief import Prompts, in_order, render_user, say
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.messages import Conversation, Message, ToolCall
 from kairos_mcp.models.dialects import TextPrompts
 
@@ -49,6 +50,7 @@ def test_a_template_with_a_strange_placeholder_is_a_configuration_error(template
 def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
     named = {field.name for field in fields(Prompts)} | {"planner", "planner-user"}
     named |= {f"text_{field.name}" for field in fields(TextPrompts)}
+    named |= {f"ooda-{field.name.replace('_', '-')}" for field in fields(PhasePrompts)}
     assert {path.stem for path in PROMPTS.glob("*.md")} == named
     texts = prompts()
     assert all(getattr(texts, field.name) for field in fields(Prompts))

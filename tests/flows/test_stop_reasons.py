@@ -1,4 +1,4 @@
-"""Each stop reason of the closed set, reached; but `cancelled`, which no flow knows."""
+"""Each stop reason of the closed set, reached; but `cancelled`, which no flow knows, and those of runs in cycles."""
 
 from typing import Any, get_args
 
@@ -6,7 +6,7 @@ import pytest
 from briefs import ANSWER_SCHEMA, brief, call, says, turn
 from feeding import Fed, echo, feed
 
-from kairos_mcp.flows.outcome import STATUS_OF, Outcome, StopReason, ended
+from kairos_mcp.flows.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, ended
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.steps import CallTool, Failure, Mechanical, Refused, Unknown
@@ -44,7 +44,7 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
 }
 
 
-@pytest.mark.parametrize("reason", sorted(set(get_args(StopReason)) - {"cancelled"}))
+@pytest.mark.parametrize("reason", sorted(set(get_args(StopReason)) - {*CYCLE_REASONS, "cancelled"}))
 def test_each_stop_reason_is_reached_with_its_status_and_loses_nothing(reason: StopReason) -> None:
     run, summary = ENDINGS[reason]
     assert (run.outcome.stop_reason, run.outcome.status) == (reason, STATUS_OF[reason])

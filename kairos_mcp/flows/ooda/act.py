@@ -1,0 +1,117 @@
+"""Act: the decision carried out by one call, if the mandate's limits and its risk budget leave it; never another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from kairos_mcp.decoding import Undecodable
+from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
+from kairos_mcp.flows.ooda.effects import ActStatus, Touched, call_for, effect_of, status_of, touched
+from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
+from kairos_mcp.flows.ooda.order import Effect, Order
+from kairos_mcp.flows.ooda.rules import problems_of, risk_of, too_risky
+from kairos_mcp.flows.ooda.shown import RESULT_CHARS, cut
+from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.schemas import compiled
+from kairos_mcp.settings import Risk
+from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
+
+RISK = "paused_risk_exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What an act did. `code` and `reason` say why it was not applied, a person's feedback included; `result` is what
+    the call gave, of which `ref` has the whole; `effect` tells equal acts from others."""
+
+    status: ActStatus
+    decision: Decision
+    risk: Risk
+    effect: Effect
+    files: tuple[Touched, ...] = ()
+    code: str | None = None
+    reason: str | None = None
+    result: str | None = None
+    ref: str | None = None
+
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {
+            "status": self.status,
+            "decision": as_json(self.decision),
+            "risk": self.risk,
+            "files": [each.as_json() for each in self.files],
+            "code": self.code,
+            "reason": self.reason,
+            "result": self.result,
+            "ref": self.ref,
+            "effect": self.effect.as_json(),
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+_HASH: JsonObject = {"type": ["string", "null"], "maxLength": 64}
+ACTED_SCHEMA = keyed(
+    ("status", "decision", "risk", "files", "effect"),
+    status={"enum": list(get_args(ActStatus))},
+    decision={"type": "object"},
+    risk={"enum": ["low", "medium", "high"]},
+    files={"type": "array", "items": keyed(("path", "before", "after"), path=text(4_096), before=_HASH, after=_HASH)},
+    code=text(64),
+    reason=text(8_000, 0),
+    result=text(8_000, 0),
+    ref=text(512),
+    effect=keyed(("digest", "said"), digest=text(64), said=text(8_000)),
+)
+
+
+def acted_of(given: JsonObject) -> Acted:
+    """An act as `as_json` gave it. Raises Undecodable."""
+    if problems := compiled(ACTED_SCHEMA).problems(given):
+        raise Undecodable("; ".join(problems))
+    rest: dict[str, Any] = {name: given[name] for name in ("code", "reason", "result", "ref") if name in given}
+    files = tuple(Touched(**each) for each in given["files"])
+    effect = Effect(**given["effect"])
+    return Acted(given["status"], taken(given["decision"]), given["risk"], effect, files, **rest)
+
+
+def act(order: Order, name: str, decision: Decision, *, pauses: bool) -> Flow[Acted | Broken]:
+    """Steps: `NAME/call-1`, or, where the risk is above the budget and the flow `pauses`, `NAME/risk`, after which
+    the act is recorded as denied: it is never made."""
+    risk = risk_of(order, decision)
+    if problems := problems_of(order, decision):
+        return _undone(decision, "unsupported", risk, "bad_arguments", f"{'; '.join(problems)}.")
+    if too_risky(order, risk):
+        if pauses:
+            yield from Pause(f"{name}/risk", RISK)
+        budget = order.mandate.risk_budget
+        return _undone(decision, "denied", risk, "risk", f"Its risk is {risk}; the mandate's budget is {budget}.")
+    call = call_for(decision, f"{name}/call-1")
+    if call is None:
+        return Acted("noop", decision, risk, effect_of(decision, "noop", None))
+    match (yield from CallTool(call.id, call)):
+        case Refused() | Unknown() as stop:
+            return broken_by(stop)
+        case result:
+            return _done(order, decision, risk, call, result)
+
+
+def _undone(decision: Decision, status: ActStatus, risk: Risk, code: str, reason: str) -> Acted:
+    result = ToolResult(reason, is_error=True, code=code)
+    return Acted(status, decision, risk, effect_of(decision, status, result), code=code, reason=reason)
+
+
+def _done(order: Order, decision: Decision, risk: Risk, call: ToolCall, result: ToolResult) -> Acted:
+    status = status_of(result)
+    shown = cut(result.content, RESULT_CHARS, order.says.left_out, call.id, result.chars)
+    return Acted(
+        status,
+        decision,
+        risk,
+        effect_of(decision, status, result),
+        files=touched(call.name, result) if status == "applied" else (),
+        code=result.code,
+        reason=shown if result.is_error else None,
+        result=None if result.is_error else shown,
+        ref=call.id,
+    )

@@ -1,0 +1,66 @@
+"""Acceptance checks: fixed before the first cycle, judged by what a call finds, never by what a model says (O20)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kairos_mcp.flows.ooda.forms import Broken, broken_by
+from kairos_mcp.flows.ooda.order import Order
+from kairos_mcp.flows.ooda.orient import said
+from kairos_mcp.flows.ooda.shown import REASON_CHARS, cut
+from kairos_mcp.mandates import Check, CommandCheck, FileCheck
+from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.steps import CallTool, Flow, Refused, Unknown
+
+CHECK_FILE = "check_file"
+RUN_COMMAND = "run_command"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A check with its verdict; one that could not be judged does not hold, and `why` says so."""
+
+    check: Check
+    holds: bool
+    why: str | None = None
+
+    def as_json(self) -> JsonObject:
+        told = {**self.check.as_json(), "holds": self.holds}
+        return told if self.why is None else told | {"why": self.why}
+
+
+def checked(order: Order, name: str) -> Flow[tuple[Checked, ...] | Broken]:
+    """Steps: `NAME/check-N`, one after another, since a command may change what the next one finds."""
+    found: list[Checked] = []
+    for number, check in enumerate(order.mandate.acceptance, 1):
+        path = f"{name}/check-{number}"
+        match (yield from CallTool(path, _call(check, path))):
+            case Refused() | Unknown() as stop:
+                return broken_by(stop)
+            case result:
+                found.append(_judged(order, check, path, result))
+    return tuple(found)
+
+
+def _call(check: Check, path: str) -> ToolCall:
+    match check:
+        case FileCheck(path=file, text=None):
+            return ToolCall(path, CHECK_FILE, {"path": file})
+        case FileCheck(path=file, text=wanted):
+            return ToolCall(path, CHECK_FILE, {"path": file, "text": wanted})
+        case CommandCheck(argv=argv, cwd=cwd):
+            return ToolCall(path, RUN_COMMAND, {"argv": list(argv)} | ({} if cwd is None else {"cwd": cwd}))
+
+
+def _judged(order: Order, check: Check, path: str, result: ToolResult) -> Checked:
+    match check, result:
+        case _, ToolResult(is_error=True, content=content):
+            return Checked(check, False, cut(content, REASON_CHARS, order.says.left_out, path))
+        case CommandCheck(), _:
+            return Checked(check, True)  # a command that ends with anything but 0 is an error result
+        case FileCheck(text=None), ToolResult(data={"exists": True}):
+            return Checked(check, True)
+        case FileCheck(text=str()), ToolResult(data={"contains": True}):
+            return Checked(check, True)
+        case _:
+            return Checked(check, False, f"It is not so that {said(check)}.")

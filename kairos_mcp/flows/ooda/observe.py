@@ -1,0 +1,144 @@
+"""Observe: look with every tool that the mandate names and that only reads; say for each what came of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from kairos_mcp.decoding import Undecodable
+from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
+from kairos_mcp.flows.ooda.order import Order
+from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
+from kairos_mcp.mandates import Look
+from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.schemas import compiled
+from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
+
+AT_ONCE = 10
+_WORD = re.compile(r"\w{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came of one look. `content` is that of a result; `reason` says why there is an error or nothing.
+
+    `relevance`: the share of the goal's words (of three letters and more) that occur in it, 0 to 1; shown, and used
+    for nothing else. `ref` names the step, under which the whole is kept; `left_out` counts the characters missing.
+    """
+
+    tool: str
+    arguments: JsonObject
+    status: Literal["result", "error", "skipped"]
+    content: str | None = None
+    reason: str | None = None
+    relevance: float | None = None
+    ref: str | None = None
+    left_out: int | None = None
+
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {
+            "tool": self.tool,
+            "arguments": self.arguments,
+            "status": self.status,
+            "relevance": self.relevance,
+            "content": self.content,
+            "reason": self.reason,
+            "left_out": self.left_out,
+            "ref": self.ref,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    seen: tuple[Seen, ...]
+
+    def as_json(self) -> JsonObject:
+        return {"observations": [each.as_json() for each in self.seen]}
+
+
+OBSERVATION_SCHEMA = keyed(
+    ("observations",),
+    observations={
+        "type": "array",
+        "maxItems": 16,
+        "items": keyed(
+            ("tool", "arguments", "status"),
+            tool=text(64),
+            arguments={"type": "object"},
+            status={"enum": ["result", "error", "skipped"]},
+            relevance={"type": "number", "minimum": 0, "maximum": 1},
+            content=text(4_000, 0),
+            reason=text(4_000, 0),
+            left_out={"type": "integer", "minimum": 0},
+            ref=text(512),
+        ),
+    },
+)
+
+
+def observation_of(given: JsonObject) -> Observation:
+    """An observation as `as_json` gave it. Raises Undecodable."""
+    if problems := compiled(OBSERVATION_SCHEMA).problems(given):
+        raise Undecodable("; ".join(problems))
+    return Observation(tuple(Seen(**each) for each in given["observations"]))
+
+
+def observe(order: Order, name: str) -> Flow[Observation | Broken]:
+    """Steps: `NAME/call-N`, where N is the position in the mandate's list; all side by side, since all only read."""
+    looks = list(enumerate(order.mandate.observe, 1))
+    skipped = {n: reason for n, look in looks if (reason := _why_not(order, look)) is not None}
+    steps = {n: _step(f"{name}/call-{n}", look) for n, look in looks if n not in skipped}
+    answers = yield from side_by_side(steps.values(), AT_ONCE)
+    seen: list[Seen] = []
+    for n, look in looks:
+        if n in skipped:
+            seen.append(Seen(look.tool, look.arguments, "skipped", reason=skipped[n]))
+            continue
+        match answers[steps[n].name]:
+            case Refused() | Unknown() as stop:
+                return broken_by(stop)
+            case answer:
+                seen.append(_seen(order, look, steps[n].name, answer))
+    return Observation(tuple(seen))
+
+
+def _why_not(order: Order, look: Look) -> str | None:
+    """Why a look is not made, whatever the mandate says: only what reads may run here."""
+    if (spec := order.reads.find(look.tool)) is not None and spec.effect == "read":
+        return None
+    if spec is not None or order.may.find(look.tool) is not None:
+        return "It does more than read."
+    return "There is no tool of this name that only reads."
+
+
+def _step(path: str, look: Look) -> CallTool:
+    return CallTool(path, ToolCall(path, look.tool, look.arguments))
+
+
+def _seen(order: Order, look: Look, path: str, answer: CallAnswer | Failed) -> Seen:
+    match answer:
+        case ToolResult(content=content, is_error=False, chars=chars):
+            whole = chars if chars is not None else len(content)
+            return Seen(
+                look.tool,
+                look.arguments,
+                "result",
+                content=cut(content, RESULT_CHARS, order.says.left_out, path, whole),
+                relevance=relevance(order.mandate.goal, content),
+                ref=path,
+                left_out=whole - RESULT_CHARS if len(content) > RESULT_CHARS else None,
+            )
+        case ToolResult(content=content):
+            reason = cut(content, REASON_CHARS, order.says.left_out, path)
+            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path)
+        case _:  # no branch of these gives up; the type of every Gather has it
+            return Seen(look.tool, look.arguments, "error", reason="The call was given up.", ref=path)
+
+
+def relevance(goal: str, content: str) -> float:
+    """The share of the goal's different words that the content has, to two places."""
+    words = set(_WORD.findall(goal.casefold()))
+    there = set(_WORD.findall(content.casefold()))
+    return round(len(words & there) / len(words), 2) if words else 0.0

@@ -1,0 +1,78 @@
+"""What a phase is given before it starts: the mandate, the tools, the prompts, and what earlier cycles have taught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kairos_mcp.flows.brief import Prompts
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from kairos_mcp.mandates import Mandate
+from kairos_mcp.messages import JsonObject, ToolSet
+from kairos_mcp.scopes import Scopes
+
+EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
+"""Tools that run_tool never names: they would leave out the mandate's limits, and what was read."""
+LESSONS = 20  # the newest, kept from run to run
+EFFECTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an act came to: `digest` (hex) is equal where tool, canonical arguments and what was there afterwards are;
+    `said` tells it to a model."""
+
+    digest: str
+    said: str
+
+    def as_json(self) -> JsonObject:
+        return {"digest": self.digest, "said": self.said}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one cycle hands to the next, and one run to the next: the newest lessons, and effects, oldest first.
+
+    Within a run more effects are kept than the two that go on to the next run: loops are found among them.
+    """
+
+    lessons: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    def with_lessons(self, lessons: tuple[str, ...]) -> Carried:
+        new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
+        return replace(self, lessons=(*self.lessons, *new)[-LESSONS:])
+
+    def with_effect(self, effect: Effect) -> Carried:
+        return replace(self, effects=(*self.effects, effect))
+
+    @property
+    def circling(self) -> bool:
+        """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A (O10)."""
+        digests = [effect.digest for effect in self.effects[-3:]]
+        return any(digests[-1:] == [earlier] for earlier in digests[:-1])
+
+    def as_json(self) -> JsonObject:
+        return {"lessons": list(self.lessons), "effects": [each.as_json() for each in self.effects[-EFFECTS:]]}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The frozen start of a phase or of a run of cycles.
+
+    `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
+    neither: they are reached by the edit actions alone, which carry what was read.
+    """
+
+    mandate: Mandate
+    says: PhasePrompts
+    prompts: Prompts
+    reads: ToolSet
+    may: ToolSet
+    scopes: Scopes = field(default_factory=Scopes)
+    carried: Carried = field(default_factory=Carried)
+
+    def __post_init__(self) -> None:
+        if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
+            raise ValueError(f"{', '.join(writing)} in reads: more than reading")
+        if editing := [spec.name for spec in self.may if spec.name in EDITING]:
+            raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")

@@ -1,0 +1,115 @@
+"""Orient: what was observed, weighed against the goal: where things stand, what comes first, what to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kairos_mcp.decoding import Undecodable
+from kairos_mcp.flows.ooda.forms import Broken, Form, keyed, settled, text, texts
+from kairos_mcp.flows.ooda.observe import Observation
+from kairos_mcp.flows.ooda.order import Carried, Order
+from kairos_mcp.flows.ooda.prompts import listed, sections
+from kairos_mcp.flows.ooda.shown import as_text
+from kairos_mcp.mandates import Check, CommandCheck, FileCheck
+from kairos_mcp.messages import Conversation, JsonObject, Message
+from kairos_mcp.schemas import compiled
+from kairos_mcp.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.settings import Risk
+from kairos_mcp.steps import Flow
+
+TOKENS = 1_024
+FILES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file that decide reads first, or lines of it; both ends are included."""
+
+    path: str
+    start_line: int | None = None
+    end_line: int | None = None
+
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {"path": self.path, "start_line": self.start_line, "end_line": self.end_line}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Orientation:
+    """`risk_level` is the model's own view: it is shown, and compared with nothing."""
+
+    summary: str
+    priorities: tuple[str, ...]
+    risk_level: Risk
+    files: tuple[Part, ...] = ()
+
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {
+            "summary": self.summary,
+            "priorities": list(self.priorities),
+            "risk_level": self.risk_level,
+        }
+        return told | ({"files": [part.as_json() for part in self.files]} if self.files else {})
+
+
+_LINE: JsonObject = {"type": "integer", "minimum": 1, "maximum": 2**31}
+ORIENTATION_SCHEMA = keyed(
+    ("summary", "priorities", "risk_level"),
+    summary=text(4_000),
+    priorities=texts(10, 1_000),
+    risk_level={"enum": ["low", "medium", "high"]},
+    files={
+        "type": "array",
+        "maxItems": FILES,
+        "items": keyed(("path",), path=text(PATH_CHARS), start_line=_LINE, end_line=_LINE),
+    },
+)
+
+
+def orientation_of(given: JsonObject) -> Orientation:
+    """Raises Undecodable with all that is wrong."""
+    if problems := compiled(ORIENTATION_SCHEMA).problems(given):
+        raise Undecodable("; ".join(problems))
+    files = tuple(_part(n, each) for n, each in enumerate(given.get("files", ())))
+    return Orientation(given["summary"], tuple(given["priorities"]), given["risk_level"], files)
+
+
+def orient(order: Order, name: str, observation: Observation, carried: Carried) -> Flow[Orientation | Broken]:
+    """Steps: `NAME`, and up to two repairs."""
+    asked = sections(
+        order.says.orient_user,
+        goal=order.mandate.goal,
+        acceptance=listed(tuple(said(check) for check in order.mandate.acceptance)),
+        lessons=listed(carried.lessons),
+        acts=acts(carried),
+        observations=as_text(observation.as_json()["observations"]),
+    )
+    talk = Conversation((Message("system", order.says.orient), Message("user", asked)))
+    form = Form(ORIENTATION_SCHEMA, TOKENS, orientation_of)
+    return (yield from settled(name, talk, form, order.says, order.prompts))
+
+
+def acts(carried: Carried) -> str:
+    """The newest two acts, as the thinking phases are told them."""
+    return listed(tuple(effect.said for effect in carried.effects[-2:]))
+
+
+def said(check: Check) -> str:
+    """An acceptance check in words."""
+    match check:
+        case FileCheck(path=path, text=None):
+            return f"there is a file {path}"
+        case FileCheck(path=path, text=wanted):
+            return f"the file {path} contains: {wanted}"
+        case CommandCheck(argv=argv):
+            return f"this command succeeds: {as_text(list(argv))}"
+
+
+def _part(number: int, given: JsonObject) -> Part:
+    plain = plain_or_none(given["path"])
+    if plain is None:
+        raise Undecodable(f"at /files/{number}/path: must be a path of the workspace, as docs/index.md")
+    first, last = given.get("start_line"), given.get("end_line")
+    if first is not None and last is not None and first > last:
+        raise Undecodable(f"at /files/{number}: start_line is after end_line")
+    return Part(plain, first, last)

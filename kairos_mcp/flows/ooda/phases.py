@@ -1,0 +1,104 @@
+"""Each phase as a run of its own: typed JSON in, typed JSON out; what one gives, the next takes unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from kairos_mcp.decoding import Undecodable
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.flows.ooda.act import Acted, act, acted_of
+from kairos_mcp.flows.ooda.decide import decide
+from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
+from kairos_mcp.flows.ooda.forms import Broken
+from kairos_mcp.flows.ooda.observe import Observation, observation_of, observe
+from kairos_mcp.flows.ooda.order import Order
+from kairos_mcp.flows.ooda.orient import Orientation, orient, orientation_of
+from kairos_mcp.flows.ooda.reflect import Reflection, reflect
+from kairos_mcp.flows.outcome import Outcome, StopReason, ended
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.steps import Flow
+
+Phase = Literal["observe", "orient", "decide", "act", "reflect"]
+
+VERSION = 1
+PHASES: tuple[Phase, ...] = ("observe", "orient", "decide", "act", "reflect")
+GIVEN: dict[Phase, str] = {
+    "orient": "observation",
+    "decide": "orientation",
+    "act": "decision",
+    "reflect": "act_result",
+}
+"""The argument of each phase that takes the output of the one before."""
+_READ: dict[Phase, Callable[[JsonObject], Any]] = {
+    "orient": observation_of,
+    "decide": orientation_of,
+    "act": taken,
+    "reflect": acted_of,
+}
+
+
+def check_given(phase: Phase, given: JsonObject | None) -> None:
+    """Raise BadArguments unless `given` is the whole output of the phase before. Call it before a run is started."""
+    read = _READ.get(phase)
+    if read is None:
+        return
+    name, before = GIVEN[phase], PHASES[PHASES.index(phase) - 1]
+    hint = f"Give the output of ooda_{before} unchanged."
+    if given is None:
+        raise BadArguments(f"ooda_{phase} needs {name}.", hint)
+    match given:
+        case {"status": "budget" | "parse_error" | "llm_error" | "refused" | "content_filter" | "unknown_outcome"}:
+            raise BadArguments(f"{name}: ooda_{before} gave nothing ({given['status']}).", f"Call ooda_{before} again.")
+        case _:
+            pass
+    try:
+        read(given)
+    except Undecodable as error:
+        raise BadArguments(f"{name}: {error.reason}.", hint) from None
+
+
+def phase_run(order: Order, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
+    """A phase alone; its steps begin with its name. `given` has passed `check_given`."""
+    came = yield from _phase(order, phase, given or {})
+    match came:
+        case Broken(status="budget", limit=limit) as broken:
+            return ended("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
+        case Broken(status=status) as broken:
+            return ended(status, broken.reason, broken.as_json())
+        case Observation() | Orientation() | Acted() | Reflection():
+            return ended(_DONE, _summary(came), came.as_json())
+        case decision:
+            return ended(_DONE, f"Decided: {decision.kind}.", as_json(decision))
+
+
+def _phase(
+    order: Order, phase: Phase, given: JsonObject
+) -> Flow[Observation | Orientation | Decision | Acted | Reflection | Broken]:
+    match phase:
+        case "observe":
+            return (yield from observe(order, phase))
+        case "orient":
+            return (yield from orient(order, phase, observation_of(given), order.carried))
+        case "decide":
+            return (yield from decide(order, phase, orientation_of(given), order.carried))
+        case "act":
+            return (yield from act(order, phase, taken(given), pauses=False))
+        case "reflect":
+            return (yield from reflect(order, phase, acted_of(given), order.carried))
+
+
+_DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
+
+
+def _summary(came: Observation | Orientation | Acted | Reflection) -> str:
+    match came:
+        case Observation(seen=seen):
+            results = sum(each.status == "result" for each in seen)
+            return f"Observed: {results} of {len(seen)} gave a result."
+        case Orientation(summary=summary):
+            return summary
+        case Acted(status=status, reason=reason):
+            return f"The act: {status}." + (f" {reason}" if reason else "")
+        case Reflection(verdict=verdict):
+            return f"Judged: {verdict}."

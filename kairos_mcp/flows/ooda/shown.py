@@ -1,0 +1,45 @@
+"""What was observed, cut to what a prompt has room for: field by field, still valid JSON, and saying what is missing.
+
+A cut is made on characters and marked; what was cut is never read as JSON again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kairos_mcp.flows.brief import say
+from kairos_mcp.messages import JsonObject
+
+RESULT_CHARS = 2_000  # SYSTEMS.md O3: of a result that was observed
+REASON_CHARS = 1_000  # of an error
+ACT_CHARS = 1_500  # of each text in the record of an act
+
+
+def cut(text: str, most: int, mark: str, ref: str, whole: int | None = None) -> str:
+    """At most `most` characters of the text and, if some are missing, the mark that says how many and how to get them.
+
+    `whole`: how long it was before somebody else shortened it.
+    """
+    length = whole if whole is not None else len(text)
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n{say(mark, left=length - most, whole=length, ref=ref)}"
+
+
+def cut_fields(value: Any, most: int, mark: str, ref: str) -> Any:
+    """The same JSON with each longer text in it cut."""
+    match value:
+        case str():
+            return cut(value, most, mark, ref)
+        case dict():
+            return {name: cut_fields(inner, most, mark, ref) for name, inner in value.items()}
+        case list():
+            return [cut_fields(inner, most, mark, ref) for inner in value]
+        case _:
+            return value
+
+
+def as_text(value: JsonObject | list[Any]) -> str:
+    """JSON as a model reads it best: one key a line, no escapes that are not needed."""
+    return json.dumps(value, ensure_ascii=False, indent=1)
