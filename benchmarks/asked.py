@@ -58,8 +58,10 @@ async def _kairos(era: str, runs: int) -> float:
     with tempfile.TemporaryDirectory(prefix="kairos-bench-") as name:
         folder = Path(name)
         subjects.settings(folder, ROUNDS - 1, "process")
-        script = f"durability = 'process'\nscript = '{folder}/script-{ROUNDS - 1}.jsonl'\nworkspaces = ['{folder}/workspace']\n"
-        (folder / "kairos.toml").write_text(script, encoding="utf-8")
+        said = {"durability": "process", "script": f"{folder}/script-{ROUNDS - 1}.jsonl"}
+        lines = [f"{name} = {value!r}" for name, value in said.items()]
+        lines.append(f"workspaces = ['{folder}/workspace']")
+        (folder / "kairos.toml").write_text("\n".join(lines), encoding="utf-8")
         says = _says([json.dumps(_spoken(n)) for n in range(1, ROUNDS)])
         async with _client("kairos", era, name, says) as (client, pid):
             for route in ("scripted", "sampling"):

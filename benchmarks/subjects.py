@@ -111,7 +111,7 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
     """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
     async with Host.open(chosen, via="serve") as host:
         if noop:
-            means = Means(Registry([NOOP]), (), host._wiring.means(None).threads, chosen.shown_chars)
+            means = Means(Registry([NOOP]), (), host._wiring.means(None).workers, chosen.shown_chars)
             host._wiring.means = lambda _workspace: means
         await ended(host, await start(host, 2, ["warm"]))
         yield host

@@ -41,7 +41,7 @@ class Talker:
             [*under, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=more.pop("stderr", subprocess.DEVNULL),
             env=environ,
             **more,
         )

@@ -1,0 +1,58 @@
+"""The command `budget`: what is spent and left today, on whom, and on the days before."""
+
+from __future__ import annotations
+
+import os
+
+from kairos_mcp.cli.exits import COMPLETED
+from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.cli.speech import say, say_json
+from kairos_mcp.configure import load_settings
+from kairos_mcp.host import Host
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.settings import Flags
+
+
+def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) -> int:
+    """Today, the newest days, or a run."""
+    scope = run_id or ("days" if days else "day")
+
+    async def look(host: Host) -> JsonObject:
+        return host.spending(scope, PERSON)
+
+    told = with_host(load_settings(flags, os.environ), look)
+    if as_json:
+        say_json(told)
+        return COMPLETED
+    match scope:
+        case "day":
+            say(f"{told['day']} ({told['time_zone']}), until {told['resets_at']}")
+            _say_figures(told)
+            for each in told["by"]:
+                model = f" {each['model']}" if each["model"] else ""
+                say(f"  {each['route']}{model}: {_amounts(each)} in {each['attempts']} attempts")
+        case "days":
+            for each in told["days"]:
+                say(f"{each['day']}  {_amounts(each['spent'])}")
+            if not told["days"]:
+                say("Nothing was used yet.")
+        case _:
+            say(f"run {scope}")
+            _say_figures(told)
+    return COMPLETED
+
+
+def _say_figures(told: JsonObject) -> None:
+    for name, spent in told["spent"].items():
+        limit, held = told["limits"][name], told["held"][name]
+        reserved = f", {_figure(name, held)} reserved" if held else ""
+        allowed = "no limit" if limit is None else f"of {_figure(name, limit)}"
+        say(f"  {name:<14} {_figure(name, spent)} {allowed}{reserved}")
+
+
+def _amounts(spent: JsonObject) -> str:
+    return f"{spent['model_calls']} calls, {spent['total_tokens']:,} tokens, {_figure('usd', spent['usd'])}"
+
+
+def _figure(name: str, amount: float) -> str:
+    return f"${amount:.4f}" if name == "usd" else f"{amount:,g}" if isinstance(amount, float) else f"{amount:,}"

@@ -1,0 +1,96 @@
+"""Chaos: two servers on one store, each killed every few seconds: every run ends, and every sum is that of its rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from house import Books, Place, place_in, reads, says
+from talker import Gone, Talker
+
+LINES = (reads("a.txt", "b.txt"), reads("b.txt"), says("done"))
+
+
+def killed_at_random(place: Place, wanted: queue.Queue[int], lives_s: tuple[float, float], seed: int) -> None:
+    """Start servers one after the other, each killed after a while, and ask each for the runs that are wanted."""
+    moment = random.Random(seed)
+    while not wanted.empty():
+        talker = Talker.start(place)
+        killer = threading.Timer(moment.uniform(*lives_s), kill, (talker.pid,))
+        try:
+            talker.call("run_status")  # a server on a busy machine may need long for its first answer
+            killer.start()
+            with contextlib.suppress(Gone, BrokenPipeError, ValueError):  # the last line may be cut
+                ask_for(talker, wanted)
+        finally:
+            killer.cancel()
+            talker.close()
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def ask_for(talker: Talker, wanted: queue.Queue[int]) -> None:
+    for n in taken(wanted):
+        try:
+            talker.call("planner_run", goal=f"run {n}", key=f"run-{n}", wait_s=random.Random(n).choice((0, 0, 5)))
+        except BaseException:
+            wanted.put(n)  # nobody heard whether it was started: the key makes asking again harmless
+            raise
+
+
+def taken(wanted: queue.Queue[int]) -> Iterator[int]:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            yield wanted.get_nowait()
+
+
+def chaos(place: Place, runs: int, lives_s: tuple[float, float]) -> None:
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    wanted: queue.Queue[int] = queue.Queue()
+    for n in range(runs):
+        wanted.put(n)
+    pair = [
+        threading.Thread(target=killed_at_random, args=(place, wanted, lives_s, seed), daemon=True) for seed in (1, 2)
+    ]
+    for each in pair:
+        each.start()
+    for each in pair:
+        each.join()
+    with Talker.start(place) as last:
+        all_ended(place, last)
+    assert place.rows("select count(*), count(outcome) from run") == [(runs, runs)]
+    assert place.rows("select json_extract(outcome, '$.stop_reason'), count(*) from run group by 1") == [
+        ("assistant_stop", runs)
+    ]
+    assert place.rows("pragma integrity_check") == [("ok",)]
+    for (run_id,) in place.rows("select id from run"):
+        books = Books.of(place, run_id)
+        assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows), run_id
+
+
+def all_ended(place: Place, last: Talker) -> None:
+    """The last server goes on with whatever the killed ones left; nobody has to name the runs."""
+    until = time.monotonic() + 120
+    while open_runs := [run_id for (run_id,) in place.rows("select id from run where outcome is null limit 10")]:
+        assert time.monotonic() < until, open_runs
+        last.call("run_status", run_ids=open_runs, until="done", wait_s=10)
+
+
+def test_a_short_chaos_ends_every_run_with_exact_sums(tmp_path_factory: pytest.TempPathFactory) -> None:
+    chaos(place_in(tmp_path_factory.mktemp("chaos") / "place"), 24, (0.4, 1.2))
+
+
+@pytest.mark.slow
+def test_2000_runs_by_two_servers_that_are_killed_again_and_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    chaos(place_in(tmp_path_factory.mktemp("chaos") / "place"), 2_000, (1.0, 5.0))

@@ -1,0 +1,81 @@
+"""A server that was stopped keeps its runs until a person releases it; when it wakes it can change nothing of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from house import Place
+from talker import Talker
+
+WITHIN_S = 20.0
+
+
+def slow_script(place: Place) -> None:
+    lines = [
+        {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]},
+        {"content": "done", "finish": "stop", "delay_s": 1.0},
+    ]
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def record(place: Place) -> list[tuple[object, ...]]:
+    return [*place.rows("select * from answer order by mark"), *place.rows("select fence, outcome from run")]
+
+
+def until(place: Place, statement: str, *bindings: object) -> list[tuple[object, ...]]:
+    ends = time.monotonic() + WITHIN_S
+    while not (found := place.rows(statement, *bindings)):
+        assert time.monotonic() < ends, statement
+        time.sleep(0.01)
+    return found
+
+
+def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+
+
+def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothing(place: Place) -> None:
+    slow_script(place)
+    with Talker.start(place) as first, Talker.start(place) as second:
+        started = first.call("planner_run", goal="look", wait_s=0)
+        run_id = started["run_id"]
+        until(place, "select 1 from mark where path = 'round-2'")
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            refused = second.call("run_control", run_id=run_id, action="pause")
+            assert (refused["code"], refused["retryable"]) == ("busy", True)
+            assert str(first.pid) in refused["message"]
+            assert "--release" in refused["hint"]
+            ((owner, fence),) = place.rows("select owner, fence from run")
+
+            shown = json.loads(command(place, "status", "--json").stdout)
+            (server,) = [each for each in shown["servers"] if each["number"] == owner]
+            assert (server["pid"], server["stopped"], server["runs"]) == (first.pid, True, 1)
+            released = command(place, "status", "--release", str(owner), "--json")
+            assert json.loads(released.stdout) == {"owner": owner, "released": 1}, released.stderr
+
+            report = second.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"][0]
+            assert (report["status"], report["summary"]) == ("completed", "done")
+            before = record(place)
+            assert place.rows("select fence > ? from run", fence) == [(1,)]
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        woken = first.call("run_status", run_ids=[run_id], until="done", wait_s=5)["runs"][0]
+        assert woken["status"] == "completed"
+        time.sleep(1.2)  # until its own model would have answered at the latest
+        assert record(place) == before
+
+
+def test_who_does_not_live_can_not_be_released(place: Place) -> None:
+    slow_script(place)
+    with Talker.start(place) as server:
+        assert server.call("planner_run", goal="look")["status"] == "completed"
+    gone = command(place, "status", "--release", "1")
+    assert gone.returncode == 1
+    assert "1" in gone.stderr
