@@ -1,4 +1,4 @@
-"""Open completions that a client's own model may answer: which they are, how they are asked, what comes back.
+"""Open completions and approvals that a client may answer, its model or its user: which, how asked, what comes back.
 
 An open step waits in the rows like any other; a call that may ask its client puts it there, and deposits the reply.
 When the call ends first nothing is withdrawn from the rows: the next call asks again.
@@ -12,19 +12,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from kairos_mcp import masked
 from kairos_mcp.budget import CLOSING_MS, NOTHING
 from kairos_mcp.costing import estimated, tokens_of
 from kairos_mcp.house import House
+from kairos_mcp.items import ELICITED_CHARS
 from kairos_mcp.messages import Completion
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.report import Caller
 from kairos_mcp.routes import after_sampling
 from kairos_mcp.steps import RequestCompletion, Sent
-from kairos_mcp.store import asks, owners, reading, runs
+from kairos_mcp.store import approvals, asks, owners, reading, runs
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.asks import Asking, AskRow
+from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
-from kairos_mcp.store.turns import read_account
 
 NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
 TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
@@ -53,6 +57,14 @@ class Reply:
 
     completion: Completion | None
     milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsersWord:
+    """What a client's user decided in a dialog."""
+
+    said: Said
+    feedback: str | None = None
 
 
 class Asks:
@@ -94,11 +106,32 @@ class Asks:
                     pass
         return found
 
-    def wanted(self, run_id: str, caller: Caller) -> Collection[str]:
-        """The steps for which an answer of a client still counts. A paused run takes what was asked before."""
+    def undecided(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[ApprovalRow]:
+        """The approvals that a client's user may decide about; not those that this call has `passed` over, nor any
+        that is too long for a dialog, or that the configuration leaves to the command alone."""
         run = self._house.run(run_id, caller)
-        counts = run.route == "sampling" and run.outcome is None
-        return reading.waiting(self._store.reader, run.n) if counts else ()
+        if self._house.settings.approvals == "person" or run.outcome is not None:
+            return []
+        waiting = approvals.waits(self._store.reader, run.n).approvals
+        at = self._house.clock()
+        return [
+            each
+            for each in waiting.values()
+            if each.key not in passed and len(each.preview) <= ELICITED_CHARS and each.expires_at > at
+        ]
+
+    def now(self) -> int:
+        """The house's time in milliseconds, in which a state says when a client was asked."""
+        return self._house.clock()
+
+    def wanted(self, run_id: str, caller: Caller) -> Collection[str]:
+        """The steps and approvals for which an answer of a client still counts. A paused run takes what was asked
+        before."""
+        run = self._house.run(run_id, caller)
+        if run.outcome is not None:
+            return ()
+        waiting = approvals.waits(self._store.reader, run.n)
+        return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals}
 
     async def news(self) -> None:
         """Return when something was committed, by this process or another; after a second at the latest."""
@@ -107,16 +140,20 @@ class Asks:
     # -- asking ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def pushing(self, run_id: str, found: Sequence[Ask], caller: Caller) -> Iterator[list[Ask]]:
-        """Those that no other call of this server has in the air; until the block ends no other call pushes them."""
-        n = self._house.run(run_id, caller).n
-        mine = [each for each in found if (n, each.path) not in self._in_the_air]
-        claimed = {(n, each.path) for each in mine}
-        self._in_the_air |= claimed
+    def pushing(self, run_id: str, key: str, caller: Caller) -> Iterator[bool]:
+        """Whether no other call of this server has it in the air; until the block ends no other call pushes it."""
+        claimed = (self._house.run(run_id, caller).n, key)
+        mine = claimed not in self._in_the_air
+        self._in_the_air.add(claimed)
         try:
             yield mine
         finally:
-            self._in_the_air -= claimed
+            if mine:
+                self._in_the_air.remove(claimed)
+
+    def in_the_air(self, run_id: str, key: str, caller: Caller) -> bool:
+        """Whether a call of this server is asking a client for it."""
+        return (self._house.run(run_id, caller).n, key) in self._in_the_air
 
     async def put(self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None) -> AskRow | None:
         """Put them to a client that answers by calling again: the ask of before while it stands, else a new one.
@@ -124,17 +161,30 @@ class Asks:
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
         None is given where the run may take another route.
         """
-        run, at = self._house.run(run_id, caller), self._house.clock()
+        run = self._house.run(run_id, caller)
         unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
-        asking = Asking(
-            paths=tuple(each.path for each in found),
+        asking = self._asking([each.path for each in found], caller, again_s, unanswered)
+        return await self._store.submit(lambda connection: asks.put(connection, run, asking))
+
+    async def put_approvals(
+        self, run_id: str, found: Sequence[ApprovalRow], caller: Caller, *, again_s: float | None
+    ) -> AskRow | None:
+        """The same for approvals. One that stayed unanswered says that nobody is there: None, and this call asks no
+        more."""
+        run = self._house.run(run_id, caller)
+        asking = self._asking([each.key for each in found], caller, again_s, None)
+        return await self._store.submit(lambda connection: asks.put_once(connection, run, asking))
+
+    def _asking(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> Asking:
+        at = self._house.clock()
+        return Asking(
+            paths=tuple(keys),
             who=(caller.principal, caller.client),
             nonce=secrets.token_hex(16),
             at=at,
             stale_at=-1 if again_s is None else at - int(again_s * 1000),
             unanswered=unanswered,
         )
-        return await self._store.submit(lambda connection: asks.put(connection, run, asking))
 
     def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
@@ -162,6 +212,26 @@ class Asks:
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: asks.deposit_open(connection, run, deposits, owner=mine, at=at)
+        )
+        self._drivers.go_on(run, mine, fence)
+
+    async def decide(
+        self, run_id: str, said: Mapping[str, UsersWord], caller: Caller, *, nonce: str | None = None
+    ) -> None:
+        """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late
+        stores nothing."""
+        run, at = self._house.run(run_id, caller), self._house.clock()
+        who, mask = (caller.principal, "elicitation", caller.client), self._house.wiring.mask
+        shown = {key: approvals.at_key(self._store.reader, run.n, key) for key in said}
+        taken = self._house.settings.approvals != "person"
+        decisions = [
+            Decision(key, said[key].said, row.digest, who, mask.text(said[key].feedback or "").text or None)
+            for key, row in shown.items()
+            if row is not None and taken
+        ]
+        mine = await self._owner(run)
+        fence = await self._store.submit(
+            lambda connection: asks.take_decisions(connection, run, nonce, decisions, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
 
@@ -224,9 +294,10 @@ class Asks:
         if reply.completion is None:
             over = account.refusal("milliseconds")
             return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
-        usage = reply.completion.usage or estimated(step, reply.completion)
+        said = masked.completion(reply.completion, self._house.wiring.mask)
+        usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
-        return Deposit(path, reply.completion, spent, usage.cached_tokens, usage.exactness)
+        return Deposit(path, said, spent, usage.cached_tokens, usage.exactness)
 
 
 def _waits(why: str) -> str:

@@ -6,7 +6,9 @@ never be granted the same token. Rules and figures are those of RULINGS.md, "Lim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
+from operator import add, attrgetter, sub
 from typing import NamedTuple
 
 from kairos_mcp.steps import Limits, Refused
@@ -43,44 +45,65 @@ class Units(NamedTuple):
     milliseconds: int = 0
 
     def plus(self, other: Units) -> Units:
-        return Units(*map(int.__add__, self, other))
+        return _units(map(add, self, other))
 
     def minus(self, other: Units) -> Units:
-        return Units(*map(int.__sub__, self, other))
+        return _units(map(sub, self, other))
 
 
+_units = partial(tuple.__new__, Units)  # the shortest way: amounts are added at every step
 NOTHING = Units()
+_MODEL_CALL = Units(model_calls=1)
+_COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1), "pause": NOTHING}
 
 
 def counts_of(kind: str) -> Units:
     """What a step of this kind counts: a round is a model call, other completions are calls alone."""
-    match kind:
-        case "round":
-            return Units(rounds=1, model_calls=1)
-        case "call":
-            return Units(tool_calls=1)
-        case "pause":
-            return NOTHING
-        case _:
-            return Units(model_calls=1)
+    return _COUNTS.get(kind, _MODEL_CALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A limit over a run: what it may use (None: no limit), what open and begun steps hold, what is spent."""
+class Rest(NamedTuple):
+    """What is left of an account by unit: neither spent nor held, never below zero; None where there is no limit."""
+
+    rounds: int | None
+    model_calls: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    total_tokens: int | None
+    nano_usd: int | None
+    tool_calls: int | None
+    milliseconds: int | None
+
+
+_caps_by_unit = attrgetter(*Units._fields)
+
+
+class Account(NamedTuple):
+    """A limit over a run, or over what many share (`scope`: day, mandate): what may be used (None: no limit), what
+    open and begun steps hold, what is spent."""
 
     id: int
     caps: Limits
     held: Units
     spent: Units
+    scope: str = "run"
+
+    @property
+    def rest(self) -> Rest:
+        caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
+        return Rest(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
 
     def left(self, unit: str) -> int | None:
-        """What is neither spent nor held; None where unlimited, never below zero."""
-        cap: int | None = getattr(self.caps, unit)
-        if cap is None:
-            return None
-        used: int = getattr(self.spent, unit) + getattr(self.held, unit)
-        return max(0, cap - used)
+        """What is left of one unit."""
+        rest: int | None = getattr(self.rest, unit)
+        return rest
+
+    def settle(self, held: Units, spent: Units) -> Account:
+        """The account after a step that held so much has ended and cost so much."""
+        return Account(self.id, self.caps, self.held.minus(held), self.spent.plus(spent), self.scope)
+
+    def hold(self, held: Units) -> Account:
+        return Account(self.id, self.caps, self.held.plus(held), self.spent, self.scope)
 
     def over(self, more_ms: int) -> int:
         """The time that is left where so much more is allowed: however often it is tried, once in all."""
@@ -88,11 +111,10 @@ class Account:
 
     def refusal(self, unit: str) -> Refused:
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
-        return Refused(unit, used, getattr(self.caps, unit), "run")
+        return Refused(unit, used, getattr(self.caps, unit), self.scope)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What a step would use. `counts` are exact; the rest bounds a completion that this server makes.
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
@@ -110,8 +132,7 @@ class Claim:
     price: Price | None = FREE
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """Leave to begin: what the step holds of the account, the tokens it may write and the time it may take."""
 
     held: Units
@@ -119,102 +140,137 @@ class Grant:
     timeout_ms: int
 
 
-def grant(account: Account, claim: Claim) -> Grant | Refused:
-    """Leave to begin the step, or the first limit that forbids it."""
-    for unit in ("rounds", "model_calls", "tool_calls"):
-        left = account.left(unit)
-        wanted: int = getattr(claim.counts, unit)
+def shared_part(amount: Units) -> Units:
+    """What of an amount counts in an account that runs share: model calls, their tokens and their price."""
+    return amount._replace(rounds=0, tool_calls=0, milliseconds=0)
+
+
+def grant(account: Account, claim: Claim, shared: Sequence[Account] = ()) -> Grant | Refused:
+    """Leave to begin the step, or the first limit that forbids it: the run's own, then those that it shares."""
+    leave = _of_run(account, claim)
+    for each in shared:
+        if isinstance(leave, Refused):
+            return leave
+        leave = _of_shared(each, claim, leave)
+    return leave
+
+
+def _of_shared(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
+    """The leave, within what is left of a shared account. An empty one pauses the run, so nothing is kept free."""
+    rest = account.rest
+    if rest.model_calls is not None and claim.counts.model_calls > rest.model_calls:
+        return account.refusal("model_calls")
+    if claim.open_step:
+        return _handed_out(account, rest, claim)
+    if claim.price is None and rest.nano_usd is not None:
+        return account.refusal("nano_usd")
+    tokens, unit = _room(rest, claim._replace(wanted_tokens=leave.max_tokens), keeps_closing=False)
+    if tokens < min(USEFUL_TOKENS, leave.max_tokens):
+        return account.refusal(unit)
+    return leave if tokens == leave.max_tokens else _granted(claim, tokens, leave.timeout_ms)
+
+
+def _of_run(account: Account, claim: Claim) -> Grant | Refused:
+    rest, counts = account.rest, claim.counts
+    for unit, wanted, left in (
+        ("rounds", counts.rounds, rest.rounds),
+        ("model_calls", counts.model_calls, rest.model_calls),
+        ("tool_calls", counts.tool_calls, rest.tool_calls),
+    ):
         if left is not None and wanted > left:
             return account.refusal(unit)
-    if claim.counts.rounds and account.left("model_calls") == 1 and account.spent.rounds:
+    if counts.rounds and rest.model_calls == 1 and account.spent.rounds:
         return account.refusal("model_calls")  # the last call is kept for the closing
     if claim.open_step:
-        return _handed_out(account, claim)
-    timeout = _time(account, claim)
+        return _handed_out(account, rest, claim)
+    timeout = _time(account, rest, claim)
     if isinstance(timeout, Refused):
         return timeout
     if not claim.wanted_tokens:
-        return Grant(claim.counts._replace(milliseconds=timeout), 0, timeout)
-    tokens = _tokens(account, claim)
+        return Grant(counts._replace(milliseconds=timeout), 0, timeout)
+    tokens = _tokens(account, rest, claim)
     if isinstance(tokens, Refused):
         return tokens
-    held = claim.counts._replace(
-        input_tokens=claim.input_bound,
-        output_tokens=tokens,
-        total_tokens=claim.input_bound + tokens,
-        nano_usd=(claim.price or FREE).of(claim.input_bound, tokens),
-        milliseconds=timeout,
+    return _granted(claim, tokens, timeout)
+
+
+def _granted(claim: Claim, tokens: int, timeout: int) -> Grant:
+    counts, read = claim.counts, claim.input_bound
+    price = (claim.price or FREE).of(read, tokens)
+    held = Units(
+        counts.rounds, counts.model_calls, read, tokens, read + tokens, price, counts.tool_calls, milliseconds=timeout
     )
     return Grant(held, tokens, timeout)
 
 
-def _handed_out(account: Account, claim: Claim) -> Grant | Refused:
+def _handed_out(account: Account, rest: Rest, claim: Claim) -> Grant | Refused:
     """Somebody else's completion holds no tokens, but is not asked for where none are left."""
     if claim.wanted_tokens:
         for unit in ("input_tokens", "output_tokens", "total_tokens"):
-            if account.left(unit) == 0:
+            if getattr(rest, unit) == 0:
                 return account.refusal(unit)
-    if claim.purpose != "closing" and account.left("milliseconds") == 0:
+    if claim.purpose != "closing" and rest.milliseconds == 0:
         return account.refusal("milliseconds")
     return Grant(claim.counts, claim.wanted_tokens, 0)
 
 
-def _time(account: Account, claim: Claim) -> int | Refused:
-    left = account.left("milliseconds")
-    if left is None:
+def _time(account: Account, rest: Rest, claim: Claim) -> int | Refused:
+    if rest.milliseconds is None:
         return claim.timeout_ms
     if claim.purpose == "closing":
         spare = account.over(CLOSING_MS)
         return min(claim.timeout_ms, spare) if spare >= USEFUL_MS else account.refusal("milliseconds")
-    share = left // max(1, claim.shares)
+    share = rest.milliseconds // max(1, claim.shares)
     if share < USEFUL_MS:
         return account.refusal("milliseconds")
     return min(claim.timeout_ms, share)
 
 
-def _tokens(account: Account, claim: Claim) -> int | Refused:
+def _tokens(account: Account, rest: Rest, claim: Claim) -> int | Refused:
     """The tokens a completion may write: what is wanted, clamped so that it and a closing call fit.
 
     The first round may take what would be kept for the closing; its summary then comes from the record.
     Money that can't be counted can't be kept within a limit, so an unknown price is refused.
     """
-    if claim.price is None and account.caps.nano_usd is not None:
+    if claim.price is None and rest.nano_usd is not None:
         return account.refusal("nano_usd")
     keeps_closing = claim.purpose not in ("closing", "compact")
-    roomy = _room(account, claim, keeps_closing)
+    roomy = _room(rest, claim, keeps_closing)
     if roomy[0] >= USEFUL_TOKENS or roomy[0] >= claim.wanted_tokens:
         return roomy[0]
     if keeps_closing and not account.spent.rounds:
-        tight = _room(account, claim, keeps_closing=False)
+        tight = _room(rest, claim, keeps_closing=False)
         if tight[0] >= USEFUL_TOKENS:
             return tight[0]
         roomy = tight
     return account.refusal(roomy[1])
 
 
-def _room(account: Account, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
+_READ, _WRITTEN, _EITHER = Price(1, 0), Price(0, 1), Price(1, 1)
+
+
+def _room(rest: Rest, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
     """How many tokens may be written, and the unit that sets this bound.
 
     Each unit weighs a token that is read and one that is written: 1 or 0, or its price. A closing call reads at most
     what this completion reads and writes, so with one to come a token written now is read once more.
     """
-    weights = {
-        "input_tokens": Price(1, 0),
-        "output_tokens": Price(0, 1),
-        "total_tokens": Price(1, 1),
-        "nano_usd": claim.price or FREE,
-    }
-    room = [(claim.wanted_tokens, "total_tokens")]
-    for unit, weight in weights.items():
-        left = account.left(unit)
+    room = (claim.wanted_tokens, "total_tokens")
+    for unit, left, weight in (
+        ("input_tokens", rest.input_tokens, _READ),
+        ("output_tokens", rest.output_tokens, _WRITTEN),
+        ("total_tokens", rest.total_tokens, _EITHER),
+        ("nano_usd", rest.nano_usd, claim.price or FREE),
+    ):
         if left is None:
             continue
         spare, each = left - weight.of(claim.input_bound, 0), weight.written
         if keeps_closing:
             spare -= weight.of(claim.input_bound, CLOSING_TOKENS)
             each += weight.read
-        room.append((spare // each if each else (claim.wanted_tokens if spare >= 0 else -1), unit))
-    return min(room)
+        most = spare // each if each else (claim.wanted_tokens if spare >= 0 else -1)
+        room = min(room, (most, unit))
+    return room
 
 
 def standing_line(account: Account) -> str | None:
@@ -244,12 +300,12 @@ def standing_line(account: Account) -> str | None:
 
 def _warning(account: Account) -> str:
     """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
-    rounds = account.left("rounds")
-    if rounds is not None and account.caps.rounds and rounds * 10 <= account.caps.rounds * 3:
-        return f"; {rounds} {'round' if rounds == 1 else 'rounds'} left: finish"
+    rest, caps = account.rest, account.caps
+    if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
+        return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
     for unit in ("total_tokens", "input_tokens", "output_tokens", "nano_usd", "milliseconds", "tool_calls"):
-        left, cap = account.left(unit), getattr(account.caps, unit)
-        if left is not None and left * 4 <= cap:
+        left = getattr(rest, unit)
+        if left is not None and left * 4 <= getattr(caps, unit):
             return "; little is left: finish"
     return ""
 

@@ -6,19 +6,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from kairos_mcp import answering, freeze
-from kairos_mcp.errors import BadArguments
+from kairos_mcp import answering, freeze, masked
+from kairos_mcp.errors import ApprovalExpired, BadArguments, NotFound, NotWaiting
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.house import House
 from kairos_mcp.report import Caller
 from kairos_mcp.routes import chosen
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import owners, reading, runs
+from kairos_mcp.store import approvals, decisions, owners, reading, runs
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
+from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Action
-from kairos_mcp.store.turns import read_account
+from kairos_mcp.store.runs import Action, Deposit
 
 BEAT_S = 1.0
 TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
@@ -27,22 +29,70 @@ TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
 async def answer(
     house: House, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
 ) -> None:
-    """Deposit answers for what waits; all are checked before any is stored.
+    """Deposit answers and decisions for what waits; all are checked before any is stored.
 
-    `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments.
+    `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
+    for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
+    """
+    await house.called()
+    answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
+    run = house.run(run_id, caller)
+    steps, said = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
+    answering.refuse_unasked(said, run, house.settings.approvals)
+    deposits = answering.deposits(
+        _unanswered(house, run, steps), house.open_steps(run), run_id, house.settings.shown_chars
+    )
+    if deposits or said:
+        await _leave(house, run, deposits, said, caller, drive=drive)
+
+
+async def decide(
+    house: House, run_id: str, key: str, said: Said, feedback: str | None, caller: Caller, *, drive: bool = True
+) -> ApprovalRow:
+    """A person's decision about what waits under this key, as it was shown to them; gives the approval.
+
+    Raises UnknownRun, NotWaiting, ApprovalExpired, AlreadyAnswered.
     """
     await house.called()
     run = house.run(run_id, caller)
-    deposits = answering.deposits(
-        _unanswered(house, run, answers), house.open_steps(run), run_id, house.settings.shown_chars
-    )
-    if not deposits:
-        return
+    found = approvals.at_key(house.store.reader, run.n, key)
+    if found is None:
+        waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
+        raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
+    told = house.wiring.mask.text(feedback).text if feedback else None
+    decided = Decision(key, said, found.digest, caller.row, told)
+    await _leave(house, run, [], [decided], caller, drive=drive)
+    return found
+
+
+async def _leave(
+    house: House, run: RunRow, deposits: list[Deposit], said: list[Decision], caller: Caller, *, drive: bool
+) -> None:
+    """Leave answers and decisions, all or none, and see to it that somebody goes on with the run."""
+    house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     mine = await house.store.own(at) if drive and house.may_drive(run) else owners.NOBODY
     by = "caller" if caller.via == "mcp" else caller.via
-    fence = await house.store.submit(lambda c: runs.deposit(c, run, deposits, by, mine, at, dead=dead))
+
+    try:
+        fence = await house.store.submit(
+            lambda connection: decisions.leave(connection, run, deposits, said, by, mine, at, dead=dead)
+        )
+    except ApprovalExpired:
+        await expire(house)
+        raise
     house.drivers.go_on(run, mine, fence)
+
+
+async def expire(house: House) -> None:
+    """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
+    at = house.clock()
+    if await house.store.submit(lambda connection: decisions.expire(connection, at)):
+        await house.called()
+
+
+def _is_approval(house: House, run: RunRow, key: str) -> bool:
+    return approvals.at_key(house.store.reader, run.n, key) is not None
 
 
 def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
@@ -72,6 +122,7 @@ async def control(
     if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
         return
     body = _wish_body(house, run, action, limits, route, caller)
+    house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     mine = await house.store.own(at) if house.may_drive(run) or action == "cancel" else owners.NOBODY
     who = caller.row
@@ -125,3 +176,10 @@ async def drive_here(house: House, run_id: str) -> None:
     if run.outcome is None and not house.drivers.moves(run.n):
         dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
         await house.drivers.take(run, dead)
+
+
+async def release(house: House, owner: int) -> int:
+    """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound."""
+    if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
+        raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
+    return await house.store.submit(lambda connection: owners.release(connection, owner))

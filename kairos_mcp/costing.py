@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kairos_mcp.budget import Units, counts_of
+from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.messages import Completion, Conversation, Exactness, Usage
 from kairos_mcp.steps import Answer, Failure, RequestCompletion
 
@@ -12,8 +13,7 @@ MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens
 MESSAGE_TOKENS = 16  # and around each message
 
 
-@dataclass(frozen=True, slots=True)
-class Performed:
+class Performed(NamedTuple):
     """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
 
     answer: Answer
@@ -52,19 +52,23 @@ def costed(
 ) -> Performed:
     """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated."""
     counts = counts_of(step.purpose)
-    bounded = bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
     match answer:
         case Completion(usage=None) if paid:
-            return Performed(answer, bounded, exactness="bounded")
+            return Performed(answer, _bounded(bound, counts, took), exactness="bounded")
         case Completion():
             usage = answer.usage or estimated(step, answer)
-            spent = counts.plus(tokens_of(usage))._replace(milliseconds=took)
-            notes = _overshoot(path, spent, bounded) if paid else ()
+            spent = tokens_of(usage, counts, took)
+            notes = _overshoot(path, spent, bound) if paid else ()
             return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=notes)
         case Failure(unknown_end=True):
-            return Performed(answer, bounded, exactness="bounded")
+            return Performed(answer, _bounded(bound, counts, took), exactness="bounded")
         case _:
             return Performed(answer, counts._replace(milliseconds=took), exactness="reported")
+
+
+def _bounded(bound: Units, counts: Units, took: int) -> Units:
+    """All that was held, but of the time what it took; the counts also at a further attempt, which holds none."""
+    return bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
 
 
 def _overshoot(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
@@ -82,11 +86,7 @@ def estimated(step: RequestCompletion, completion: Completion) -> Usage:
     return Usage((step.conversation.size + step.tools.size) // 4, -(-written // 4), exactness="estimated")
 
 
-def tokens_of(usage: Usage) -> Units:
-    """A completion's usage as an amount of an account."""
-    return Units(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-        nano_usd=usage.nano_usd,
-    )
+def tokens_of(usage: Usage, counts: Units = NOTHING, took: int = 0) -> Units:
+    """A completion's usage as an amount of an account, with what else it counts and the milliseconds it took."""
+    read, written = usage.input_tokens, usage.output_tokens
+    return Units(counts.rounds, counts.model_calls, read, written, read + written, usage.nano_usd, 0, took)

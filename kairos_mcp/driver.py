@@ -7,7 +7,7 @@ being performed and committing it without a next mark.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget import Grant, Units
@@ -16,7 +16,7 @@ from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.memory import memory_of
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.standing import Mark, Move, Ready, Standing
+from kairos_mcp.standing import Charged, Mark, Ready, Standing
 from kairos_mcp.steps import Failure
 from kairos_mcp.store import reading, runs, turns
 from kairos_mcp.store.codec import encode
@@ -37,6 +37,7 @@ class Driver:
     clock: Callable[[], int]
     rung: Callable[[], None]
     summarise: Callable[[], str]
+    charge: Callable[[str, int], Awaitable[Charged]]
     folded: bool = False
     trouble: KairosError | None = None
     _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -100,17 +101,21 @@ class Driver:
             self._looks = False
             if await self._look():
                 return True
-        run = self.standing.run
-        still = run.paused is not None or self._stopping
-        move = self.standing.next_move(
-            self.owner, self.fence, self.clock(), still=still, performing=bool(self._inflight)
+        at = self.clock()
+        turn = self.standing.next_turn(
+            self.owner,
+            self.fence,
+            at,
+            await self.charge(self.standing.run.principal, at),
+            still=self._stopping or self.standing.run.paused is not None,
+            performing=bool(self._inflight),
         )
-        if move.ready or move.fresh or move.again or move.turn.outcome is not None:
-            if await self._make(move):
-                return True
-            if self.standing.ready or not (self.standing.granted or self._inflight):
-                return False
-        return await self._perform_granted(group, move)
+        if turn.says_something and await self._make(turn):
+            return True
+        granted = self.standing.granted
+        if turn.says_something and (self.standing.ready or not (granted or self._inflight)):
+            return False
+        return await self._perform_granted(group, turn, granted)
 
     def _fold(self) -> None:
         """Build the run from its rows. One that does not fit its flow any more can still be cancelled."""
@@ -123,15 +128,14 @@ class Driver:
             self.standing.marks.clear()
         self.folded = True
 
-    async def _make(self, move: Move) -> bool:
+    async def _make(self, turn: Turn) -> bool:
         """Commit the turn. True when the run was let go of."""
-        try:
-            committed = await self._commit(move.turn)
-        except KairosError:
-            self.standing.ready[:0] = move.ready
-            raise
-        self.standing.learn(move, committed)
-        self._looks = self._looks or (move.turn.park and not committed.parked)
+        committed = await self._commit(turn)
+        self.standing.learn(turn, committed)
+        if committed.paused is not None:
+            why, resume_at = committed.paused
+            self.standing.run = replace(self.standing.run, paused=why, resume_at=resume_at)
+        self._looks = self._looks or committed.came
         self.rung()
         return committed.parked
 
@@ -162,10 +166,9 @@ class Driver:
 
     # -- performing --------------------------------------------------------------------------------------------
 
-    async def _perform_granted(self, group: asyncio.TaskGroup, move: Move) -> bool:
+    async def _perform_granted(self, group: asyncio.TaskGroup, turn: Turn, granted: list[tuple[str, Mark]]) -> bool:
         if self._looks:
             return False  # something came during the commit, perhaps the wish to stop
-        granted = self.standing.granted
         if len(granted) == 1 and not self._inflight:
             await self._perform_alone(*granted[0])
             return False
@@ -177,7 +180,7 @@ class Driver:
             return False
         if self._stopping:
             return True  # still owned: whoever finds this server gone goes on with it
-        let_go = await self.store.submit(lambda connection: turns.let_go(connection, move.turn))
+        let_go = await self.store.submit(lambda connection: turns.let_go(connection, turn))
         self._looks = not let_go
         return let_go
 
@@ -185,38 +188,32 @@ class Driver:
         """Perform the only step there is in this task: a task of its own costs more than a commit."""
         self._alone = True
         try:
-            performed = await self._perform(path, mark, mark.begin())
+            await self._perform(path, mark, mark.begin())
         except asyncio.CancelledError:
             if not self._interrupted or self._task is None:
                 raise
             self._interrupted = False
             self._task.uncancel()
-        else:
-            self._came(path, mark, performed)
         finally:
             self._alone = False
 
     async def _perform_beside(self, path: str, mark: Mark, granted: Grant) -> None:
-        performed = await self._perform(path, mark, granted)
-        del self._inflight[path]
-        if self.folded:
-            self._came(path, mark, performed)
-        else:
-            self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
+        await self._perform(path, mark, granted)
         self._nudged.set()
 
-    async def _perform(self, path: str, mark: Mark, granted: Grant) -> Performed:
+    async def _perform(self, path: str, mark: Mark, granted: Grant) -> None:
         """One attempt, and the pause after it where another one follows."""
         performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted)
-        if pause := self.standing.pause_before_retry(mark, performed):
+        pause, sits_out = self.standing.pause_before_retry(mark, performed), self.standing.sits_out(mark, performed)
+        if pause:
             await asyncio.sleep(pause)
-        return performed
-
-    def _came(self, path: str, mark: Mark, performed: Performed) -> None:
-        if self.standing.pause_before_retry(mark, performed) is None:
+        self._inflight.pop(path, None)
+        if (pause is not None or sits_out) and self.folded:
+            self.standing.fail(path, performed, sits_out=sits_out)
+        elif self.folded:
             self.standing.settle(path, performed, mark.sent.route or "house")
         else:
-            self.standing.fail(path, performed)
+            self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
 
     async def _let_finish(self) -> None:
         """What was begun is paid for: wait for it, so that its answer can be committed later."""
@@ -230,7 +227,7 @@ class Driver:
         standing, run = self.standing, self.standing.run
         begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
         stopped = [Ready(path, mark, _stopped(mark), "house") for path, mark in begun]
-        released = tuple((mark.id, mark.held) for mark in standing.marks.values() if mark.open_step)
+        released = tuple((mark.id, mark.held, mark.shared) for mark in standing.marks.values() if mark.open_step)
         outcome = encode(ended("cancelled", self.summarise()))
         answers = tuple(each.settled() for each in (*standing.ready, *stopped))
         turn = Turn(
@@ -241,10 +238,11 @@ class Driver:
             run.account,
             self.clock(),
             answers,
+            texts=[each.performed.text for each in standing.ready if each.performed.text],
             released=released,
             outcome=outcome,
         )
-        await self._commit(replace(turn, texts=tuple(r.performed.text for r in standing.ready if r.performed.text)))
+        await self._commit(turn)
         standing.ready = []
         self._inflight.clear()
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from kairos_mcp import retold
+from kairos_mcp.days import Days
 from kairos_mcp.driver import Driver, out_of_step
 from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable
 from kairos_mcp.standing import Standing
@@ -31,8 +32,9 @@ class Bell:
         self.listeners = 0
 
     def ring(self) -> None:
-        rung, self._next = self._next, asyncio.Event()
-        rung.set()
+        if self.listeners:
+            rung, self._next = self._next, asyncio.Event()
+            rung.set()
 
     async def heard(self, within_s: float) -> None:
         """Return at the next ring, or after `within_s` seconds."""
@@ -50,6 +52,7 @@ class Drivers:
     """One driver for each run that moves here; parked ones are kept as a cache."""
 
     def __init__(self, store: Store, wiring: Wiring, clock: Callable[[], int]) -> None:
+        self._days = Days(wiring.settings, store)
         self.bell = Bell()
         self.picks_up = False  # only once a tool has been called: some hosts start servers only to probe them
         self._store = store
@@ -141,7 +144,16 @@ class Drivers:
             return retold.summary(reading.record(self._store.reader, run.n))
 
         standing = self._wiring.standing(run)
-        return Driver(self._store, standing, self._store.own_number, fence, self._clock, self.bell.ring, summarise)
+        return Driver(
+            self._store,
+            standing,
+            self._store.own_number,
+            fence,
+            self._clock,
+            self.bell.ring,
+            summarise,
+            self._days.charged,
+        )
 
     def _launch(self, driver: Driver) -> None:
         self._watch()
@@ -172,14 +184,25 @@ class Drivers:
     # -- what other processes do -------------------------------------------------------------------------------
 
     async def pick_up(self) -> None:
-        """Own and drive the runs whose servers have ended, as far as this server can perform them."""
+        """Own and drive the runs whose servers have ended, or whose pause is over, as far as this server can perform
+        them."""
         if not self._store.exists:
             return
         reader, mine = self._store.reader, self._store.own_number
+        for run in reading.due(reader, self._clock()):
+            if self._wiring.can_perform(run):
+                await self._go_on_after_pause(run)
         dead = owners.dead_owners(reader, self._store.home, mine)
         for run in reading.owned_by(reader, dead) if dead else ():
             if run.paused is None and self._wiring.can_perform(run):
                 await self.take(run, dead)
+
+    async def _go_on_after_pause(self, run: RunRow) -> None:
+        at, n = self._clock(), run.n
+        mine = await self._store.own(at)
+        fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at))
+        if fence is not None:
+            self.start(reading.run_by_number(self._store.reader, n), fence)
 
     async def take(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if nobody living does, and drive it."""

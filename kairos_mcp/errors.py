@@ -7,8 +7,14 @@
     ├── NotWaiting · AlreadyAnswered · Stale     the call came at the wrong time
     ├── Busy                    another server owns the run
     ├── Denied                  a rule of the gate forbids it
+    ├── ApprovalRequired · ApprovalMismatch · ApprovalExpired · ApprovalsFull    a person decides, and has to be asked
     ├── PathDenied · NotFound · NotRegularFile · BinaryFile · TooLarge
+    ├── StaleFile · MatchNone · MatchMany · OverlappingEdits · NoChange    an edit that does not fit its file
     ├── ToolNotOffered · Timeout
+    ├── CommandDenied           a program that may not be run, or a sandbox that can't be had
+    ├── EgressDenied            an address, a scheme or a redirect that may not be reached from here
+    │   TlsError · Unreachable  the other end can't be trusted, can't be reached, or broke off
+    │   HttpError               it answered, and not with what was asked for
     ├── ProviderError           a model's side failed, or a script ended too soon
     ├── StoreBusy · StoreUnavailable · StoreCorrupt · NoSpace
     └── ConfigError             a setting or a file of the user's is wrong
@@ -57,6 +63,10 @@ class UnknownTool(KairosError):
     code = "unknown_tool"
 
 
+class UnknownMandate(KairosError):
+    code = "unknown_mandate"
+
+
 class NotWaiting(KairosError):
     code = "not_waiting"
 
@@ -76,6 +86,23 @@ class Busy(KairosError):
 
 class Denied(KairosError):
     code = "denied"
+
+
+class ApprovalRequired(KairosError):
+    code = "approval_required"
+
+
+class ApprovalMismatch(KairosError):
+    code = "approval_mismatch"
+
+
+class ApprovalExpired(KairosError):
+    code = "approval_expired"
+
+
+class ApprovalsFull(KairosError):
+    code = "approvals_full"
+    retryable = True
 
 
 class PathDenied(KairosError):
@@ -98,6 +125,28 @@ class TooLarge(KairosError):
     code = "too_large"
 
 
+class StaleFile(KairosError):
+    """The file is not what it was when the change was shown or planned."""
+
+    code = "stale_file"
+
+
+class MatchNone(KairosError):
+    code = "match_none"
+
+
+class MatchMany(KairosError):
+    code = "match_many"
+
+
+class OverlappingEdits(KairosError):
+    code = "overlapping_edits"
+
+
+class NoChange(KairosError):
+    code = "no_change"
+
+
 class ToolNotOffered(KairosError):
     code = "tool_not_offered"
 
@@ -105,6 +154,31 @@ class ToolNotOffered(KairosError):
 class Timeout(KairosError):
     code = "timeout"
     retryable = True
+
+
+class CommandDenied(KairosError):
+    code = "command_denied"
+
+
+class EgressDenied(KairosError):
+    code = "egress_denied"
+
+
+class TlsError(KairosError):
+    code = "tls_error"
+
+
+class Unreachable(KairosError):
+    code = "unreachable"
+    retryable = True
+
+
+class HttpError(KairosError):
+    code = "http_error"
+
+
+class OutcomeUnknown(Timeout):
+    retryable = False  # a repetition could do it twice
 
 
 class ProviderError(KairosError):

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from kairos_mcp import changing, health, looking, starting
+from kairos_mcp import changing, health, keeping, looking, spending, starting
 from kairos_mcp.asks import Asks
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.house import House
-from kairos_mcp.looking import OnBeat, ReplayReport, Until
+from kairos_mcp.keeping import Keeping, Pruned
+from kairos_mcp.looking import OnBeat, Until
 from kairos_mcp.messages import JsonObject
+from kairos_mcp.replaying import ReplayReport
 from kairos_mcp.report import Beat, Caller, RunReport
 from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.starting import Started
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.runs import Action
 from kairos_mcp.store.store import Store
 from kairos_mcp.trace import TraceQuery
@@ -39,7 +43,9 @@ class Host:
         self._drivers = Drivers(self._store, self._wiring, clock)
         by_hand = via == "command"
         self._house = House(settings, self._store, self._wiring, self._drivers, clock, new_id, by_hand)
+        self._keeping = Keeping(self._house)
         self.asks = Asks(self._house)
+        self.mask = self._wiring.mask
 
     @staticmethod
     @asynccontextmanager
@@ -52,6 +58,7 @@ class Host:
             await host._close()
 
     async def _close(self) -> None:
+        await self._keeping.close()
         await self._drivers.close()
         await self._wiring.close()
         await self._store.close()
@@ -60,6 +67,7 @@ class Host:
 
     async def start_planner(self, request: PlannerRequest, caller: Caller) -> Started:
         """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+        self._keeping.nudge()
         return await starting.planner(self._house, request, caller)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
@@ -95,6 +103,10 @@ class Host:
         """Build the run again from its rows and compare every step that was asked. Raises UnknownRun."""
         return looking.replay(self._house, run_id, caller)
 
+    def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
+        """The run as the lines of a file, which `verifying.verified` reads anywhere. Raises UnknownRun."""
+        return looking.export(self._house, run_id, caller)
+
     def registry_search(
         self, query: str | None, names: tuple[str, ...] | None, category: str | None, cursor: str | None
     ) -> JsonObject:
@@ -102,22 +114,45 @@ class Host:
         registry = self._wiring.registry(self._wiring.workspace(None))
         return registry.search(query, names, category, cursor).as_json()
 
-    def health(self) -> JsonObject:
-        """Where the store is and how it is, who lives on it, and its runs by status."""
-        return health.health(self._store)
+    def spending(self, scope: str | None, caller: Caller) -> JsonObject:
+        """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
+        UnknownRun."""
+        return spending.spending(self._house, scope, caller)
+
+    def health(self, *, thorough: bool = False) -> JsonObject:
+        """Where the store is and how it is, who lives on it, and its runs by status; `thorough` reads all of it."""
+        return health.health(self._store, self._house.clock(), thorough=thorough)
+
+    # -- keeping house -----------------------------------------------------------------------------------------------
+
+    async def prune(self, days: float, *, shrink: bool) -> Pruned:
+        """Remove the runs that ended so many days ago or earlier, unless a kept one goes on from them."""
+        return await keeping.pruned(self._house, self._house.clock() - int(days * keeping.DAY_MS), shrink=shrink)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
     async def answer(self, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True) -> None:
         """Deposit answers for what waits; all are checked before any is stored. `drive=False` leaves the run to
-        whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments."""
+        whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and for decisions
+        ApprovalRequired, ApprovalMismatch, ApprovalExpired."""
         await changing.answer(self._house, run_id, answers, caller, drive=drive)
+
+    async def decide(
+        self, run_id: str, key: str, said: Said, feedback: str | None, caller: Caller, *, drive: bool = True
+    ) -> ApprovalRow:
+        """A person's decision about the approval under this key; gives what was decided about. Raises UnknownRun,
+        NotWaiting, ApprovalExpired, AlreadyAnswered."""
+        return await changing.decide(self._house, run_id, key, said, feedback, caller, drive=drive)
 
     async def control(
         self, run_id: str, action: Action, caller: Caller, *, limits: Limits | None = None, route: str | None = None
     ) -> None:
         """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
         await changing.control(self._house, run_id, action, caller, limits=limits, route=route)
+
+    async def release(self, owner: int) -> int:
+        """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""
+        return await changing.release(self._house, owner)
 
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""

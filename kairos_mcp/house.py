@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kairos_mcp.drivers import Drivers
+from kairos_mcp.errors import Busy
 from kairos_mcp.report import Caller
 from kairos_mcp.settings import Settings
 from kairos_mcp.steps import Step
-from kairos_mcp.store import owners, reading
+from kairos_mcp.store import approvals, owners, reading
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 from kairos_mcp.wiring import Wiring
@@ -38,14 +39,27 @@ class House:
         return reading.run_by_id(self.store.reader, run_id, caller.principal)
 
     def open_steps(self, run: RunRow) -> dict[str, Step]:
-        """What waits for somebody, by path; with what was asked."""
-        waiting = reading.waiting(self.store.reader, run.n) if run.outcome is None else {}
+        """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
+        waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
         steps = self.drivers.standing(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
 
     def may_drive(self, run: RunRow) -> bool:
         """A person's command acts on the run's own workspace; a server on those it was given."""
         return self.by_hand or self.wiring.can_perform(run)
+
+    def check_awake(self, run: RunRow) -> None:
+        """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
+        if run.owner in (None, self.store.own_number):
+            return
+        server = owners.stopped_owner(self.store.reader, self.store.home, run.owner or owners.NOBODY)
+        if server is not None:
+            raise Busy(
+                f"The run belongs to a server that was stopped (process {server.pid}).",
+                f"Let it go on (kill -CONT {server.pid}), or take its runs from it: "
+                f"`kairos-mcp status --release {server.number}`.",
+                run_id=run.id,
+            )
 
     def dead_owner(self, run: RunRow) -> list[int]:
         """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""

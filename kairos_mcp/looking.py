@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from kairos_mcp.errors import ReplayDiffers, Stale, StoreCorrupt
-from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.errors import Stale, StoreCorrupt
 from kairos_mcp.house import House
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.report import Beat, Caller, Circumstances, RunReport, newest_calls, report, status_of
-from kairos_mcp.standing import Standing
-from kairos_mcp.store import owners, reading
-from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.replaying import Entry, Recording, ReplayReport, replayed
+from kairos_mcp.report import (
+    NOTHING_WAITS,
+    Beat,
+    Caller,
+    Circumstances,
+    Decides,
+    RunReport,
+    newest_calls,
+    report,
+    status_of,
+)
+from kairos_mcp.store import approvals, owners, reading
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.connection import rows
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.turns import read_account
 from kairos_mcp.trace import Traced, TraceQuery, trace
 
 Until = Literal["rest", "attention", "done"]
@@ -26,21 +36,11 @@ OnBeat = Callable[[Beat], Awaitable[None]]
 BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReport:
-    """A run built again from its rows: whether each step asks what was asked then, or where it first differs."""
-
-    run_id: str
-    steps: int
-    identical: bool
-    first_difference: str | None
-
-
 def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
     run = house.run(run_id, caller)
     steps = (lambda: house.drivers.standing(run).runner.waiting) if full else None
-    around = _circumstances(house, run, attached)
+    around = replace(_circumstances(house, run, attached), decides=_decides(house, caller))
     try:
         return report(house.store.reader, run, around, steps)
     except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
@@ -98,8 +98,18 @@ def _is(house: House, until: Until, runs_now: Sequence[RunRow]) -> bool:
 
 
 def _status(house: House, run: RunRow) -> str:
-    waiting = reading.waiting(house.store.reader, run.n) if run.outcome is None else {}
-    return status_of(run, waiting, _circumstances(house, run))
+    waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+    return status_of(run, waits, _circumstances(house, run))
+
+
+def _decides(house: House, caller: Caller) -> Decides:
+    match house.settings.approvals:
+        case "host":
+            return "caller"
+        case "ask" if caller.elicits:
+            return "client"
+        case _:
+            return "person"
 
 
 def beat(house: House, run_id: str, caller: Caller) -> Beat:
@@ -131,24 +141,28 @@ def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
     """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
     run = house.run(run_id, caller)
     house.wiring.check_version(run)
-    steps = len(reading.record(house.store.reader, run.n))
-    standing = house.wiring.standing(run)
-    try:
-        standing.fold(house.store.reader)
-    except ReplayDiffers as differs:
-        return ReplayReport(run_id, steps, False, str(differs))
-    if not _comes_out(run, standing):
-        return ReplayReport(run_id, steps, False, "the outcome is not the one that these answers give")
-    return ReplayReport(run_id, steps, True, None)
+    house.wiring.look_again()
+    with house.store.aside() as connection:  # one state of the file, however much others write meanwhile
+        rows(connection, "begin")
+        run = reading.run_by_number(connection, run.n)
+        entries = [
+            Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+            for row in reading.record(connection, run.n)
+        ]
+    return replayed(Recording(run.id, house.wiring.thawed(run), entries, run.outcome))
 
 
-def _comes_out(run: RunRow, standing: Standing) -> bool:
-    """Whether the flow ends as the run's row says; a cancelled run's outcome is not the flow's."""
-    if run.outcome is None:
-        return True
-    if decode(Outcome, run.outcome).status == "cancelled":
-        return True
-    return standing.runner.finished and encode(standing.runner.outcome) == run.outcome
+def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
+    """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
+    from kairos_mcp.carried import written  # at first use: a server never exports
+    from kairos_mcp.exporting import exported
+
+    run = house.run(run_id, caller)
+    brief = house.wiring.thawed(run).brief
+    with house.store.aside() as connection:
+        rows(connection, "begin")
+        now = reading.run_by_number(connection, run.n)
+        yield from written(exported(connection, now, brief, house.wiring.mask))
 
 
 def _name(workspace: str | None) -> str:

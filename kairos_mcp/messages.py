@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,6 +26,9 @@ def canonical(value: Any) -> str:
     return _CANONICAL.encode(value)  # made once: `json.dumps` makes an encoder a call
 
 
+DIGEST_BYTES = 32  # of SHA-256
+
+
 def digest_of(*parts: bytes) -> bytes:
     """SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
     folded = sha256()
@@ -34,8 +38,15 @@ def digest_of(*parts: bytes) -> bytes:
     return folded.digest()
 
 
+class _Digested:
+    """Room beside a value's fields for its digest, which is asked for more than once."""
+
+    __slots__ = ("_digest",)
+    _digest: bytes
+
+
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(_Digested):
     """A model's wish to call a tool. `id` is the ordinal path of its step (`round-3/call-2`).
 
     `unreadable` is set, and `arguments` empty, where the model's arguments were no JSON object: such a call
@@ -50,7 +61,13 @@ class ToolCall:
     @property
     def digest(self) -> bytes:
         """What is called with what, without who asked for it: equal calls have equal digests."""
-        return digest_of(self.name.encode(), canonical(self.arguments).encode(), (self.unreadable or "").encode())
+        try:
+            return self._digest
+        except AttributeError:
+            parts = (self.name, canonical(self.arguments), self.unreadable or "")
+            digest = digest_of(*[part.encode() for part in parts])
+            object.__setattr__(self, "_digest", digest)
+            return digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,56 +105,60 @@ class Message:
         return to_json((self.role, self.content, calls, self.tool_call_id))
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """A message with what was before it: the digest and the size in bytes of the conversation up to here."""
+class _Story:
+    """Messages that were said, and after each of them the digest and the size in bytes of all up to there."""
 
-    message: Message
-    digest: bytes
-    size: int
+    __slots__ = ("digests", "messages", "sizes")
+
+    def __init__(self, messages: list[Message], digests: bytearray, sizes: array[int]) -> None:
+        self.messages, self.digests, self.sizes = messages, digests, sizes
+
+    def push(self, message: Message) -> None:
+        encoded = message.encoded()
+        size = self.sizes[-1] + len(encoded) if self.sizes else len(encoded)
+        self.digests += digest_of(bytes(self.digests[-DIGEST_BYTES:]), encoded)
+        self.sizes.append(size)
+        self.messages.append(message)
+
+    def first(self, length: int) -> _Story:
+        """A copy of its beginning, to go on from otherwise."""
+        return _Story(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
 
 
 class Conversation(Sequence[Message]):
-    """Messages as a value: a length over a shared list that only grows, so that a further turn costs one message.
+    """Messages as a value: a length over a shared story that only grows, so that a further turn costs one message.
 
     Each message is encoded once, when it is added; the digest is folded over the digests before it, so that
-    asking for it costs the same at any length. A second writer from the same point copies the list.
+    asking for it costs the same at any length. A second writer from the same point copies the story.
     """
 
-    __slots__ = ("_length", "_links")
+    __slots__ = ("_length", "_story")
 
-    def __init__(self, messages: Sequence[Message] = ()) -> None:
-        self._links: list[_Link] = []
-        self._length = 0
+    def __init__(self, messages: Sequence[Message] = (), story: _Story | None = None) -> None:
+        self._story = _Story([], bytearray(), array("q")) if story is None else story
         for message in messages:
-            self._push(message)
-
-    def _push(self, message: Message) -> None:
-        encoded = message.encoded()
-        self._links.append(_Link(message, digest_of(self.digest, encoded), self.size + len(encoded)))
-        self._length += 1
+            self._story.push(message)
+        self._length = len(self._story.messages)
 
     def add(self, *messages: Message) -> Conversation:
         """The conversation that goes on from here; this one stays what it is."""
-        longer = Conversation()
-        longer._links = self._links if len(self._links) == self._length else self._links[: self._length]
-        longer._length = self._length
-        for message in messages:
-            longer._push(message)
-        return longer
+        story = self._story
+        return Conversation(messages, story if len(story.messages) == self._length else story.first(self._length))
 
     @property
     def digest(self) -> bytes:
-        return self._links[self._length - 1].digest if self._length else b""
+        return self.digest_at(self._length) or b""
 
     def digest_at(self, length: int) -> bytes | None:
         """The digest of the first `length` messages, or None where there are fewer."""
-        return self._links[length - 1].digest if 0 < length <= self._length else None
+        if not 0 < length <= self._length:
+            return None
+        return bytes(self._story.digests[DIGEST_BYTES * (length - 1) : DIGEST_BYTES * length])
 
     @property
     def size(self) -> int:
         """Bytes of all messages, encoded."""
-        return self._links[self._length - 1].size if self._length else 0
+        return self._story.sizes[self._length - 1] if self._length else 0
 
     def __len__(self) -> int:
         return self._length
@@ -148,14 +169,14 @@ class Conversation(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [self._links[i].message for i in range(*index.indices(self._length))]
+            return [self._story.messages[i] for i in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(index)
-        return self._links[index % self._length].message
+        return self._story.messages[index % self._length]
 
     def __iter__(self) -> Iterator[Message]:
         for i in range(self._length):
-            yield self._links[i].message
+            yield self._story.messages[i]
 
 
 @dataclass(frozen=True, slots=True)

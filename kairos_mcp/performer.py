@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from kairos_mcp.budget import FREE, NOTHING, Account, Claim, Grant, Price, Units, counts_of, standing_line
+from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
 from kairos_mcp.costing import Meter, Performed, costed
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
-from kairos_mcp.gate import judge
-from kairos_mcp.messages import Completion, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.gate import Verdict, judge
+from kairos_mcp.messages import Completion, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.private import Privates
 from kairos_mcp.schemas import compiled
@@ -23,6 +22,7 @@ from kairos_mcp.store.turns import NewMark
 from kairos_mcp.tools.around import Memory, Stop, Surroundings
 from kairos_mcp.tools.registry import Registry, call, failed
 from kairos_mcp.tools.results import shorten
+from kairos_mcp.tools.workers import Workers
 
 COMPLETION_TIMEOUT_MS = 300_000
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
@@ -34,7 +34,7 @@ class Means:
 
     registry: Registry
     rules: Sequence[GateRule]
-    threads: Executor
+    workers: Workers
     shown_chars: int
 
 
@@ -68,77 +68,64 @@ class Performer:
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    _verdicts: dict[str, Verdict] = field(default_factory=dict)
 
-    def plan(self, path: str, step: Step, route: str, account: Account, at: int, shares: int = 1) -> NewMark:
+    def plan(self, path: str, step: Step, route: str, at: int, shares: int = 1) -> NewMark:
         """How the step is to be marked: begun, open, or answered at once because it is known how it ends."""
         match step:
             case RequestCompletion():
-                return self._plan_completion(path, step, route, account)
+                return self._plan_completion(path, step, route)
             case CallTool():
                 return self._plan_call(path, step, at, shares)
             case Pause():
-                return NewMark(path, "pause", step.digest, Claim(NOTHING, "pause", open_step=True), Sent())
+                return NewMark(path, "pause", step.digest, _PAUSED, Sent())
 
-    def _plan_completion(self, path: str, step: RequestCompletion, route: str, account: Account) -> NewMark:
+    def _plan_completion(self, path: str, step: RequestCompletion, route: str) -> NewMark:
         if step.purpose == "compact" and route == "caller":
-            return NewMark(
-                path, "compact", step.digest, Claim(NOTHING, "compact", open_step=True), Sent(), Mechanical()
-            )
+            return NewMark(path, "compact", step.digest, _SHORTENED, Sent(), Mechanical())
         claim = self.claim(path, step, route, counts_of(step.purpose))
-        tail = standing_line(account) if step.purpose == "round" else None
-        return NewMark(path, step.purpose, step.digest, claim, self.sent(path, route, tail))
+        return NewMark(path, step.purpose, step.digest, claim, self.sent(path, route))
 
-    def sent(self, path: str, route: str, tail: str | None) -> Sent:
+    def sent(self, path: str, route: str, tail: str | None = None) -> Sent:
         """What the hands add to a completion on this route; a script's next line is taken."""
         model = self.paid[route].model if route in self.paid else self.model
         line = self._next_line(path) if route == "scripted" else None
-        return Sent(route, model, tail=tail, line=line, temperature=self.temperature)
+        return Sent(route, model, None, tail, line, self.temperature)
 
-    def claim(self, path: str, step: Step, route: str, counts: Units) -> Claim:
+    def claim(self, path: str, step: Step, route: str, counts: Units, shares: int = 1) -> Claim:
         """What the step asks of its account; `counts` are less at a further attempt."""
         match step:
             case RequestCompletion():
                 meter = self._meters[_strand(path)]
                 open_step = route not in self.models
-                return Claim(
-                    counts,
-                    step.purpose,
-                    open_step,
-                    meter.bound(step),
-                    step.max_tokens,
-                    COMPLETION_TIMEOUT_MS,
-                    price=self.paid[route].price if route in self.paid else FREE,
-                )
+                price = self.paid[route].price if route in self.paid else FREE
+                bound, wanted = meter.bound(step), step.max_tokens
+                return Claim(counts, step.purpose, open_step, bound, wanted, COMPLETION_TIMEOUT_MS, shares, price)
             case CallTool():
                 tool = self.means.registry.find(step.call.name)
-                return Claim(counts, "call", timeout_ms=int((tool.timeout_s if tool else 60) * 1000))
+                timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
+                return Claim(counts, "call", timeout_ms=timeout_ms, shares=shares)
             case Pause():
-                return Claim(NOTHING, "pause", open_step=True)
+                return _PAUSED
 
     def _plan_call(self, path: str, step: CallTool, at: int, shares: int) -> NewMark:
-        counts = counts_of("call")
         spec = self.offered.find(step.call.name)
-        refusal = self._refusal(step, spec, at)
-        if refusal is not None or spec is None:
-            answer = failed(refusal) if refusal else None
-            return NewMark(path, "call", step.digest, Claim(counts, "call", open_step=True), Sent(), answer)
-        self._calls[spec.name].append(at)
-        if spec.source == "caller":
-            return NewMark(path, "call", step.digest, Claim(counts, "call", open_step=True), Sent("caller"))
-        tool = self.means.registry.find(spec.name)
-        timeout_ms = int(tool.timeout_s * 1000) if tool else 0
-        claim = Claim(counts, "call", timeout_ms=timeout_ms, shares=shares)
-        return NewMark(path, "call", step.digest, claim, Sent("house"))
+        refusal = self._refusal(step.call, spec, at)
+        if refusal is not None:
+            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, failed(refusal))
+        self._made(spec, at)
+        if spec is not None and spec.source == "caller":
+            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_CALLER)
+        return NewMark(path, "call", step.digest, self.claim(path, step, "house", counts_of("call"), shares), _BY_HOUSE)
 
-    def _refusal(self, step: CallTool, spec: ToolSpec | None, at: int) -> KairosError | None:
+    def _refusal(self, wanted: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """Why this call is answered without being made, if it is."""
-        wanted = step.call
         if spec is None:
             names = ", ".join(each.name for each in self.offered) or "none"
             return ToolNotOffered(f"{wanted.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}.")
         if wanted.unreadable is not None:
             return BadArguments(f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object.")
-        verdict = judge(self.means.rules, spec)
+        verdict = self._verdict(spec)
         if verdict.decision == "deny":
             return Denied(f"{spec.name} was not run: {verdict.because}.", "Go on without it, or say what you would do.")
         if spec.source == "caller":
@@ -149,11 +136,24 @@ class Performer:
             return ToolNotOffered(f"{spec.name} is not there any more.", "Use another tool.")
         return self._too_often(spec, at)
 
+    def _verdict(self, spec: ToolSpec) -> Verdict:
+        """The rules look at the tool alone, so they are read once a run and tool."""
+        if (known := self._verdicts.get(spec.name)) is None:
+            known = self._verdicts[spec.name] = judge(self.means.rules, spec)
+        return known
+
+    def _made(self, spec: ToolSpec | None, at: int) -> None:
+        """Take note of a call for the limit a minute, which those that only read do not have."""
+        if spec is not None and spec.effect != "read":
+            self._calls[spec.name].append(at)
+
     def _too_often(self, spec: ToolSpec, at: int) -> KairosError | None:
-        recent = self._calls[spec.name]
+        recent = self._calls.get(spec.name)
+        if recent is None:
+            return None
         while recent and not 0 <= at - recent[0] < 60_000:  # a clock that was set back counts nothing twice
             recent.popleft()
-        if spec.effect == "read" or len(recent) < PER_MINUTE:
+        if len(recent) < PER_MINUTE:
             return None
         seconds = -(-(60_000 - (at - recent[0])) // 1000)
         return Denied(
@@ -184,32 +184,29 @@ class Performer:
         if sent.line is not None:
             self.lines = max(self.lines, sent.line + 1)
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
-            self._calls[step.call.name].append(at)
+            self._made(self.offered.find(step.call.name), at)
 
     def learn(self, path: str, step: Step, answer: Answer) -> None:
         """Take note of what a completion reported, and of what its provider wants back, however it came."""
-        match step, answer:
-            case RequestCompletion(), Completion(usage=usage):
-                self._meters[_strand(path)].learn(step.conversation, usage)
-                self._privates[_strand(path)].keep(step.name, answer)
-            case _:
-                pass
+        if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
+            strand = _strand(path)
+            self._meters[strand].learn(step.conversation, answer.usage)
+            if answer.private is not None:
+                self._privates[strand].keep(step.name, answer)
 
     async def perform(self, path: str, step: Step, sent: Sent, grant: Grant) -> Performed:
         """Carry the step out. Never raises but for cancellation: every failure is an answer."""
         began = time.monotonic()
-
-        def took() -> int:
-            return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
-
         match step:
             case RequestCompletion():
                 answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
                 self.learn(path, step, answer)
-                return costed(path, step, answer, took(), grant.held, paid=sent.route in self.paid)
+                return costed(path, step, answer, _took(began, grant), grant.held, paid=sent.route in self.paid)
             case CallTool():
-                result, text = await self._call(path, step, grant)
-                return Performed(result, counts_of("call")._replace(milliseconds=took()), text=text)
+                result, whole = await self._call(path, step, grant, began)
+                kept = (result.kept, whole) if result.kept is not None and whole is not None else None
+                spent = Units(tool_calls=1, milliseconds=_took(began, grant))
+                return Performed(result, spent, text=kept)
             case Pause():
                 raise AssertionError("a pause is never performed")
 
@@ -222,25 +219,39 @@ class Performer:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(self, path: str, step: CallTool, grant: Grant) -> tuple[ToolResult, tuple[str, str] | None]:
+    async def _call(self, path: str, step: CallTool, grant: Grant, began: float) -> tuple[ToolResult, str | None]:
+        """The result as it is shown, and its whole text where that must be kept."""
         tool = self.means.registry.find(step.call.name)
         assert tool is not None, "a call is begun only for a tool that is there"
         seconds, stop = grant.timeout_ms / 1000, Stop()
-        around = Surroundings(self.run_id, time.monotonic() + seconds, self.kept, path, self.memory, stop=stop)
-        loop = asyncio.get_running_loop()
+        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, stop=stop)
         try:
-            async with asyncio.timeout(seconds):
-                result = await loop.run_in_executor(self.means.threads, call, tool, step.call.arguments, around)
+            result = await self.means.workers.call(seconds, call, tool, step.call.arguments, around)
         except TimeoutError:
             stop.now()
             result = failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
         except asyncio.CancelledError:
             stop.now()
             raise
-        shown, whole = shorten(result, self.means.shown_chars, path)
-        return shown, (shown.kept, whole) if shown.kept and whole is not None else None
+        return shorten(result, self.means.shown_chars, path)
+
+
+_PAUSED = Claim(NOTHING, "pause", open_step=True)
+_SHORTENED = Claim(NOTHING, "compact", open_step=True)
+_HANDED_OUT = Claim(counts_of("call"), "call", open_step=True)
+_BY_NOBODY, _BY_CALLER, _BY_HOUSE = Sent(), Sent("caller"), Sent("house")
+
+
+def _took(began: float, grant: Grant) -> int:
+    """Milliseconds since then; never more than was granted."""
+    return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
 
 
 def _strand(path: str) -> str:
     """The part of a path that names the flow a step belongs to: `task-1/round-2/compact` is of `task-1`."""
-    return "/".join(part for part in path.split("/") if part.startswith(("task-", "try-", "cycle-")))
+    if not path.startswith(_BRANCHES):
+        return ""
+    return "/".join(part for part in path.split("/") if part.startswith(_BRANCHES))
+
+
+_BRANCHES = ("task-", "try-", "cycle-")

@@ -31,6 +31,11 @@ def day_at(at: int, time_zone: str) -> Day:
     return Day(today.isoformat(), _midnight(today, zone), _midnight(today + timedelta(days=1), zone))
 
 
+def moment(at: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 @lru_cache(maxsize=4)
 def zone_named(name: str) -> tzinfo:
     """A zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""

@@ -6,23 +6,31 @@ Everything here is computed from rows; only the text of a waiting completion nee
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
+from kairos_mcp.answering import command_of
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.messages import Completion, JsonObject, Message, ToolResult
-from kairos_mcp.models import dialects
-from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
-from kairos_mcp.store import reading
+from kairos_mcp.items import ELICITED_CHARS, blank, waiting_items
+from kairos_mcp.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.periods import moment
+from kairos_mcp.steps import Step
+from kairos_mcp.store import approvals, reading
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_answer
-from kairos_mcp.store.reading import RunRow, WaitingRow
-from kairos_mcp.store.turns import read_account
+from kairos_mcp.store.reading import RunRow
 
+Decides = Literal[
+    "caller", "client", "person"
+]  # who can give leave within a call: whoever calls, or their client's user
+
+NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
 NEWEST_CALLS = 5
 EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
@@ -31,12 +39,13 @@ EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact a
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
-    offers its own model."""
+    offers its own model; `elicits`: it can show them a dialog."""
 
     principal: str = "local"
     via: str = "mcp"
     client: str = ""
     samples: bool = False
+    elicits: bool = False
 
     @property
     def row(self) -> tuple[str, str, str]:
@@ -83,24 +92,26 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does."""
+    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
+    and who may decide about an approval as far as this caller is concerned."""
 
     owner_lives: bool
     trouble: KairosError | None = None
     needs: str | None = None
     attached: bool = False
+    decides: Decides = "person"
 
 
-def status_of(run: RunRow, waiting: Mapping[str, WaitingRow], around: Circumstances) -> str:
+def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
     """working, input_required, paused, completed, failed or cancelled."""
     if run.outcome is not None:
         outcome: Outcome = decode(Outcome, run.outcome)
         return outcome.status
     if run.paused is not None or around.trouble is not None:
         return "paused"
-    if any(row.kind != "pause" for row in waiting.values()):
+    if waits.approvals or any(row.kind != "pause" for row in waits.steps.values()):
         return "input_required"
-    return "working" if around.owner_lives and not waiting else "paused"
+    return "working" if around.owner_lives and not waits.steps else "paused"
 
 
 def report(
@@ -111,11 +122,11 @@ def report(
 ) -> RunReport:
     """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds."""
     account = read_account(connection, run.account)
-    waiting = {} if run.outcome is not None else reading.waiting(connection, run.n)
-    status = status_of(run, waiting, around)
+    waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
+    status = status_of(run, waits, around)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
     tally = reading.tally(connection, run.n)
-    items = tuple(_items(waiting, steps))
+    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
         run_id=run.id,
         flow=run.flow,
@@ -126,7 +137,7 @@ def report(
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=json.loads(run.spec).get("model"),
-        resume_at=None,
+        resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining(account),
         calls=tuple(newest_calls(connection, run)),
@@ -171,49 +182,6 @@ def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
 def _ordinal(path: str) -> int:
     part = next((part for part in path.split("/") if part.startswith("round-")), "round-0")
     return int(part.removeprefix("round-"))
-
-
-def _items(waiting: Mapping[str, WaitingRow], steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
-    shown = steps() if waiting and steps is not None else {}
-    for path, row in waiting.items():
-        if row.kind != "pause":
-            brief = {"key": path, "kind": "tool_call" if row.kind == "call" else "completion"}
-            yield _item(path, row.sent, shown[path]) if path in shown else brief
-
-
-def _item(path: str, sent: Sent, step: Step) -> JsonObject:
-    """A waiting item as the caller sees it; the hands' line and the flow's reminder stand in the newest turn."""
-    match step:
-        case RequestCompletion():
-            return {"key": path, "kind": "completion", **_completion_item(step, sent)}
-        case CallTool(call=call):
-            return {"key": path, "kind": "tool_call", "name": call.name, "arguments": call.arguments}
-        case _:
-            raise AssertionError("a pause is shown by its status")
-
-
-def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
-    worded = dialects.native(step, sent)
-    item: JsonObject = {
-        "system": worded.system,
-        "messages": [_message(message) for message in worded.messages],
-        "tools": [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-            for tool in worded.tools
-        ],
-        "max_tokens": sent.max_tokens or step.max_tokens,
-    }
-    return item if step.output_schema is None else item | {"schema": step.output_schema}
-
-
-def _message(message: Message) -> JsonObject:
-    shown: JsonObject = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-        shown["tool_calls"] = calls
-    if message.tool_call_id is not None:
-        shown["tool_call_id"] = message.tool_call_id
-    return shown
 
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
@@ -261,6 +229,8 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
         texts.append(f"The run stands still: {around.trouble}")
     if around.needs is not None:
         texts.append(around.needs)
+    if run.resume_at is not None and run.outcome is None:
+        texts.append(f"Paused: {run.paused}")
     if run.route != "provider" and reading.has_private(connection, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
@@ -272,7 +242,10 @@ def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circu
     match status:
         case "input_required":
             sampled = run.route == "sampling"
-            answers = {i["key"]: _blank(i["kind"]) for i in items if not (sampled and i["kind"] == "completion")}
+            asked = [item for item in items if not (sampled and item["kind"] == "completion")]
+            answers = {item["key"]: blank(item) for item in asked if _is_callers(item, around)}
+            if not answers and (held := [item for item in asked if item["kind"] == "approval"]):
+                return _leave_first(run, held[0], around)
             if not answers:
                 why = "It goes on in a call that may ask your client's model."
                 return _call("run_continue", {"run_id": run.id}, why)
@@ -284,6 +257,9 @@ def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circu
             return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
         case "paused" if run.paused is None:
             return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
+        case "paused" if run.resume_at is not None:
+            why = f"It goes on by itself at {moment(run.resume_at)}, while a server lives; resume tries it now."
+            return _call("run_control", {"run_id": run.id, "action": "resume"}, why)
         case "paused":
             return _call("run_control", {"run_id": run.id, "action": "resume"}, "It was paused.")
         case "completed" if _cut_short(run):
@@ -301,9 +277,16 @@ def _cut_short(run: RunRow) -> bool:
     return run.flow == "planner" and outcome.stop_reason in ("max_rounds", "budget", "timeout", "stalled")
 
 
-def _blank(kind: str) -> JsonObject:
-    """The shape of an answer, to be filled in."""
-    return {"content": "<the tool's result>" if kind == "tool_call" else "<your answer, or tool_calls instead>"}
+def _is_callers(item: JsonObject, around: Circumstances) -> bool:
+    return item["kind"] != "approval" or around.decides == "caller"
+
+
+def _leave_first(run: RunRow, item: JsonObject, around: Circumstances) -> JsonObject:
+    """What a caller can do who may not decide: have their client ask, or wait for the command."""
+    if around.decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
+        return _call("run_continue", {"run_id": run.id}, "Your client asks its user for leave.")
+    why = f"A person decides: {command_of(run, item['key'])} (or deny)."
+    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 
 def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:

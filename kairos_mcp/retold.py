@@ -6,7 +6,8 @@ Used where no flow is there to ask: `continues`, the messages view, export, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.calls import Answered, not_executed, turn_messages
@@ -19,17 +20,30 @@ from kairos_mcp.store.reading import MarkRow
 TALKS = ("round", "repair", "closing")  # the purposes whose completions are turns of the conversation
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A message and the step that brought it; None: it stood in the conversation before the first step."""
+
+    path: str | None
+    message: Message
+
+
 def conversation(brief: Brief, record: Sequence[MarkRow]) -> tuple[Message, ...]:
     """History, goal, then each completion with the results of its calls, in the order of their paths."""
-    told: list[Message] = [*brief.history, brief.goal]
-    answers = answers_by_path(record)
-    for row in sorted((row for row in record if row.kind in TALKS), key=lambda row: path_key(row.path)):
-        match answers.get(row.path):
+    return tuple(each.message for each in told(brief, answers_by_path(record), kinds_by_path(record)))
+
+
+def told(brief: Brief, answers: Mapping[str, Answer], kinds: Mapping[str, str]) -> Iterator[Told]:
+    """The conversation, each message with the path of the turn or call that it came from."""
+    for message in (*brief.history, brief.goal):
+        yield Told(None, message)
+    for path in sorted((path for path, kind in kinds.items() if kind in TALKS), key=path_key):
+        match answers.get(path):
             case Completion() as turn:
-                told += turn_messages(brief.prompts, turn.content, _answered(turn.tool_calls, answers))
+                for message in turn_messages(brief.prompts, turn.content, _answered(turn.tool_calls, answers)):
+                    yield Told(message.tool_call_id or path, message)
             case _:
                 pass
-    return tuple(told)
 
 
 def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[Answered]:
@@ -46,6 +60,10 @@ def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[
 
 def answers_by_path(record: Sequence[MarkRow]) -> dict[str, Answer]:
     return {row.path: decode_answer(row.body) for row in record if row.body is not None}
+
+
+def kinds_by_path(record: Sequence[MarkRow]) -> dict[str, str]:
+    return {row.path: row.kind for row in record}
 
 
 def summary(record: Sequence[MarkRow]) -> str:

@@ -13,12 +13,19 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from kairos_mcp.errors import ConfigError
+from kairos_mcp.http_definition import HttpDefinition
+from kairos_mcp.messages import Effect
 from kairos_mcp.steps import Limits
+from kairos_mcp.urls import HostRule
 
 Durability = Literal["full", "process"]
 Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
 Dialect = Literal["native", "text"]
 Origin = Literal["flag", "environment", "file", "default"]
+Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else (SYSTEMS.md O13)
+Risk = Literal["low", "medium", "high"]
+Approvals = Literal["ask", "host", "person"]
+CommandMode = Literal["sandboxed", "bare", "off"]
 
 CAPS = (
     "rounds",
@@ -42,10 +49,41 @@ DEFAULT_DAY = Limits(model_calls=10_000)  # SYSTEMS.md O5
 
 @dataclass(frozen=True, slots=True)
 class GateRule:
-    """`tools` is a glob over tool names. Deny rules are tried first; else the first that matches counts."""
+    """One line of the gate's table; gate.py says how it is read.
+
+    `tools`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names. What is not
+    given matches everything.
+    """
 
     tools: str
-    verdict: Literal["allow", "deny"]
+    verdict: Literal["allow", "ask", "deny"]
+    paths: tuple[str, ...] = ()
+    scope: Scope | None = None
+    effect: Effect | None = None
+    risk: Risk | None = None
+    agent: str | None = None
+    mandate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSetting:
+    """A downstream MCP server: a program that is started (`command`: it and its arguments), or an address (`url`).
+
+    Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`;
+    `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects` maps globs over the
+    server's own names of tools to effect classes; `tools` are globs for those that are taken.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    cwd: str | None = None
+    sandbox: bool = True
+    effects: tuple[tuple[str, Effect], ...] = ()
+    tools: tuple[str, ...] = ("*",)
+    timeout_s: float = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +112,7 @@ class Settings:
     route: Route = "auto"
     script: Path | None = None
     model: str | None = None
+    model_key: str | None = None
     base_url: str | None = None
     dialect: Dialect = "native"
     price_input: float | None = None
@@ -84,10 +123,19 @@ class Settings:
     context_tokens: int = 100_000
     read_bytes: int = 2 * 1024 * 1024
     shown_chars: int = 12_000
+    keep_days: int | None = None
     limits: Limits = DEFAULT_CAPS
     day: Limits = DEFAULT_DAY
     time_zone: str = "UTC"
     gate: tuple[GateRule, ...] = ()
+    servers: tuple[ServerSetting, ...] = ()
+    http_fetch: bool = False
+    http_hosts: tuple[HostRule, ...] = ()
+    private_hosts: tuple[HostRule, ...] = ()
+    http_tools: tuple[HttpDefinition, ...] = ()
+    approvals: Approvals = "ask"
+    commands: CommandMode = "sandboxed"
+    command_reads: tuple[Path, ...] = ()
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -177,10 +225,15 @@ CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in D
 
 SETTINGS = (
     *("workspaces", "durability", "route", "script", "tools"),
-    *("model", "base_url", "dialect", "price_input", "price_output", "sampling"),
-    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "gate"),
+    *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
+    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "keep_days", "gate"),
+    *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
+    *("commands", "command_reads"),
     *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
 
-VARIABLES = frozenset(variable(name) for name in SETTINGS if name != "gate")
+FILE_ONLY = frozenset(("gate", "http_hosts", "http_tools", "private_hosts", "servers"))
+"""Settings that are tables or lists, which no variable can hold."""
+
+VARIABLES = frozenset(variable(name) for name in SETTINGS if name not in FILE_ONLY)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.house import House
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.periods import day_at
+from kairos_mcp.periods import day_at, moment
 from kairos_mcp.report import Caller
 from kairos_mcp.settings import DAY_CAPS, outside_limits
 from kairos_mcp.steps import Limits
@@ -49,11 +47,6 @@ def _day(house: House, caller: Caller) -> JsonObject:
             for each in by
         ],
     }
-
-
-def moment(at: int) -> str:
-    """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A run as this server has it in memory: its flow unfolded, its marks, its account, the answers not committed yet.
+"""A run as this server has it in memory: its flow unfolded, its marks, the answers not committed yet.
 
 All of it can be thrown away and folded again from the rows. Nothing here performs, commits or waits.
 """
@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Account, Grant, Units, counts_of
+from kairos_mcp.budget import NOTHING, Grant, Units, counts_of
 from kairos_mcp.costing import Performed
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
 from kairos_mcp.steps import Answer, CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
-from kairos_mcp.store import reading, turns
+from kairos_mcp.store import reading
+from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.reading import MarkRow, RunRow
-from kairos_mcp.store.turns import Committed, NewMark, Retry, Settled, Turn
+from kairos_mcp.store.reading import WAITED, MarkRow, RunRow
+from kairos_mcp.store.turns import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
 
 UNKNOWN = "unknown"  # the end of an attempt whose server died
 TRIES = 4  # of a completion whose route fails in a way that may pass
 BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
+SIT_OUT_MS, LONGEST_MS = 30_000, 3_600_000  # how long a run sits out a provider's outage: a minute, two, … an hour
 HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
 
@@ -39,7 +42,8 @@ class Ended:
 @dataclass(slots=True)
 class Mark:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
-    that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs."""
+    that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
+    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on."""
 
     id: int
     step: Step
@@ -49,6 +53,15 @@ class Mark:
     grant: Grant | None = None
     ended: Ended | None = None
     tries: int = 1
+    shared: Shared = NOT_SHARED
+    sits_out: bool = False
+
+    def leave(self, marked: Marked, granted: Grant) -> None:
+        """It was granted, for the first time or again: it may begin, or waits for somebody else."""
+        self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
+        self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
+        self.shared, self.sits_out = marked.shared, False
+        self.grant = None if marked.waits else granted
 
     def begin(self) -> Grant:
         """Use the leave to begin: once, and in the moment in which the step is begun."""
@@ -78,8 +91,14 @@ class Mark:
         return self.ended is not None and self.ended.why == UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Charged(NamedTuple):
+    """What model calls are charged to beside the run's account, and how the run is paused where that is used up."""
+
+    shared: Shared = NOT_SHARED
+    otherwise: Paused | None = None
+
+
+class Ready(NamedTuple):
     """An answer that is not committed yet; `by`: the route or hand that it came from."""
 
     path: str
@@ -88,18 +107,8 @@ class Ready:
     by: str
 
     def settled(self) -> Settled:
-        done = self.performed
-        return Settled(self.mark.id, done.answer, self.mark.held, done.spent, self.by, done.cached, done.exactness)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The next turn, and what it is made of: answers, marks to be begun again, new marks."""
-
-    turn: Turn
-    ready: list[Ready]
-    again: list[tuple[str, Mark]]
-    fresh: list[NewMark]
+        done, mark = self.performed, self.mark
+        return Settled(mark.id, done.answer, mark.held, done.spent, self.by, done.cached, done.exactness, mark.shared)
 
 
 @dataclass(slots=True)
@@ -109,7 +118,6 @@ class Standing:
     run: RunRow
     performer: Performer
     rebuild: Callable[[], Flow[Outcome]]
-    account: Account = field(init=False)
     runner: Runner = field(init=False)
     marks: dict[str, Mark] = field(default_factory=dict)
     ready: list[Ready] = field(default_factory=list)
@@ -117,7 +125,6 @@ class Standing:
     def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
         """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
         under_way = {path: self.marks[path] for path in performing}
-        self.account = turns.read_account(connection, self.run.account)
         self.runner = Runner(self.rebuild())
         self.marks = {}
         self.performer.forget()
@@ -150,19 +157,27 @@ class Standing:
             step = self.marks.pop(path).step
             self.performer.learn(path, step, answer)
             self.runner.answer(path, answer)
-        self.account = turns.read_account(connection, self.run.account)
 
     def pause_before_retry(self, mark: Mark, performed: Performed) -> float | None:
         """How many seconds to wait before the step is begun again; None where its answer is final."""
         match performed.answer:
-            case Failure(retryable=True, retry_after_s=after) if mark.tries < TRIES:
-                return min(BACK_OFF_S, 2.0 ** (mark.tries - 1) if after is None else after)
+            case Failure(retryable=True, retry_after_s=after) if mark.tries % TRIES:
+                return min(BACK_OFF_S, 2.0 ** (mark.tries % TRIES - 1) if after is None else after)
             case _:
                 return None
 
-    def fail(self, path: str, performed: Performed) -> None:
-        """An attempt failed in a way that may pass: the next turn begins the step again."""
+    def sits_out(self, mark: Mark, performed: Performed) -> bool:
+        """Whether a paid route failed so often that the run is to be paused rather than ended."""
+        match performed.answer:
+            case Failure(retryable=True):
+                return mark.sent.route in self.performer.paid and mark.tries % TRIES == 0
+            case _:
+                return False
+
+    def fail(self, path: str, performed: Performed, *, sits_out: bool = False) -> None:
+        """An attempt failed in a way that may pass: the next turn begins the step again, or lets it wait."""
         mark = self.marks[path]
+        mark.sits_out = sits_out
         match performed.answer:
             case Failure(code=code):
                 mark.ended = Ended(code, performed.spent._replace(rounds=0))
@@ -179,70 +194,81 @@ class Standing:
         """Marks that may begin now."""
         return [(path, mark) for path, mark in self.marks.items() if mark.grant is not None]
 
-    def next_move(self, owner: int, fence: int, at: int, *, still: bool, performing: bool) -> Move:
+    def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
-        if not still:
-            self._give_up_unrepeatable()
-        ready, self.ready = self.ready, []
-        again = [] if still else [(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
-        fresh = [] if still else self._plan(ready, at)
-        outcome = self.runner.outcome if self.runner.finished else None
-        retries = tuple(self._retry(path, mark) for path, mark in again)
-        opened = all(new.claim.open_step for new in fresh) and all(retry.claim.open_step for retry in retries)
-        turn = Turn(
-            self.run.n,
-            self.run.id,
+        retries = [] if still else self._begin_again()
+        fresh = [] if still else self._plan(at)
+        answers: list[Settled] = []
+        notes: list[str] = []
+        texts: list[tuple[str, str]] = []
+        for each in self.ready:
+            answers.append(each.settled())
+            notes += each.performed.notes
+            texts += [each.performed.text] if each.performed.text is not None else ()
+        run, outcome = self.run, None
+        if self.runner.finished:
+            outcome = encode(self.runner.outcome)
+            notes += self.runner.outcome.notes
+        return Turn(
+            run.n,
+            run.id,
             owner,
             fence,
-            self.run.account,
+            run.account,
             at,
-            answers=tuple(each.settled() for each in ready),
-            marks=tuple(fresh),
-            retries=retries,
-            notes=(
-                *(note for each in ready for note in each.performed.notes),
-                *(outcome.notes if outcome is not None else ()),
-            ),
-            texts=tuple(each.performed.text for each in ready if each.performed.text is not None),
-            outcome=encode(outcome) if outcome is not None else None,
-            park=opened and not (performing or still),
-            waiting=tuple(mark.id for mark in self.marks.values() if mark.open_step),
+            answers,
+            fresh,
+            retries,
+            notes,
+            texts,
+            outcome=outcome,
+            park=not (performing or still),
+            waiting=[mark.id for mark in self.marks.values() if mark.open_step],
+            shared=charged.shared,
+            pause=self._pause(at),
+            otherwise=charged.otherwise,
         )
-        return Move(turn, ready, again, fresh)
 
-    def learn(self, move: Move, committed: Committed) -> None:
-        """Take over what was granted; feed what was refused, or known at once."""
-        self.account = committed.account
-        claims = [(path, retry.claim) for (path, _), retry in zip(move.again, move.turn.retries, strict=True)]
-        claims += [(new.path, new.claim) for new in move.fresh]
-        for new in move.fresh:
+    def _pause(self, at: int) -> Paused | None:
+        """Where a provider is out of reach, the run sits that out, longer each time."""
+        out = [mark for mark in self.marks.values() if mark.sits_out]
+        if not out:
+            return None
+        longest = max(mark.tries // TRIES for mark in out)
+        why = next(mark.ended.why for mark in out if mark.ended is not None)
+        return Paused(f"The model's provider is out of reach ({why}).", at + min(SIT_OUT_MS << longest, LONGEST_MS))
+
+    def learn(self, turn: Turn, committed: Committed) -> None:
+        """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
+        del self.ready[: len(turn.answers)]  # others may have come in the meantime
+        for new in turn.marks:
             self.marks[new.path] = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
-        for (path, claim), marked in reversed(list(zip(claims, committed.marks, strict=True))):
+        paths = [each.path for each in turn.retries] + [each.path for each in turn.marks]
+        for path, marked in zip(reversed(paths), reversed(committed.marks), strict=True):
             mark = self.marks[path]
             if marked.answer is not None:
                 self.performer.give_back(mark.sent.line if marked.grant is None else None)
                 del self.marks[path]
                 self.runner.answer(path, marked.answer)
             elif marked.grant is not None:
-                mark.held = mark.held.minus(mark.freed).plus(marked.grant.held)
-                mark.id, mark.sent, mark.ended = marked.mark, marked.sent, None
-                mark.open_step = claim.open_step
-                mark.grant = None if mark.open_step else marked.grant
+                mark.leave(marked, marked.grant)
+            else:  # what it shares with other runs is used up: it is marked when the run goes on
+                self.performer.give_back(mark.sent.line)
+                del self.marks[path]
 
-    def _plan(self, ready: list[Ready], at: int) -> list[NewMark]:
-        account = self._as_after(ready)
-        unmarked = [item for item in self.runner.waiting.items() if item[0] not in self.marks]
-        return [
-            self.performer.plan(path, step, self.run.route, account, at, len(unmarked) - i)
-            for i, (path, step) in enumerate(unmarked)
-        ]
+    def _plan(self, at: int) -> list[NewMark]:
+        unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
+        planned = []
+        for shares, (path, step) in zip(range(len(unmarked), 0, -1), unmarked, strict=True):
+            planned.append(self.performer.plan(path, step, self.run.route, at, shares))
+        return planned
 
-    def _as_after(self, ready: list[Ready]) -> Account:
-        """The account as it will be when these answers are settled, for the line that tells the model."""
-        held, spent = self.account.held, self.account.spent
-        for each in ready:
-            held, spent = held.minus(each.mark.held), spent.plus(each.performed.spent)
-        return Account(self.account.id, self.account.caps, held, spent)
+    def _begin_again(self) -> list[Retry]:
+        """What ended without an answer and may be tried again; what may not is given up."""
+        if not self.marks:
+            return []
+        self._give_up_unrepeatable()
+        return [self._retry(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
 
     def _begins_again(self, mark: Mark) -> bool:
         """An attempt that ended without an answer, or an open completion that a new route performs."""
@@ -251,9 +277,9 @@ class Standing:
 
     def _give_up_unrepeatable(self) -> None:
         """A lost call that may have changed something is never made again by itself."""
-        for path, mark in list(self.marks.items()):
+        for path, mark in [item for item in self.marks.items() if item[1].lost]:
             match mark.step:
-                case CallTool(call=call) if mark.lost:
+                case CallTool(call=call):
                     spec = self.performer.offered.find(call.name)
                     if spec is None or spec.effect not in REPEATABLE:
                         unknown: Answer = Unknown()
@@ -272,11 +298,13 @@ class Standing:
         counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
-        ended = mark.ended or Ended(f"rerouted to {route}", NOTHING)
-        return Retry(mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why)
+        if mark.sits_out:
+            claim = claim._replace(open_step=True)
+        waited = WAITED if route == mark.sent.route else f"rerouted to {route}"
+        ended = mark.ended or Ended(waited, NOTHING)
+        return Retry(path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared)
 
 
 def _mark_of(row: MarkRow, step: Step) -> Mark:
-    held = counts_of(row.kind) if row.held is None else row.held
-    ended = Ended(UNKNOWN, held._replace(rounds=0, tool_calls=0)) if row.begun else None
-    return Mark(row.id, step, row.waits, held, row.sent, ended=ended, tries=row.attempts + 1)
+    ended = Ended(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.begun else None
+    return Mark(row.id, step, row.open, row.held, row.sent, ended=ended, tries=row.attempts + 1, shared=row.shared)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kairos_mcp import freeze, retold
+from kairos_mcp import freeze, masked, retold
 from kairos_mcp.errors import BadArguments, Stale
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freeze import Frozen, Past
@@ -31,11 +31,12 @@ class Started:
 async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await house.called()
+    request, secrets = masked.request(request, house.wiring.mask)
     start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
     workspace = house.wiring.workspace(request.workspace)
     past = _past(house, request.continues, caller) if request.continues is not None else None
     registry = house.wiring.registry(workspace)
-    frozen = freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples)
+    frozen = _said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
     return await _start(house, frozen, caller, workspace, request.key, start)
 
 
@@ -43,9 +44,15 @@ async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
     await house.called()
     workspace = house.wiring.workspace(None)
-    frozen = freeze.freeze_call(name, arguments, house.settings, house.wiring.registry(workspace))
+    given, secrets = masked.arguments(arguments, house.wiring.mask)
+    frozen = _said(freeze.freeze_call(name, given, house.settings, house.wiring.registry(workspace)), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
     return (await _start(house, frozen, caller, workspace, None, digest_of(b"registry_call", unique))).run_id
+
+
+def _said(frozen: Frozen, secrets: int) -> Frozen:
+    """With a note where secrets were taken out."""
+    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, masked.note(secrets)))
 
 
 async def _start(

@@ -74,7 +74,7 @@ def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
     if row.sent.route is not None:
         event["route"] = row.sent.route
     if row.attempts:
-        event["attempts"] = row.attempts + (row.held is not None)
+        event["attempts"] = row.attempts + row.began
     match answer:
         case None:
             return event | {"state": "open" if row.waits else "begun"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -12,9 +12,12 @@ from pathlib import Path
 from kairos_mcp import freeze
 from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
+from kairos_mcp.key_sources import secret
+from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.manner import Manner
+from kairos_mcp.models.masked import masked_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
@@ -26,9 +29,13 @@ from kairos_mcp.steps import Failure
 from kairos_mcp.store import reading
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
-from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools import Commands, builtin_tools, network_tools
+from kairos_mcp.tools.egress import Egress
+from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.workers import Workers
 
 THREADS = 10  # reads side by side (SYSTEMS.md P3)
 THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
@@ -41,8 +48,11 @@ class Wiring:
         self.settings = settings
         self._store = store
         self._opened = ExitStack()
-        self._threads: ThreadPoolExecutor | None = None
+        self._workers: Workers | None = None
         self._providers: dict[str, Provider] = {}
+        self.mask = Mask.of(os.environ)
+        self.egress = Egress(settings.http_hosts, settings.private_hosts)
+        self._elsewhere = Elsewhere(settings, store, self._key)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
 
@@ -81,6 +91,10 @@ class Wiring:
                 run_id=run.id,
             )
 
+    def look_again(self) -> None:
+        """Take every spec apart anew: its texts may have been changed by another hand."""
+        self._thawed.cache_clear()
+
     def thawed(self, run: RunRow) -> Thawed:
         """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
         return self._thawed(run.spec)
@@ -97,7 +111,7 @@ class Wiring:
             named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(named if ":" in named else self.settings.model)
             manner = Manner(thawed.spec.temperature, self.settings.dialect, thawed.text_prompts)
-            models["provider"] = provider.model(manner)
+            models["provider"] = masked_model(provider.model(manner), self.mask)
             paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())
 
         def kept(ref: str) -> str | None:
@@ -121,28 +135,45 @@ class Wiring:
     async def close(self) -> None:
         for provider in self._providers.values():
             await provider.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._workers is not None:
+            self._workers.close()
+        await asyncio.to_thread(self._elsewhere.close)
         self._opened.close()
 
     def _provider(self, model: str) -> Provider:
         if model not in self._providers:
-            self._providers[model] = Provider(Tariff.configured(self.settings, model))
+            named = self.settings.model_key
+            key = None if named is None or not self._is_configured(model) else lambda: self._key(named)
+            self._providers[model] = Provider(Tariff.configured(self.settings, model), key=key)
         return self._providers[model]
 
+    def _is_configured(self, model: str) -> bool:
+        """Whether a model is of the configured provider: its key goes nowhere else."""
+        return model.partition(":")[0] == (self.settings.model or "").partition(":")[0]
+
+    def _key(self, reference: str) -> str:
+        """The key that a setting refers to; from now on it is known as a secret."""
+        found = secret(reference)
+        self.mask.learn(found)
+        return found
+
     def _means(self, workspace: str | None) -> Means:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, "kairos-tools")
+        if self._workers is None:
+            self._workers = Workers(THREADS, "kairos-tools")
         opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
-        registry = Registry(builtin_tools(opener, read_bytes=self.settings.read_bytes))
-        return Means(registry, self.settings.gate, self._threads, self.settings.shown_chars)
+        networked = network_tools(self.egress, self.settings.http_tools, self._key, fetch=self.settings.http_fetch)
+        scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
+        commands = Commands.of(self.settings)
+        built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
+        registry = Registry([*built_in, *networked], self._elsewhere.sources(workspace))
+        return Means(registry, self.settings.gate, self._workers, self.settings.shown_chars)
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:
             registry, offered = self.registry(run.workspace), self.thawed(run).offered
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        return all(spec.source == "caller" or registry.find(spec.name) is not None for spec in offered)
+        return all(spec.source == "caller" or registry.knows(spec.name) for spec in offered)
 
     def _text(self, content_hash: str) -> str:
         return reading.text(self._store.reader, content_hash) or ""

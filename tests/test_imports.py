@@ -12,15 +12,17 @@ HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": [
-        "answering", "asks", "changing", "drivers", "freeze", "health", "host", "house", "looking", "report", "retold",
-        "starting", "trace", "wiring",
+        "answering", "asks", "carried", "changing", "drivers", "exporting", "freeze", "health", "host", "house",
+        "items", "keeping", "looking", "replaying", "report", "retold", "spending", "starting", "trace", "verifying",
+        "wiring",
     ],
-    "hinge": ["costing", "driver", "memory", "performer", "runner", "standing"],
+    "hinge": ["consent", "costing", "days", "driver", "memory", "performer", "runner", "standing"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "configure", "decoding", "errors", "messages", "periods", "routes", "schema_rules", "schemas",
-        "settings", "settings_file", "spec", "steps",
+        "__init__", "configure", "decoding", "errors", "http_definition", "http_given", "key_sources", "mandates",
+        "masked", "masking", "messages", "periods", "routes", "schedules", "schema_rules", "schemas", "scopes",
+        "settings", "settings_file", "spec", "steps", "urls", "visible",
     ],
 }  # fmt: skip
 MAY_IMPORT = {
@@ -32,7 +34,8 @@ MAY_IMPORT = {
     "ground": {"ground"},
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
-READS_FILES = {"configure", "periods", "settings", "settings_file"}  # on the ground: configuration, time zones
+# On the ground: the user's configuration, and the database of time zones.
+READS_FILES = {"configure", "key_sources", "periods", "schedules", "settings", "settings_file"}
 WORLD = {
     "aiofiles", "anyio", "apsw", "asyncio", "concurrent", "datetime", "glob", "http", "httpx2", "importlib",
     "io", "locale", "logging", "mcp", "mcp_types", "multiprocessing", "os", "pathlib", "platform", "random",
@@ -40,7 +43,7 @@ WORLD = {
     "threading", "time", "urllib.request", "uuid", "warnings",
 }  # fmt: skip
 PROTOCOL = {"mcp", "mcp_types"}
-BORDER = ["server/", "models/sampling.py", "tools/downstream.py"]
+BORDER = ["server/", "models/sampling.py", "tools/downstream/"]
 BANNED = {
     "Manager",
     "Handler",

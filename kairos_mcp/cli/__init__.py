@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, USAGE
+from kairos_mcp.cli.guarding import guard
 from kairos_mcp.cli.serving import plain_serve, serve
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, UnknownRun, UnknownTool
 
 
 def main() -> None:
     """Run the command that stands on the command line, and exit."""
+    guard(os.environ)
     sys.exit(exit_code_of(sys.argv[1:]))
 
 
@@ -27,7 +29,10 @@ def exit_code_of(words: Sequence[str]) -> int:
 
         return run_app(list(words))
     except KairosError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the last word of a command
+        from kairos_mcp.masking import Mask
+
+        said = Mask.of(os.environ).text(str(error)).text
+        print(f"error: {said}", file=sys.stderr)  # noqa: T201 - the last word of a command
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:
         return CANCELLED

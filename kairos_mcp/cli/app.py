@@ -17,6 +17,10 @@ Folders = Annotated[
 File = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="What waits, as `show` names it.")]
+Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
+LOCAL = "local"
+Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
 View = Literal["report", "events", "calls", "messages", "usage"]
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
 TransportName = Literal["stdio", "http", "sse"]
@@ -119,15 +123,27 @@ def demo(as_json: AsJson = False, home: Home = None, workspace: Folders = None, 
 @app.command()
 def runs(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 10,
+    *,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove runs that ended long ago and that no kept run goes on from.")
+    ] = False,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="With --prune: as 30d, 12h or 2w; else keep_days says it.")
+    ] = None,
     as_json: AsJson = False,
     home: Home = None,
     workspace: Folders = None,
     config: File = None,
 ) -> None:
-    """The newest runs."""
+    """The newest runs; or, with --prune, the end of the oldest."""
+    flags = Flags(home, tuple(workspace or ()), config)
+    if prune or older_than is not None:
+        from kairos_mcp.cli.pruning import prune_runs
+
+        raise typer.Exit(prune_runs(flags, older_than, asked=prune, as_json=as_json))
     from kairos_mcp.cli.looking import list_runs
 
-    raise typer.Exit(list_runs(Flags(home, tuple(workspace or ()), config), limit, as_json=as_json))
+    raise typer.Exit(list_runs(flags, limit, as_json=as_json))
 
 
 @app.command()
@@ -136,6 +152,7 @@ def show(
     *,
     view: Annotated[View, typer.Option(help="The result, or a part of the record.")] = "report",
     ref: Annotated[str | None, typer.Option(metavar="REF", help="A text that was kept whole.")] = None,
+    principal: Whose = LOCAL,
     as_json: AsJson = False,
     home: Home = None,
     workspace: Folders = None,
@@ -145,7 +162,7 @@ def show(
     from kairos_mcp.cli.looking import show_run
 
     flags = Flags(home, tuple(workspace or ()), config)
-    raise typer.Exit(show_run(flags, run, view, ref, as_json=as_json))
+    raise typer.Exit(show_run(flags, run, view, ref, principal=principal, as_json=as_json))
 
 
 @app.command()
@@ -175,6 +192,49 @@ def answer(
 
 
 @app.command()
+def approve(
+    run: Run,
+    key: Key,
+    *,
+    drive: Drive = True,
+    principal: Whose = LOCAL,
+    as_json: AsJson = False,
+    home: Home = None,
+    workspace: Folders = None,
+    config: File = None,
+) -> None:
+    """Give leave for what a run asks for, and go on with it; `show` has what that is."""
+    from kairos_mcp.cli.approving import decide_run
+
+    flags = Flags(home, tuple(workspace or ()), config)
+    code = decide_run(flags, run, key, "approve", principal=principal, drive=drive, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+def deny(
+    run: Run,
+    key: Key,
+    *,
+    feedback: Annotated[
+        str | None, typer.Option("--feedback", metavar="TEXT", help="What the model should know or do instead.")
+    ] = None,
+    drive: Drive = True,
+    principal: Whose = LOCAL,
+    as_json: AsJson = False,
+    home: Home = None,
+    workspace: Folders = None,
+    config: File = None,
+) -> None:
+    """Refuse what a run asks leave for, and go on with it."""
+    from kairos_mcp.cli.approving import decide_run
+
+    flags = Flags(home, tuple(workspace or ()), config)
+    code = decide_run(flags, run, key, "deny", feedback, principal=principal, drive=drive, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
 def cancel(
     run: Run, as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None
 ) -> None:
@@ -186,20 +246,72 @@ def cancel(
 
 @app.command()
 def replay(
-    run: Run, as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|FILE", help="A run, or a file that `export` wrote; - is stdin.")
+    ],
+    as_json: AsJson = False,
+    home: Home = None,
+    workspace: Folders = None,
+    config: File = None,
 ) -> None:
-    """Build a run again from its record and compare each step."""
+    """Build a run again from its record and compare each step; one in a file needs no store."""
+    from kairos_mcp.cli.carrying import names_file, verify_file
     from kairos_mcp.cli.looking import replay_run
 
+    if names_file(run):
+        raise typer.Exit(verify_file(run, as_json=as_json))
     raise typer.Exit(replay_run(Flags(home, tuple(workspace or ()), config), run, as_json=as_json))
 
 
 @app.command()
-def status(as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None) -> None:
+def export(
+    run: Run,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to; without it to stdout.")] = None,
+    home: Home = None,
+    workspace: Folders = None,
+    config: File = None,
+) -> None:
+    """A run as JSON Lines, to keep or to verify elsewhere with `replay FILE`."""
+    from kairos_mcp.cli.carrying import export_run
+
+    raise typer.Exit(export_run(Flags(home, tuple(workspace or ()), config), run, file))
+
+
+@app.command()
+def budget(
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; without one: today.")] = None,
+    *,
+    days: Annotated[bool, typer.Option("--days", help="The newest days in place of today.")] = False,
+    as_json: AsJson = False,
+    home: Home = None,
+    config: File = None,
+) -> None:
+    """What is spent and left: today and on whom, on the days before, or of a run."""
+    from kairos_mcp.cli.spending import show_budget
+
+    raise typer.Exit(show_budget(Flags(home, (), config), run, days=days, as_json=as_json))
+
+
+@app.command()
+def status(
+    *,
+    owner: Annotated[
+        int | None,
+        typer.Option("--release", metavar="OWNER", min=1, help="Take the runs of a server that was stopped."),
+    ] = None,
+    as_json: AsJson = False,
+    home: Home = None,
+    workspace: Folders = None,
+    config: File = None,
+) -> None:
     """What lives: the store, the servers on it, the runs by status."""
     from kairos_mcp.cli.looking import show_status
+    from kairos_mcp.cli.releasing import release
 
-    raise typer.Exit(show_status(Flags(home, tuple(workspace or ()), config), as_json=as_json))
+    flags = Flags(home, tuple(workspace or ()), config)
+    if owner is not None:
+        raise typer.Exit(release(flags, owner, as_json=as_json))
+    raise typer.Exit(show_status(flags, as_json=as_json))
 
 
 @app.command()

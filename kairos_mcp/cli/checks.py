@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield from _shared_folders(settings)
     yield from _workspaces(settings)
     yield _opener()
-    yield _bubblewrap()
+    yield _sandbox(settings)
     yield from _script(settings.script)
     yield from _provider(settings, environ)
     yield _route(settings)
@@ -147,24 +146,20 @@ def _opener() -> Finding:
     return Finding("containment", "ok", "no openat2 here: paths are walked folder by folder, which is slower")
 
 
-def _bubblewrap() -> Finding:
-    """Nothing needs it yet: no tool starts a program."""
-    found = shutil.which("bwrap")
-    if found is None:
-        return Finding("sandbox", "note", "bubblewrap is not here; no tool needs it yet", "apt install bubblewrap")
-    try:
-        tried = subprocess.run(
-            [found, "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "true"],
-            capture_output=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("sandbox", "note", f"bubblewrap can't be started: {error}", "apt install bubblewrap")
-    if tried.returncode != 0:
-        cure = "Allow user namespaces on this machine; no tool needs it yet."
-        return Finding("sandbox", "note", "bubblewrap is here but may not make a sandbox", cure)
-    return Finding("sandbox", "ok", f"bubblewrap works ({found})")
+def _sandbox(settings: Settings) -> Finding:
+    """It is tried, around a program that does nothing."""
+    from kairos_mcp.tools.sandbox import CURE, Sandbox
+
+    needed = settings.commands == "sandboxed" or any(server.command and server.sandbox for server in settings.servers)
+    if settings.commands == "bare":
+        cure = 'Set commands = "sandboxed", or "off".'
+        return Finding("sandbox", "note", 'UNSAFE: commands = "bare", so run_command does whatever you may do', cure)
+    why = Sandbox(None).why_not()
+    if why is None:
+        return Finding("sandbox", "ok", f"bubblewrap works ({shutil.which('bwrap')})")
+    if not needed:
+        return Finding("sandbox", "note", f"{why} Nothing that is configured needs it")
+    return Finding("sandbox", "note", f"{why} run_command and servers with a sandbox are refused", CURE)
 
 
 def _script(script: Path | None) -> Iterator[Finding]:
@@ -189,15 +184,29 @@ def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
     from kairos_mcp.models.pricing import Tariff
     from kairos_mcp.models.provider_failure import key_variable
 
+    if settings.model_key is not None:
+        yield _referred_key(settings.model_key)
     variable = key_variable(settings.model.partition(":")[0])
     where = f"{settings.model} at {settings.base_url}" if settings.base_url else settings.model
-    if not environ.get(variable) and settings.base_url is None:
+    if settings.model_key is not None:
+        yield Finding("provider", "ok", where)
+    elif not environ.get(variable) and settings.base_url is None:
         yield Finding("provider", "note", f"{where}; {variable} is not set", f"Set {variable}, or your provider's own.")
     else:
         yield Finding("provider", "ok", f"{where}, {'with' if environ.get(variable) else 'without'} a key")
     if Tariff.configured(settings, settings.model).dearest() is None:
         cure = "Set price_input and price_output, if runs are to be limited in dollars."
         yield Finding("provider", "note", "its price is not known", cure)
+
+
+def _referred_key(reference: str) -> Finding:
+    from kairos_mcp.key_sources import secret
+
+    try:
+        secret(reference)
+    except KairosError as error:
+        return Finding("key", "bad", error.message, error.hint)
+    return Finding("key", "ok", f"there is one at {reference}")
 
 
 def _route(settings: Settings) -> Finding:

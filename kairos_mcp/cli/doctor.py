@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,18 @@ from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configure import load_settings
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.host import Host
+from kairos_mcp.http_definition import HttpDefinition
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, Settings, outside_limits
+from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.store.ledger import BROKEN
+from kairos_mcp.urls import HostRule
 
+_WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000
+_DAMAGED = (
+    "Stop the servers, copy the state folder, `kairos-mcp export` what can still be read, then move the file away: "
+    "the next start makes a new one."
+)
+_UNFIT = "Such a run spends nothing more: cancel it, or go on from it with planner_run continues. Keep a copy."
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
@@ -25,7 +35,7 @@ def examine(flags: Flags, *, as_json: bool) -> int:
     settings: Settings | None = None
     try:
         settings = load_settings(flags, os.environ)
-        found = [*findings(settings, os.environ), _store(settings)]
+        found = [*findings(settings, os.environ), *_store(settings)]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
     shown = {} if settings is None else dict(_effective(settings))
@@ -38,25 +48,39 @@ def examine(flags: Flags, *, as_json: bool) -> int:
     return FAILED if any(finding.state == "bad" for finding in found) else COMPLETED
 
 
-def _store(settings: Settings) -> Finding:
+def _store(settings: Settings) -> Iterator[Finding]:
     """A store that is not there yet is not made only to be looked at."""
 
     async def look(host: Host) -> JsonObject:
-        return host.health()
+        return host.health(thorough=True)
 
     try:
         health = with_host(settings, look)
     except StoreCorrupt as error:
-        return Finding("store", "bad", error.message, f"Move the file away from {settings.home}, and keep it.")
+        yield Finding("store", "bad", error.message, _DAMAGED)
+        return
     except KairosError as error:
-        return Finding("store", "bad", error.message, error.hint)
+        yield Finding("store", "bad", error.message, error.hint)
+        return
     if not health["exists"]:
-        return Finding("store", "ok", "none yet; it is made at the first run")
-    size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {health['runs']['total']} runs"
-    if health["integrity"] != "ok":
-        cure = "Keep a copy, move it away and start anew; what was readable is in the copy."
-        return Finding("store", "bad", f"{health['store']}: {health['integrity']}", cure)
-    return Finding("store", "ok", f"{health['store']}: {size}")
+        yield Finding("store", "ok", "none yet; it is made at the first run")
+        return
+    for text in health["damage"]:
+        yield Finding("store", "bad", text, _DAMAGED if text.startswith(BROKEN) else _UNFIT)
+    if not health["damage"]:
+        size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {health['runs']['total']} runs"
+        yield Finding("store", "ok", f"{health['store']}: {size}")
+    yield from _room(health, settings)
+
+
+def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
+    """What could be given back: only said where it is worth a command."""
+    old = health["prunable"]
+    if old and old["runs"] and (old["bytes"] >= _WORTH_BYTES or old["runs"] >= _WORTH_RUNS):
+        kept = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
+        text = f"{old['runs']} runs ended over {old['ended_days_ago']} days ago, about {old['bytes'] >> 10} KB"
+        cure = f"kairos-mcp runs --prune --older-than {old['ended_days_ago']}d"
+        yield Finding("room", "note", f"{text}; ended runs are kept {kept}", cure)
 
 
 def _effective(settings: Settings) -> Iterator[tuple[str, JsonObject]]:
@@ -80,7 +104,16 @@ def _plain(value: Any) -> Any:
         case Path():
             return str(value)
         case GateRule():
-            return {"tools": value.tools, "verdict": value.verdict}
+            given = asdict(value)
+            return {name: _plain(part) for name, part in given.items() if part not in (None, ())}
+        case ServerSetting():  # values of env and headers may be secrets, and are not shown
+            reached = value.url or " ".join(value.command)
+            named = [name for name, _ in (*value.env, *value.headers)]
+            return {"name": value.name, "at": reached, "sandbox": value.sandbox, "given": named}
+        case HostRule():
+            return str(value)
+        case HttpDefinition():  # values of headers may be secrets, and are not shown
+            return {"name": value.name, "at": f"{value.method} {value.url}", "effect": value.effect}
         case _:
             return value
 

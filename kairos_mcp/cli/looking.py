@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 from kairos_mcp.cli.exits import COMPLETED, FAILED
-from kairos_mcp.cli.running import PERSON, with_host
-from kairos_mcp.cli.shown import report_of, traced_line
+from kairos_mcp.cli.running import PERSON, person, with_host
+from kairos_mcp.cli.shown import report_of, say_waiting, traced_line
 from kairos_mcp.cli.speech import line_of, say, say_json
 from kairos_mcp.configure import load_settings
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.report import RunReport
+from kairos_mcp.replaying import ReplayReport
+from kairos_mcp.report import Caller, RunReport
 from kairos_mcp.settings import Flags
 from kairos_mcp.trace import TraceQuery, View
 
@@ -39,24 +41,26 @@ def list_runs(flags: Flags, limit: int, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, as_json: bool) -> int:
+def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal: str, as_json: bool) -> int:
     """A run as its report, or a part of its record, from the first page to the last."""
-    settings = load_settings(flags, os.environ)
+    settings, who = load_settings(flags, os.environ), person(principal)
     if view == "report" and ref is None:
 
         async def report(host: Host) -> RunReport:
-            return host.report(run_id, PERSON)
+            return host.report(run_id, who)
 
         found = with_host(settings, report)
         if as_json:
             say_json(found.as_json())
         else:
-            for line in report_of(found, flags):
+            for line in report_of(found):
                 say(line)
+            for item in found.waiting:
+                say_waiting(run_id, item, flags)
         return COMPLETED
 
     async def trace(host: Host) -> JsonObject:
-        return _whole(host, run_id, "events" if view == "report" else cast("View", view), ref)
+        return _whole(host, run_id, "events" if view == "report" else cast("View", view), ref, who)
 
     traced = with_host(settings, trace)
     if as_json:
@@ -72,24 +76,39 @@ def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, as_json: 
 def replay_run(flags: Flags, run_id: str, *, as_json: bool) -> int:
     """Fold the run again from its rows. 0 where each step asks what was asked then."""
 
-    async def fold(host: Host) -> Any:
+    async def fold(host: Host) -> ReplayReport:
         return host.replay(run_id, PERSON)
 
     replayed = with_host(load_settings(flags, os.environ), fold)
+    return speak_of(replayed, as_json=as_json)
+
+
+def speak_of(replayed: ReplayReport, *, as_json: bool) -> int:
+    """Say whether a replay asked what was asked then, and where it first did not."""
     if as_json:
-        say_json(
-            {
-                "run_id": replayed.run_id,
-                "steps": replayed.steps,
-                "identical": replayed.identical,
-                "first_difference": replayed.first_difference,
-            }
-        )
-    elif replayed.identical:
-        say(f"run {replayed.run_id}: {replayed.steps} steps built again from the record, all identical")
+        say_json(replayed.as_json())
     else:
-        say(f"run {replayed.run_id}: differs from its record at {replayed.first_difference}")
+        for line in _of_replay(replayed):
+            say(line)
     return COMPLETED if replayed.identical else FAILED
+
+
+def _of_replay(replayed: ReplayReport) -> Iterator[str]:
+    if replayed.difference is None:
+        yield f"run {replayed.run_id}: {replayed.steps} steps built again from the record, all identical"
+        if replayed.by_shape:
+            yield f"of {replayed.by_shape} only path and kind were compared: a secret was taken out before them"
+        return
+    found = replayed.difference
+    yield f"run {replayed.run_id}: differs from its record at {found.path}: {found.text}"
+    said = "recorded" if found.certain else "recorded, as far as the rows tell"
+    for label, shown in ((said, found.recorded), ("asked now", found.asked)):
+        if shown is not None:
+            yield f"  {label}: {json.dumps(shown, ensure_ascii=False)}"
+    if found.message is not None:
+        yield f"  the first message that differs is number {found.message['at']}"
+        yield f"    recorded: {json.dumps(found.message['recorded'], ensure_ascii=False)}"
+        yield f"    asked now: {json.dumps(found.message['asked'], ensure_ascii=False)}"
 
 
 def show_status(flags: Flags, *, as_json: bool) -> int:
@@ -107,12 +126,12 @@ def show_status(flags: Flags, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _whole(host: Host, run_id: str, view: View, ref: str | None) -> JsonObject:
+def _whole(host: Host, run_id: str, view: View, ref: str | None, who: Caller) -> JsonObject:
     """All pages as one: a person at a terminal has room, and pipes what is long."""
     items: list[JsonObject] = []
     text, cursor = "", None
     while True:
-        page = host.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), PERSON)
+        page = host.trace(run_id, TraceQuery(view=view, ref=ref, cursor=cursor, max_chars=_PAGE_CHARS), who)
         items += page.get("items", ())
         text += page.get("text", "")
         cursor = page["next_cursor"]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import anyio
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.screen import Screen
-from kairos_mcp.cli.shown import ending_of, waiting_of
+from kairos_mcp.cli.shown import ending_of, say_waiting
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.host import Host
 from kairos_mcp.report import Beat, Caller, RunReport
 from kairos_mcp.settings import Flags, Settings
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
+
+
+def person(principal: str) -> Caller:
+    """The person at the terminal, for runs of this principal: who owns the state folder owns all that is in it."""
+    return replace(PERSON, principal=principal)
+
 
 Begin = Callable[[Host], Awaitable[str]]  # starts, answers or picks up a run and gives its id
 R = TypeVar("R")
@@ -39,14 +46,14 @@ def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]]) -> R:
         raise inner from group
 
 
-def stay(settings: Settings, begin: Begin, *, quiet: bool = False) -> RunReport:
+def stay(settings: Settings, begin: Begin, *, quiet: bool = False, who: Caller = PERSON) -> RunReport:
     """Begin, then wait until the run rests. Ctrl-C cancels the run, a second one leaves it where it is."""
 
     async def staying(host: Host) -> RunReport:
         run_id = await begin(host)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_by_hand, host, run_id, screen)
-            report = await _until_rest(host, run_id, screen)
+            tasks.start_soon(_cancel_by_hand, host, run_id, screen, who)
+            report = await _until_rest(host, run_id, screen, who)
             tasks.cancel_scope.cancel()
         return report
 
@@ -62,8 +69,7 @@ def speak(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
         for line in ending_of(report):
             say(line)
         for item in report.waiting:
-            for line in waiting_of(report.run_id, item, flags):
-                say(line)
+            say_waiting(report.run_id, item, flags)
     match report.status:
         case "completed":
             return COMPLETED
@@ -75,26 +81,26 @@ def speak(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
             return WAITING
 
 
-async def _until_rest(host: Host, run_id: str, screen: Screen) -> RunReport:
+async def _until_rest(host: Host, run_id: str, screen: Screen, who: Caller) -> RunReport:
     async def on_beat(beat: Beat) -> None:
         screen.beat(beat)
-        screen.calls(host.report(run_id, PERSON, full=False).calls)
+        screen.calls(host.report(run_id, who, full=False).calls)
 
     while True:
-        await host.wait([run_id], until="rest", wait_s=600, caller=PERSON, on_beat=on_beat)
-        report = host.report(run_id, PERSON)
+        await host.wait([run_id], until="rest", wait_s=600, caller=who, on_beat=on_beat)
+        report = host.report(run_id, who)
         screen.calls(report.calls)
         if report.status != "working":
             return report
 
 
-async def _cancel_by_hand(host: Host, run_id: str, screen: Screen) -> None:
+async def _cancel_by_hand(host: Host, run_id: str, screen: Screen, who: Caller) -> None:
     if os.name == "nt":  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
         return
     with anyio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             screen.line("cancelling; once more to leave at once")
-            await host.control(run_id, "cancel", PERSON)
+            await host.control(run_id, "cancel", who)
             break
         async for _ in signals:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A run as a person reads it in a terminal: lines of text from a report, nothing else."""
+"""A run as a person reads it in a terminal: from a report to lines of text, nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kairos_mcp.cli.speech import line_of
+from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.report import RunReport
 from kairos_mcp.settings import Flags
@@ -56,16 +56,14 @@ def ending_of(report: RunReport) -> Iterator[str]:
     yield head_of(report)
 
 
-def report_of(report: RunReport, flags: Flags) -> Iterator[str]:
-    """All of a run, as `show` prints it."""
+def report_of(report: RunReport) -> Iterator[str]:
+    """All of a run, as `show` prints it before what it waits for."""
     yield head_of(report)
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
         yield call_line(call)
     yield from _remarks(report)
     yield usage_line(report)
-    for item in report.waiting:
-        yield from waiting_of(report.run_id, item, flags)
     if report.summary:
         yield ""
         yield report.summary
@@ -74,8 +72,20 @@ def report_of(report: RunReport, flags: Flags) -> Iterator[str]:
         yield "output " + json.dumps(report.output, ensure_ascii=False, indent=2)
 
 
-def waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
-    """A waiting item and the exact command that answers it."""
+def say_waiting(run_id: str, item: JsonObject, flags: Flags) -> None:
+    """A waiting item, and the exact command that answers it."""
+    if item["kind"] != "approval":
+        for line in _waiting_of(run_id, item, flags):
+            say(line)
+        return
+    say(f"\nwaiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})")
+    say_diff(item["preview"])
+    _, approve, *which = shlex.split(item["command"])
+    say(f"\n  {command(flags, approve, *which)}")
+    say(f"  {command(flags, 'deny', *which, '--feedback', 'WHY')}")
+
+
+def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
     yield ""
     yield f"waiting: {item['key']} ({item['kind']})"
     match item["kind"]:

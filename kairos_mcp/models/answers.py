@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.decoding import unfit
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+from kairos_mcp.store.decisions import Decision
 
+FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
 
 
@@ -49,6 +51,12 @@ class _ToolResult(_Outside):
     data: Any = None
 
 
+class _Approval(_Outside):
+    decision: Literal["approve", "deny"]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    feedback: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
+
+
 _Shape = TypeVar("_Shape", bound=_Outside)
 
 
@@ -66,17 +74,24 @@ def completion_from(value: object, path: str) -> Completion:
 
 def at_path(completion: Completion, path: str) -> Completion:
     """The completion as the answer of the step at `path`: its calls get their ordinals there."""
-    calls = tuple(
+    calls = [
         ToolCall(f"{path}/call-{n}", call.name, call.arguments, call.unreadable)
         for n, call in enumerate(completion.tool_calls, 1)
-    )
-    return replace(completion, tool_calls=calls)
+    ]
+    return replace(completion, tool_calls=tuple(calls)) if calls else completion
 
 
 def tool_result_from(value: object) -> ToolResult:
     """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
     answer = _read(_ToolResult, value, "tool_call")
     return ToolResult(answer.content, bool(answer.is_error), answer.data)
+
+
+def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:
+    """A decision `{decision: approve | deny, digest, feedback?}` about the approval under this key. Raises
+    BadArguments."""
+    answer = _read(_Approval, value, "approval")
+    return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
 
 
 def _call(call: _Call, ordinal: str) -> ToolCall:

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider_failure import key_variable
 from kairos_mcp.steps import Failure
 
 if TYPE_CHECKING:
     from kairos_mcp.models.provider_line import Line
 
+GIVEN_A_KEY = ("openai", "anthropic")  # the others take theirs from their own variables alone
+
 
 class Provider:
-    """One model at one provider; all runs of a server share its connections. `environ` holds the provider's key."""
+    """One model at one provider; all runs of a server share its connections. `environ` holds the provider's key, unless
+    `key` reads it from elsewhere, when the first completion is asked for."""
 
-    def __init__(self, tariff: Tariff, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, tariff: Tariff, environ: Mapping[str, str] = os.environ, key: Callable[[], str] | None = None
+    ) -> None:
         self.tariff = tariff
         self._environ = environ
+        self._key = key
         self._opening: asyncio.Task[Line] | None = None
 
     def model(self, manner: Manner) -> Model:
@@ -57,4 +65,9 @@ class Provider:
     def _open(self) -> Line:
         from kairos_mcp.models.provider_line import Line
 
-        return Line.to(self.tariff, self._environ)
+        if self._key is None:
+            return Line.to(self.tariff, self._environ)
+        kind = self.tariff.model.partition(":")[0]
+        if kind.partition("-")[0] not in GIVEN_A_KEY:
+            raise ConfigError(f"model_key does not go with {kind}.", f"Set {key_variable(kind)} in its place.")
+        return Line.to(self.tariff, {**self._environ, key_variable(kind): self._key()})

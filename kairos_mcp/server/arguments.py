@@ -202,7 +202,7 @@ class RunContinue(Arguments):
     answers: Annotated[JsonObject, Field(max_length=256)] | None = Field(
         None,
         description="By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], "
-        "usage?}; tool_call: {content, is_error?, data?}",
+        "usage?}; tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}",
     )
     wait_s: Wait | None = Field(None, description="Default 45")
 
@@ -261,3 +261,9 @@ class RegistryCall(Arguments):
     @property
     def wait(self) -> float:
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+
+class BudgetStatus(Arguments):
+    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        None, description="day (default), days, or a run_id"
+    )

@@ -1,4 +1,4 @@
-"""Put a run's open completions to the client's own model, in the way that its protocol era knows.
+"""Put a run's open completions to the client's own model, and its approvals to the client's user, as its era knows.
 
 Up to 2025-11-25 they are pushed within the call (pushing.py). On 2026-07-28 they travel in an InputRequiredResult,
 which the client answers by calling again, perhaps another process, perhaps tomorrow.
@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.asks import Ask
+from kairos_mcp.asks import UsersWord
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
-from kairos_mcp.server import pushing
+from kairos_mcp.server import eliciting, pushing
 from kairos_mcp.server.call import Call, Resumed
+from kairos_mcp.server.pushing import Open
+from kairos_mcp.store.approvals import is_key
 
 
 async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
@@ -24,51 +26,102 @@ async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResu
 
     `until_s`: when this call ends, by `time.monotonic`. What is not answered then waits for the next call.
     """
-    if not call.client.samples or call.client.refused or time.monotonic() >= until_s:
+    if time.monotonic() >= until_s:
         return False
-    found = call.host.asks.open(run_id, call.caller)
-    if not found:
+    found = _open(call, run_id)
+    if not (found.completions or found.approvals):
         return False
     if not call.client.modern:
-        return await pushing.push_all(call, run_id, found, until_s)
+        return await pushing.push_all(call, run_id, lambda: _open(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     return False if rounds >= call.patience.rounds else await _input_required(call, run_id, found, rounds + 1)
 
 
+def _open(call: Call, run_id: str) -> Open:
+    """Nothing is asked of a client that did not declare it."""
+    asks, client = call.host.asks, call.client
+    return Open(
+        asks.open(run_id, call.caller) if client.samples and not client.refused else (),
+        asks.undecided(run_id, call.caller, call.passed) if client.elicits else (),
+    )
+
+
 async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | None) -> bool:
-    """Take what a client brings for an ask. False where that was a refusal, and the run's route was given.
+    """Take what a client brings for its asks. False where its model refused, and the run's route was given.
 
     Keys that were not asked are ignored; those that are missing, or answered with another kind, are asked again.
     """
-    row = call.host.asks.asked(resumed.run_id, resumed.nonce, call.caller)
-    if row is None or row.consumed is not None or not responses:
-        return True
+    refused = None
+    for nonce in resumed.nonces if responses else ():
+        row = call.host.asks.asked(resumed.run_id, nonce, call.caller)
+        if row is None or row.consumed is not None:
+            continue
+        brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
+        if any(is_key(path) for path in brought):
+            await _take_decisions(call, resumed, nonce, brought)
+        else:
+            refused = await _take_completions(call, resumed, nonce, brought)
+    return refused is None or await call.host.asks.fall_back(resumed.run_id, refused, call.caller)
+
+
+async def _take_completions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> str | None:
+    """Why the client's model refused, if it did."""
     waiting = {each.path: each for each in call.host.asks.open(resumed.run_id, call.caller)}
     replies: dict[str, Completion] = {}
     refused = None
-    for key, path in row.keys.items():
-        match responses.get(key):
-            case (wire.CreateMessageResult() | wire.CreateMessageResultWithTools()) as reply if path in waiting:
+    for path, reply in brought.items():
+        match reply:
+            case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if path in waiting:
                 try:
                     replies[path] = sampling.completion(reply, waiting[path].step, path, resumed.dialect)
                 except BadReply as bad:
                     refused = bad.reason
             case _:
                 pass
-    await call.host.asks.take(resumed.run_id, resumed.nonce, replies, call.caller)
-    return refused is None or await call.host.asks.fall_back(resumed.run_id, refused, call.caller)
+    await call.host.asks.take(resumed.run_id, nonce, replies, call.caller)
+    return refused
 
 
-async def _input_required(call: Call, run_id: str, found: list[Ask], rounds: int) -> wire.InputRequiredResult | bool:
+async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> None:
+    took_s = (call.host.asks.now() - resumed.at) / 1000
+    said: dict[str, UsersWord] = {}
+    for key, reply in brought.items():
+        match reply:
+            case wire.ElicitResult():
+                word = eliciting.word(reply, took_s, call.patience.instant_s)
+                if isinstance(word, UsersWord):
+                    said[key] = word
+                else:
+                    call.passed.update(brought if word == "nobody" else (key,))
+            case _:
+                pass
+    await call.host.asks.decide(resumed.run_id, said, call.caller, nonce=nonce)
+
+
+async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> wire.InputRequiredResult | bool:
     """A client that calls again without a state, some time after it was asked, has refused: nothing else says so."""
-    again_s = call.patience.again_s if call.resumed is None else None
-    row = await call.host.asks.put(run_id, found, call.caller, again_s=again_s)
-    if row is None:
-        return await call.host.asks.fall_back(run_id, "the client called again without an answer", call.caller)
-    dialect, by_path = call.client.dialect, {each.path: each for each in found}
+    asks, again_s = call.host.asks, call.patience.again_s if call.resumed is None else None
     requests: wire.InputRequests = {}
-    for key, path in row.keys.items():
-        asked = by_path[path]
-        requests[key] = sampling.request(asked.step, asked.sent, dialect, asked.prompts)
-    state = Resumed(run_id, row.nonce, rounds, dialect).sealed()
+    nonces = []
+    if found.completions:
+        row = await asks.put(run_id, found.completions, call.caller, again_s=again_s)
+        if row is None:
+            return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
+        dialect, by_path = call.client.dialect, {each.path: each for each in found.completions}
+        for key, path in row.keys.items():
+            asked = by_path[path]
+            requests[key] = sampling.request(asked.step, asked.sent, dialect, asked.prompts)
+        nonces.append(row.nonce)
+    if found.approvals:
+        row = await asks.put_approvals(run_id, found.approvals, call.caller, again_s=again_s)
+        by_key = {each.key: each for each in found.approvals}
+        if row is None:
+            call.passed.update(by_key)
+        else:
+            requests |= {wired: eliciting.request(run_id, by_key[key]) for wired, key in row.keys.items()}
+            nonces.append(row.nonce)
+    if not requests:
+        return False
+    passed = tuple(sorted(call.passed))
+    state = Resumed(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed).sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Client:
     """What the client of one call declared for it: capabilities may differ from call to call.
 
-    `refused`: within this call it has said that it won't answer, so it is asked no more.
+    `refused`: within this call it has said that its model won't answer, so it is asked no more. `elicits`: it can show
+    its user a form.
     """
 
     ctx: ServerRequestContext[Any]
@@ -31,6 +32,7 @@ class Client:
     samples: bool
     dialect: DialectName
     refused: bool = False
+    elicits: bool = False
 
     @staticmethod
     def of(ctx: ServerRequestContext[Any]) -> Client:
@@ -38,30 +40,40 @@ class Client:
         samples = declared.sampling if declared is not None else None
         native = samples is not None and samples.tools is not None
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return Client(ctx, modern, samples is not None, "native" if native else "text")
+        dialogs = declared.elicitation if declared is not None else None
+        forms = dialogs is not None and (dialogs.form is not None or dialogs.url is None)
+        return Client(ctx, modern, samples is not None, "native" if native else "text", elicits=forms)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a sealed requestState says: the run, the ask that it answers, how many rounds this call has had, and in
-    which dialect it was asked."""
+    """What a sealed requestState says: the run, the asks that it answers, how many rounds this call has had, in which
+    dialect it was asked, when (milliseconds since 1970), and which approvals it asks about no more."""
 
     run_id: str
-    nonce: str
+    nonces: tuple[str, ...]
     rounds: int
     dialect: DialectName
+    at: int
+    passed: tuple[str, ...] = ()
 
     def sealed(self) -> str:
-        return json.dumps([self.run_id, self.nonce, self.rounds, self.dialect])
+        return json.dumps(astuple(self))
 
     @staticmethod
     def of(state: str | None) -> Resumed | None:
-        return None if state is None else Resumed(*json.loads(state))
+        if state is None:
+            return None
+        run_id, nonces, rounds, dialect, at, passed = json.loads(state)
+        return Resumed(run_id, tuple(nonces), rounds, dialect, at, tuple(passed))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait."""
+    """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait.
+
+    `passed`: the keys of approvals that this call asks about no more, since its user left them or is not there.
+    """
 
     host: Host
     caller: Caller
@@ -69,3 +81,4 @@ class Call:
     resumed: Resumed | None
     on_beat: Callable[[Beat], Awaitable[None]]
     patience: Patience
+    passed: set[str] = field(default_factory=set)

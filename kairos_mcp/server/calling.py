@@ -14,6 +14,7 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import KairosError
+from kairos_mcp.masking import Mask
 from kairos_mcp.report import Caller
 from kairos_mcp.server.asking import take
 from kairos_mcp.server.call import Call, Client, Resumed
@@ -54,17 +55,18 @@ async def carried_out(
     try:
         asked = checked(tool.arguments, params.arguments)
         client, resumed = Client.of(ctx), Resumed.of(params.request_state)
-        caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples)
-        call = Call(await reach(), caller, client, resumed, teller(ctx.session.report_progress), patience)
+        caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples, elicits=client.elicits)
+        tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
+        call = Call(await reach(), caller, client, resumed, tell, patience, passed)
         if resumed is not None and not await take(call, resumed, params.input_responses):
             call = replace(call, client=replace(client, refused=True))
         return await tool.handle(call, asked)
     except KairosError as error:
-        return error_result(error)
+        return error_result(error, (await reach()).mask)
     except Exception:
         log.exception("%s failed", tool.name)
         said = "Runs are kept: run_status says where they stand. The server's stderr says what broke."
-        return error_result(InternalError("Something broke inside the server.", said))
+        return error_result(InternalError("Something broke inside the server.", said), Mask())
 
 
 def _client(ctx: ServerRequestContext[Any]) -> str:

@@ -16,6 +16,7 @@ from kairos_mcp.server.framing import unbroken
 
 RESULT_CHARS = 6_000
 CONVERSATION_CHARS = 24_000
+APPROVAL_CHARS = 8_000
 SUMMARY_CHARS = 2_200  # what a summary and an output have at least when both are long
 OUTPUT_CHARS = 1_800
 PREVIEW_CHARS = 80
@@ -135,7 +136,11 @@ def _ends(text: str, room: int) -> str:
 
 
 def _item_cut(item: JsonObject) -> tuple[JsonObject, list[str]]:
-    """A completion item, its older tool results shrunk to refs where the conversation is too long."""
+    """A completion item, its older tool results shrunk to refs where the conversation is too long; an approval's long
+    preview as a ref: one that was cut could not be decided on."""
+    if len(item.get("preview") or "") > APPROVAL_CHARS:
+        told = f'[{len(item["preview"])} characters: run_trace ref="{item["key"]}", or the command show]'
+        return {**item, "preview": told}, [f"{item['key']}: the preview is too long to be shown here"]
     messages = item.get("messages") or []
     over = sum(len(message["content"]) for message in messages) - CONVERSATION_CHARS
     shrunk: list[str] = []

@@ -85,5 +85,11 @@ async def registry_search(call: Call, asked: arguments.RegistrySearch) -> wire.C
 
 
 async def registry_call(call: Call, asked: arguments.RegistryCall) -> Result:
+    if call.resumed is not None:
+        return await rest(call, call.resumed.run_id, asked.wait)
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
     return await rest(call, run_id, asked.wait)
+
+
+async def budget_status(call: Call, asked: arguments.BudgetStatus) -> wire.CallToolResult:
+    return results.plain_result(call.host.spending(asked.scope, call.caller))

@@ -13,6 +13,7 @@ from kairos_mcp.server.fitting import RESULT_CHARS, fitted
 
 if TYPE_CHECKING:
     from kairos_mcp.errors import KairosError
+    from kairos_mcp.masking import Mask
     from kairos_mcp.messages import JsonObject
     from kairos_mcp.report import RunReport
 
@@ -39,11 +40,12 @@ def plain_result(body: JsonObject) -> wire.CallToolResult:
     return _result(body, to_json(body).decode())
 
 
-def error_result(error: KairosError) -> wire.CallToolResult:
+def error_result(error: KairosError, mask: Mask) -> wire.CallToolResult:
+    """A failure as a client is told it: it may repeat words of the call, and those may hold a secret."""
     body: JsonObject = {
         "code": error.code,
-        "message": error.message,
-        "hint": error.hint,
+        "message": mask.text(error.message).text,
+        "hint": mask.text(error.hint).text,
         "retryable": error.retryable,
     }
     if error.run_id is not None:

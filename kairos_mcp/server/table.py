@@ -146,6 +146,14 @@ TOOLS = (
         handlers.registry_call,
         RUN_RESULT,
     ),
+    Offered(
+        "budget_status",
+        "See what is left",
+        "What is spent and left today and on whom, or of a run.",
+        "read",
+        arguments.BudgetStatus,
+        handlers.budget_status,
+    ),
 )
 
 

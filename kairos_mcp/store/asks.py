@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import apsw
 
+from kairos_mcp.store import decisions
 from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.reading import RunRow, run_by_number, waiting
 from kairos_mcp.store.runs import Deposit, deposit, note, wish
 
@@ -55,6 +57,34 @@ def put(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | No
     return _ask(connection, run, asking)
 
 
+def put_once(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+    """The ask of approvals that stands, or a new one. Where this client left it unanswered, nobody is there: None, for
+    this call; the next one asks anew."""
+    before = _unanswered(connection, run, asking)
+    if before is None:
+        return _ask(connection, run, asking)
+    if before.at > asking.stale_at:
+        return before
+    consume(connection, run, before.nonce, asking.at)
+    return None
+
+
+def consume(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
+    """Take the ask out of the world: of several that bring its answers, one is first."""
+    once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
+    return bool(rows(connection, once, (at, nonce, run.n)))
+
+
+def take_decisions(
+    connection: apsw.Connection, run: RunRow, nonce: str | None, brought: Sequence[Decision], *, owner: int, at: int
+) -> int | None:
+    """Consume the ask (None: a push has none) and record those decisions that still count. Gives the fence if the run
+    was taken."""
+    if nonce is not None and not consume(connection, run, nonce, at):
+        return None
+    return decisions.decide(connection, run, decisions.still_open(connection, run, brought, at), owner, at)
+
+
 def take_answers(
     connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[Deposit], *, owner: int, at: int
 ) -> int | None:
@@ -62,11 +92,7 @@ def take_answers(
 
     What comes later stores nothing. Gives the fence if the run was taken.
     """
-    first = rows(
-        connection,
-        "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce",
-        (at, nonce, run.n),
-    )
+    first = consume(connection, run, nonce, at)
     return deposit_open(connection, run, deposits, owner=owner, at=at) if first else None
 
 

@@ -67,7 +67,7 @@ def kind_of(text: str) -> str:
 
 
 def encode_units(units: Units) -> str:
-    return f"[{','.join(map(str, units))}]"
+    return "[%d,%d,%d,%d,%d,%d,%d,%d]" % units  # noqa: UP031 - as fast as it can be said
 
 
 @lru_cache(maxsize=256)  # most calls cost the same

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +18,6 @@ Row = tuple[Any, ...]
 
 BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four processes
 BUSY_LIMIT_S = 5.0
-
-_AS_THEY_ARE = nullcontext()
 
 
 class Reader(apsw.Connection):
@@ -38,7 +36,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
         opened = Reader if reads or read_only else apsw.Connection
         connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
-            connection.set_busy_handler(_patient())
+            connection.set_busy_handler(patience())
             connection.execute("pragma journal_mode = wal")
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
             connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
@@ -54,31 +52,30 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
 def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
     """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
     hold this connection at an old state of the file."""
-    with mapped_errors() if isinstance(connection, Reader) else _AS_THEY_ARE:
-        return list(connection.execute(statement, tuple(bindings)))
+    if isinstance(connection, Reader):
+        with mapped_errors():
+            return connection.execute(statement, bindings).fetchall()
+    return connection.execute(statement, bindings).fetchall()
 
 
 def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
-    return next(iter(rows(connection, statement, bindings)), None)
+    found = rows(connection, statement, bindings)
+    return found[0] if found else None
 
 
-def be_patient(connection: apsw.Connection, patient: bool) -> None:
-    """Wait up to 5 s for another process's lock, or not at all: the event loop never waits."""
-    connection.set_busy_handler(_patient() if patient else None)
+def patience() -> Callable[[int], bool]:
+    """A busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
+    since = 0.0
 
-
-class _patient:  # noqa: N801 - used as a function
-    """A busy handler that sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
-
-    def __init__(self) -> None:
-        self.since = 0.0
-
-    def __call__(self, tries: int) -> bool:
+    def wait(tries: int) -> bool:
+        nonlocal since
         now = time.monotonic()
         if tries == 0:
-            self.since = now
+            since = now
         time.sleep(BUSY_STEP_S)
-        return now - self.since < BUSY_LIMIT_S
+        return now - since < BUSY_LIMIT_S
+
+    return wait
 
 
 def _refuse_odd_file(path: Path) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -77,10 +78,48 @@ def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]
     return [number for number, lock in list(owners) if lock is None or not alive(home, lock)]
 
 
-def living(connection: apsw.Connection, home: Path) -> list[tuple[int, str]]:
-    """The servers that own runs or did, and still run: (process id, what they are)."""
-    found = rows(connection, "select lock, pid, via from owner order by id")
-    return [(pid, via) for lock, pid, via in list(found) if alive(home, lock)]
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that lives: its number as an owner, its process, what it is (`serve`, `command`), whether it was
+    stopped (SIGSTOP), and how many unfinished runs it owns."""
+
+    number: int
+    pid: int
+    via: str
+    stopped: bool
+    runs: int
+
+
+def living(connection: apsw.Connection, home: Path) -> list[Server]:
+    """The servers that own runs or did, and still run."""
+    found = rows(
+        connection,
+        "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null)"
+        " from owner order by id",
+    )
+    return [Server(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in list(found) if alive(home, lock)]
+
+
+def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> Server | None:
+    """The owner with this number, if it lives and was stopped: it keeps its runs until a person releases it."""
+    return next((each for each in living(connection, home) if each.number == number and each.stopped), None)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal; False where the system doesn't say."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+def release(connection: apsw.Connection, number: int) -> int:
+    """Take all unfinished runs from an owner, for whoever comes next; gives how many. What it still commits of them
+    is refused, since their fencing numbers rise."""
+    taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
+    rows(connection, taken, (NOBODY, number))
+    return connection.changes()
 
 
 def sweep(home: Path, keep: Iterable[str] = ()) -> None:

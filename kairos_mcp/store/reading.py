@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apsw
 
@@ -10,18 +11,23 @@ from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Recorded, Sent
+from kairos_mcp.store.accounts import Shared, decode_shared
 from kairos_mcp.store.codec import decode, decode_answer, decode_units
 from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, workspace, account, created_at, owner, fence, route,"
-    " paused, outcome, ended_at"
+    " paused, outcome, ended_at, resume_at"
 )
+
+
+WAITED = "waited"  # how an attempt ended that was never begun: the step waited until the run went on
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `outcome` set: it has ended."""
+    """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `paused`: why; `resume_at`: when it goes
+    on by itself; `outcome` set: it has ended."""
 
     n: int
     id: str
@@ -40,18 +46,23 @@ class RunRow:
     paused: str | None
     outcome: str | None
     ended_at: int | None
+    resume_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """A step as it stands in the record. `held` null: open. The held amounts include those of later attempts."""
+    """A step as it stands in the record, its newest attempt included: what it holds, of whose `shared` accounts, and
+    whether it is `open`: handed out, or waiting to be begun. `attempts` are those after the first; `began`: the first
+    one was begun here, not handed out."""
 
     id: int
     path: str
     kind: str
     digest: bytes
     at: int
-    held: Units | None
+    held: Units
+    open: bool
+    shared: Shared
     sent: Sent
     body: str | None
     answered_at: int | None
@@ -60,16 +71,17 @@ class MarkRow:
     exactness: Exactness | None
     by: str | None
     attempts: int
+    began: bool
 
     @property
     def waits(self) -> bool:
         """Handed out and not yet answered."""
-        return self.held is None and self.body is None
+        return self.open and self.body is None
 
     @property
     def begun(self) -> bool:
         """Begun by a server, its end not recorded: after a crash, the only question."""
-        return self.held is not None and self.body is None
+        return not self.open and self.body is None
 
     def recorded(self) -> Recorded:
         return Recorded(self.path, self.digest, decode_answer(self.body) if self.body is not None else None)
@@ -112,11 +124,27 @@ def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
     return [RunRow(*found) for found in rows(connection, statement, owners)]
 
 
-_RECORD = """
+def due(connection: apsw.Connection, at: int) -> list[RunRow]:
+    """The paused runs that may go on by themselves now, and that nobody moves."""
+    statement = (
+        f"select {_RUN} from run where resume_at <= ? and paused is not null and outcome is null and owner is null"
+    )
+    return [RunRow(*found) for found in rows(connection, statement, (at,))]
+
+
+_STEPS = """
     select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, cached, exactness, by_route,
-        (select count(*) from attempt where attempt.mark = mark.id)
-    from mark left join answer on answer.mark = mark.id where run = ? order by mark.id
+        shared, (select count(*) from attempt where attempt.mark = mark.id)
+    from mark left join answer on answer.mark = mark.id where run = ?
 """
+_RECORD = f"{_STEPS} order by mark.id"
+_STEP = f"{_STEPS} and path = ?"
+
+
+def step_at(connection: apsw.Connection, n: int, path: str) -> MarkRow | None:
+    """The step at a path, or None where none was asked."""
+    found = row(connection, _STEP, (n, path))
+    return _mark_row(connection, found) if found is not None else None
 
 
 def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
@@ -125,19 +153,18 @@ def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
 
 
 def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
-    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, attempts = found
-    kept = decode_units(held) if held is not None else None
-    shown = decode(Sent, sent) if sent else Sent()
-    if attempts:
-        kept, shown = _with_attempts(connection, mark, kept or counts_of(kind))
+    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, shared, attempts = found
+    newest = _newest(connection, mark, counts_of(kind) if held is None else decode_units(held)) if attempts else None
     return MarkRow(
         id=mark,
         path=path,
         kind=kind,
         digest=digest,
         at=at,
-        held=kept,
-        sent=shown,
+        held=newest.held if newest else counts_of(kind) if held is None else decode_units(held),
+        open=newest.open if newest else held is None,
+        shared=newest.shared if newest else decode_shared(shared),
+        sent=newest.sent if newest else decode(Sent, sent) if sent else Sent(),
         body=body,
         answered_at=answered_at,
         spent=decode_units(spent) if spent is not None else NOTHING,
@@ -145,18 +172,25 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
         exactness=exactness,
         by=by,
         attempts=attempts,
+        began=held is not None,
     )
 
 
-def _with_attempts(connection: apsw.Connection, mark: int, held: Units) -> tuple[Units | None, Sent]:
-    """What a mark holds after further attempts: the round or call itself, and what the newest attempt holds; None
-    where that one was handed out."""
-    tries = "select held, sent, handed_out from attempt where mark = ? order by id desc limit 1"
+class _Newest(NamedTuple):
+    held: Units
+    open: bool
+    shared: Shared
+    sent: Sent
+
+
+def _newest(connection: apsw.Connection, mark: int, first: Units) -> _Newest:
+    """How a mark stands after further attempts: it holds the round or call itself, and what the newest one holds."""
+    tries = "select held, handed_out, shared, sent from attempt where mark = ? order by id desc limit 1"
     newest = row(connection, tries, (mark,))
     assert newest is not None, "called only where there are attempts"
-    again, sent, handed_out = newest
-    itself = NOTHING._replace(rounds=held.rounds, tool_calls=held.tool_calls)
-    return None if handed_out else itself.plus(decode_units(again)), decode(Sent, sent)
+    held, handed_out, shared, sent = newest
+    itself = NOTHING._replace(rounds=first.rounds, tool_calls=first.tool_calls)
+    return _Newest(itself.plus(decode_units(held)), bool(handed_out), decode_shared(shared), decode(Sent, sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +270,9 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     answered, cached, exactness = figures
     again = row(
         connection,
-        "select count(*), coalesce(sum(ended = 'unknown'), 0) from attempt join mark on mark.id = attempt.mark"
-        " where run = ?",
-        (n,),
+        "select count(*) - coalesce(sum(ended = ?), 0), coalesce(sum(ended = 'unknown'), 0)"
+        " from attempt join mark on mark.id = attempt.mark where run = ?",
+        (WAITED, n),
     )
     assert again is not None
     return Tally(answered + again[0], again[1], cached, tuple(exactness.split(",")) if exactness else ())

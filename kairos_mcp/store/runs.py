@@ -8,14 +8,15 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget import NOTHING, Account, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Limits
+from kairos_mcp.store.accounts import Purse, read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import IS_OPEN, RunRow, run_by_number, wishes
-from kairos_mcp.store.turns import Settled, change_account, insert_answer, read_account
+from kairos_mcp.store.reading import MarkRow, RunRow, run_by_number, step_at, wishes
+from kairos_mcp.store.turns import Settled, insert_answer
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
@@ -123,6 +124,18 @@ def take(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -
     return found[0] if found else None
 
 
+_GO_ON = "update run set paused = null, resume_at = null where n = ?"
+
+
+def take_due(connection: apsw.Connection, n: int, owner: int, at: int) -> int | None:
+    """Own a run whose pause is over, if nobody was quicker: the new fencing number, or None."""
+    run = run_by_number(connection, n)
+    if run.owner is not None or run.outcome is not None or run.resume_at is None or run.resume_at > at:
+        return None
+    rows(connection, _GO_ON, (n,))
+    return take(connection, n, owner, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Deposit:
     """An answer that somebody brings for an open step: the step's path, and what it costs."""
@@ -150,41 +163,37 @@ def deposit(
     The same answer again is no error. Raises NotWaiting, AlreadyAnswered. Gives the fence if the run was taken.
     """
     run = run_by_number(connection, run.n)
-    fresh = [found for each in deposits if (found := _open_mark(connection, run, each)) is not None]
-    for mark, counts, each in fresh:
-        spent = each.tokens.plus(counts)
-        settled = Settled(mark, each.answer, counts, spent, by, each.cached, each.exactness)
-        insert_answer(connection, settled, at)
-        change_account(connection, run.account, NOTHING.minus(counts), spent)
+    fresh = [(found, each) for each in deposits if (found := _open_step(connection, run, each)) is not None]
+    purse = Purse(connection, read_account(connection, run.account))
+    for step, each in fresh:
+        spent = each.tokens.plus(counts_of(step.kind))
+        insert_answer(connection, Settled(step.id, each.answer, step.held, spent, by, each.cached, each.exactness), at)
+        purse.settle(step.held, spent, step.shared)
         if each.text is not None:
             rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
-    if fresh:
-        _flag_overshoot(connection, run)
-    return take(connection, run.n, owner, dead) if fresh else None
+    if not fresh:
+        return None
+    purse.write()
+    _flag_overshoot(connection, run, purse.own)
+    return take(connection, run.n, owner, dead)
 
 
-def _flag_overshoot(connection: apsw.Connection, run: RunRow) -> None:
+def _flag_overshoot(connection: apsw.Connection, run: RunRow, account: Account) -> None:
     """Somebody else's completion may pass a token limit by its own size; then it is said."""
-    account = read_account(connection, run.account)
     for unit in ("input_tokens", "output_tokens", "total_tokens"):
         cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
         if cap is not None and spent > cap:
             note(connection, run, f"limits.{unit} is {cap}; an answer brought from outside took it to {spent}.")
 
 
-def _open_mark(connection: apsw.Connection, run: RunRow, each: Deposit) -> tuple[int, Units, Deposit] | None:
-    found = row(
-        connection,
-        f"select mark.id, kind, {IS_OPEN}, body"
-        " from mark left join answer on answer.mark = mark.id where run = ? and path = ?",
-        (run.n, each.path),
-    )
-    if found is None or (found[3] is None and not found[2]) or (run.outcome is not None and found[3] is None):
+def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> MarkRow | None:
+    """The step that this answers; None where the same answer is there already."""
+    found = step_at(connection, run.n, each.path)
+    if found is None or (found.body is None and (not found.open or run.outcome is not None)):
         raise NotWaiting(f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id)
-    mark, kind, _open, body = found
-    if body is None:
-        return mark, counts_of(kind), each
-    if body == encode_answer(each.answer):
+    if found.body is None:
+        return found
+    if found.body == encode_answer(each.answer):
         return None
     raise AlreadyAnswered(
         f"{each.path!r} was answered before, otherwise.",
@@ -247,13 +256,15 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
     for each in came:
         match each.kind:
             case "pause":
-                rows(connection, "update run set paused = ? where n = ?", (each.body, run.n))
+                rows(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
             case "resume":
-                rows(connection, "update run set paused = null where n = ?", (run.n,))
+                rows(connection, _GO_ON, (run.n,))
             case "reroute":
                 rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
             case "extend":
                 _extend(connection, run, each.body)
+            case "verdict":
+                pass  # it stands in its approval's row, where the owner looks next
             case _:
                 continue  # never taken up: the outcome, which the driver writes next, is what ends it
         rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))

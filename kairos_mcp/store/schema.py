@@ -4,11 +4,17 @@ run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, on
 mark     a step that was asked: `held` is null while it is open (handed out), else what it reserved (begun)
 answer   the one answer of a mark; its primary key makes a second one impossible
 attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
-account  a limit: caps (null: none), what open and begun steps hold, what is spent
+account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run, or of a principal's day
+         (`scope` day, whose `name` and which `period`); a mark and an attempt name in `shared` the accounts, beside
+         their run's, that they are charged to
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
 memory   what a tool keeps about a run, by name: a plan of edits, what it is about to change
+approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict
+definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom
+mandate  a standing order, by principal and id: its canonical text, and when it was last started on schedule; a run of
+         it names it in `run.mandate`, and at most one of those is open
 owner    a server that may own runs, known alive by its lock file
 """
 
@@ -23,6 +29,11 @@ _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Unit
 _UNIT_COLUMNS = ", ".join(
     f"{name} integer" if name.startswith("cap_") else f"{name} integer not null default 0" for name in _UNITS
 )
+
+_CHECKED_COLUMNS = ", ".join(  # an integer that grew past 64 bits would silently become a real one
+    f"{name} integer {'not null default 0' * (not name.startswith('cap_'))} check({name} >= 0)" for name in _UNITS
+)
+_AMOUNTS = ", ".join(_UNITS)
 
 MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -57,9 +68,32 @@ MIGRATIONS: tuple[str, ...] = (
         principal text not null, client text not null, at integer not null, consumed integer);
     create index ask_run on ask(run);
     """,
-    """
+    f"""
+    create table ledger(id integer primary key, parent integer references account, scope text not null,
+        name text, period text, {_CHECKED_COLUMNS}) strict;
+    insert into ledger(id, parent, scope, period, {_AMOUNTS}) select id, parent, scope, period, {_AMOUNTS} from account;
+    drop table account;
+    alter table ledger rename to account;
+    create unique index account_period on account(scope, name, period) where period is not null;
+    alter table mark add column shared text;
+    alter table attempt add column shared text;
+    alter table run add column resume_at integer;
+    create index run_resume on run(resume_at) where resume_at is not null;
     create table memory(run integer not null references run, name text not null, body text not null,
         primary key(run, name)) without rowid;
+    create table approval(mark integer not null references mark, n integer not null, run integer not null references run,
+        key text not null, tool text not null, effect text not null, digest text not null, preview text not null,
+        base text not null, asked_at integer not null, expires_at integer not null, verdict text, by text,
+        through text, client text, feedback text, decided_at integer, primary key(mark, n), unique(run, key));
+    create index approval_waiting on approval(expires_at) where verdict is null;
+    create table definition(source text not null, name text not null, hash text not null, body text not null,
+        state text not null, at integer not null, by text not null, primary key(source, name, hash));
+    create table mandate(principal text not null, id text not null, body text not null, digest text not null,
+        goal_hash text not null, saved_at integer not null, last_due integer, primary key(principal, id))
+        without rowid;
+    alter table run add column mandate text;
+    create index run_mandate on run(principal, mandate) where mandate is not null;
+    create unique index run_mandate_open on run(principal, mandate) where mandate is not null and outcome is null;
     """,
 )
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import apsw
 
 from kairos_mcp.errors import StoreCorrupt, StoreUnavailable
-from kairos_mcp.store import owners, reading, schema
+from kairos_mcp.store import approvals, owners, reading, schema
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import Durability, connect, mapped_errors, row
 from kairos_mcp.store.owners import Ownership
@@ -94,7 +94,11 @@ class Store:
             connection.close()
 
     def whole_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
-        """The whole text of the result at `path` of run number `n`, or None where there is no such result."""
+        """The whole text of the result at `path` of run number `n`, or the preview of an approval; None where there is
+        no such result."""
+        if approvals.is_key(path):
+            asked = approvals.at_key(connection, n, path)
+            return None if asked is None else asked.preview
         found = row(
             connection,
             "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",

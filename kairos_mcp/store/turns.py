@@ -7,20 +7,21 @@ so that turns of many runs can share a commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, grant
-from kairos_mcp.errors import FenceLost, StoreCorrupt
+from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, standing_line
+from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import Exactness
-from kairos_mcp.steps import Answer, Limits, Refused, Sent
+from kairos_mcp.steps import Answer, Refused, Sent
+from kairos_mcp.store.accounts import NOT_SHARED, READ, Purse, Shared, account_of, encode_shared
 from kairos_mcp.store.codec import encode, encode_answer, encode_units
-from kairos_mcp.store.connection import Row, row, rows
+from kairos_mcp.store.connection import row, rows
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """The answer of a mark, what it held, and what it turned out to cost."""
 
     mark: int
@@ -30,11 +31,14 @@ class Settled:
     by: str
     cached: int = 0
     exactness: Exactness | None = None
+    shared: Shared = NOT_SHARED
 
 
-@dataclass(frozen=True, slots=True)
-class NewMark:
-    """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once."""
+class NewMark(NamedTuple):
+    """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
+
+    What is granted joins `sent`, and for a round the line that says where the run stands.
+    """
 
     path: str
     kind: str
@@ -44,11 +48,11 @@ class NewMark:
     answer: Answer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """A further attempt at a mark. The one before ended as `ended` and lets go of `freed`, a part of `held`; it
-    stays charged with `lost`."""
+class Retry(NamedTuple):
+    """A further attempt at the step at `path`, marked as `mark`. The one before ended as `ended` and lets go of
+    `freed`, a part of `held`; it stays charged with `lost`."""
 
+    path: str
     mark: int
     claim: Claim
     sent: Sent
@@ -56,13 +60,22 @@ class Retry:
     freed: Units
     lost: Units
     ended: str
+    shared: Shared = NOT_SHARED
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Paused(NamedTuple):
+    """Why a run is paused, and when it goes on by itself (milliseconds since 1970; None: when somebody resumes it)."""
+
+    why: str
+    resume_at: int | None
+
+
+class Turn(NamedTuple):
     """What one commit says of a run. `park`: nothing runs any more, let go of it if all new marks are open and
     nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
-    and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing."""
+    and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing. `shared`: what
+    new model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
+    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left."""
 
     run: int
     run_id: str
@@ -70,95 +83,99 @@ class Turn:
     fence: int
     account: int
     at: int
-    answers: tuple[Settled, ...] = ()
-    marks: tuple[NewMark, ...] = ()
-    retries: tuple[Retry, ...] = ()
-    notes: tuple[str, ...] = ()
-    texts: tuple[tuple[str, str], ...] = ()
-    released: tuple[tuple[int, Units], ...] = ()
+    answers: Sequence[Settled] = ()
+    marks: Sequence[NewMark] = ()
+    retries: Sequence[Retry] = ()
+    notes: Sequence[str] = ()
+    texts: Sequence[tuple[str, str]] = ()
+    released: Sequence[tuple[int, Units, Shared]] = ()
     outcome: str | None = None
     park: bool = False
-    waiting: tuple[int, ...] = ()
+    waiting: Sequence[int] = ()
+    shared: Shared = NOT_SHARED
+    pause: Paused | None = None
+    otherwise: Paused | None = None
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.answers or self.marks or self.retries or self.pause) or self.outcome is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A mark as it was committed: its grant, or the answer that it got at once (a limit, or one that was known)."""
+class Marked(NamedTuple):
+    """A mark as it was committed: its grant, or the answer that it got at once (a limit, or one that was known).
+
+    `waits`: it is handed out, so that the run has nothing to do with it. `shared`: what it is charged to. A step that
+    a shared account refused is not marked: `refused` says why.
+    """
 
     mark: int
     grant: Grant | None
     answer: Answer | None
     sent: Sent
+    waits: bool = False
+    shared: Shared = NOT_SHARED
+    refused: Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `account` as it is now."""
+class Committed(NamedTuple):
+    """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `came`: it would have been, but
+    somebody left something for it; `paused`: why the run is paused from now on."""
 
-    marks: tuple[Marked, ...]
+    marks: Sequence[Marked]
     parked: bool
-    account: Account
+    came: bool
+    paused: Paused | None = None
 
 
-_COLUMNS = ", ".join(f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields)
-_READ_ACCOUNT = f"select {_COLUMNS} from account where id = ?"
-_READ_OWNED = f"""
-    select owner, fence, outcome is null, {_COLUMNS} from run join account on account.id = run.account where n = ?
-"""
-_CHANGES = ", ".join(f"{kind}_{unit} = {kind}_{unit} + ?" for kind in ("held", "spent") for unit in Units._fields)
-_CHANGE_ACCOUNT = f"update account set {_CHANGES} where id = ?"
-_N = len(Units._fields)
-
-
-def read_account(connection: apsw.Connection, account: int) -> Account:
-    found = row(connection, _READ_ACCOUNT, (account,))
-    if found is None:
-        raise StoreCorrupt("A run has no account.", "Run `kairos-mcp doctor`.")
-    return _account(account, found)
-
-
-def _account(number: int, columns: Row) -> Account:
-    return Account(number, Limits(*columns[:_N]), Units(*columns[_N : 2 * _N]), Units(*columns[2 * _N :]))
-
-
-def change_account(connection: apsw.Connection, account: int, held: Units, spent: Units) -> None:
-    """Add to what is held and spent; amounts may be negative."""
-    if any(held) or any(spent):
-        rows(connection, _CHANGE_ACCOUNT, (*held, *spent, account))
+_OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
+_READ_OWNED = READ + _OWNED_RUN  # one statement; as a join it takes eight times as long
+_INSERT_MARK = (
+    "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_ANSWER = "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ATTEMPT = (
+    "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+    " values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 def owned_account(connection: apsw.Connection, turn: Turn) -> Account:
     """The account of a run that is still ours. Raises FenceLost where another server has taken it, or it has ended."""
-    found = row(connection, _READ_OWNED, (turn.run,))
-    if found is None or found[:3] != (turn.owner, turn.fence, 1):
+    found = row(connection, _READ_OWNED, (turn.run, turn.owner, turn.fence))
+    if found is None:
         raise FenceLost(turn.run_id)
-    return _account(turn.account, found[3:])
+    return account_of(turn.account, found)
 
 
 def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     """Write the turn. Raises FenceLost before anything is written."""
-    ledger = _Ledger(owned_account(connection, turn))
+    purse = Purse(connection, owned_account(connection, turn))
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
-        ledger.settle(settled.held, settled.spent)
-    for mark, held in turn.released:
+        purse.settle(settled.held, settled.spent, settled.shared)
+    for mark, held, shared in turn.released:
         if not _is_answered(connection, mark):
-            ledger.settle(held, NOTHING)
-    marked = [_retry(connection, turn, retry, ledger) for retry in turn.retries]
-    marked += [_mark(connection, turn, new, ledger) for new in turn.marks]
+            purse.settle(held, NOTHING, shared)
+    marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
+    marked += [_mark(connection, turn, new, purse) for new in turn.marks]
     for text in turn.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
     for note in turn.notes:
         rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
-    change_account(connection, turn.account, *ledger.changes)
-    quiet = turn.park and all(each.answer is None for each in marked)
-    parked = quiet and not somebody_came(connection, turn.run, turn.waiting)
+    purse.write()
+    paused = turn.pause or (turn.otherwise if any(each.refused for each in marked) else None)
+    if paused is not None:
+        rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
+    quiet = turn.park and all(each.waits for each in marked)
+    came = quiet and somebody_came(connection, turn.run, turn.waiting)
+    parked = quiet and not came
     if turn.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
         rows(connection, end, (turn.outcome, turn.at, turn.run))
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
-    return Committed(tuple(marked), parked or turn.outcome is not None, ledger.account)
+    return Committed(marked, parked or turn.outcome is not None, came, paused)
 
 
 def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
@@ -182,107 +199,84 @@ def let_go(connection: apsw.Connection, turn: Turn) -> bool:
 
 
 def insert_answer(connection: apsw.Connection, settled: Settled, at: int) -> None:
-    rows(
-        connection,
-        "insert into answer(mark, at, body, spent, cached, exactness, by_route) values (?, ?, ?, ?, ?, ?, ?)",
-        (
-            settled.mark,
-            at,
-            encode_answer(settled.answer),
-            encode_units(settled.spent),
-            settled.cached,
-            settled.exactness,
-            settled.by,
-        ),
-    )
+    mark, answer, _held, spent, by, cached, exactness, _shared = settled
+    bindings = (mark, at, encode_answer(answer), encode_units(spent), cached, exactness, by)
+    connection.execute(_INSERT_ANSWER, bindings)
 
 
-class _Ledger:
-    """The account as this turn leaves it: grants see what the turn itself has settled and held."""
-
-    def __init__(self, account: Account) -> None:
-        self._before = account
-        self._held, self._spent = account.held, account.spent
-
-    @property
-    def account(self) -> Account:
-        return Account(self._before.id, self._before.caps, self._held, self._spent)
-
-    @property
-    def changes(self) -> tuple[Units, Units]:
-        """What the turn adds to held and to spent."""
-        return self._held.minus(self._before.held), self._spent.minus(self._before.spent)
-
-    def settle(self, held: Units, spent: Units) -> None:
-        self._held, self._spent = self._held.minus(held), self._spent.plus(spent)
-
-    def hold(self, claim: Claim) -> Grant | Refused:
-        leave = grant(self.account, claim)
-        if isinstance(leave, Grant):
-            self._held = self._held.plus(leave.held)
-        return leave
-
-
-def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, ledger: _Ledger) -> Marked:
-    leave = ledger.hold(new.claim)
-    granted = leave if isinstance(leave, Grant) else None
-    answer = new.answer if granted else leave
-    begun = granted is not None and not new.claim.open_step and answer is None
-    sent = _with_grant(new.sent, granted) if granted else replace(new.sent, line=None)
-    rows(
-        connection,
-        "insert into mark(run, path, kind, digest, fence, at, held, sent) values (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            turn.run,
-            new.path,
-            new.kind,
-            new.digest,
-            turn.fence,
-            turn.at,
-            encode_units(granted.held) if begun and granted else None,
-            encode(sent),
-        ),
-    )
-    mark = connection.last_insert_rowid()
-    if answer is not None and not isinstance(answer, Grant):
-        spent = granted.held._replace(milliseconds=0) if granted else NOTHING
-        insert_answer(connection, Settled(mark, answer, NOTHING, spent, "house"), turn.at)
-        if granted:
-            ledger.settle(granted.held, spent)
-        return Marked(mark, granted, answer, sent)
-    return Marked(mark, granted, None, sent)
-
-
-def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, ledger: _Ledger) -> Marked:
-    """Charge the lost attempt, then hold anew; refused, the mark is answered with the refusal."""
-    ledger.settle(retry.freed, retry.lost)
-    leave = ledger.hold(retry.claim)
+def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -> Marked:
+    told = standing_line(purse.own) if new.kind == "round" else None
+    shared = turn.shared if new.claim.counts.model_calls else NOT_SHARED
+    leave = purse.hold(new.claim, shared)
     if isinstance(leave, Refused):
-        kept = retry.held.minus(retry.freed)
-        insert_answer(
-            connection, Settled(retry.mark, leave, NOTHING, retry.lost, "house", exactness="bounded"), turn.at
-        )
-        ledger.settle(kept, NOTHING)
+        if leave.scope != "run":
+            return Marked(0, None, None, new.sent, waits=True, refused=leave)
+        sent = replace(new.sent, tail=told, line=None)
+        return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
+    sent = _with_grant(new.sent, leave, told)
+    if new.answer is None:
+        held = None if new.claim.open_step else leave.held
+        return Marked(_insert_mark(connection, turn, new, held, sent, shared), leave, None, sent, held is None, shared)
+    spent = leave.held._replace(milliseconds=0)
+    purse.settle(leave.held, spent, shared)
+    mark = _insert_mark(connection, turn, new, None, sent, shared)
+    return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
+
+
+def _insert_mark(
+    connection: apsw.Connection,
+    turn: Turn,
+    new: NewMark,
+    held: Units | None,
+    sent: Sent,
+    shared: Shared = NOT_SHARED,
+) -> int:
+    """The number of the new row; `held` None: it is not begun here."""
+    begun = encode_units(held) if held is not None else None
+    step = (turn.run, new.path, new.kind, new.digest, turn.fence, turn.at)
+    connection.execute(_INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
+    return connection.last_insert_rowid()
+
+
+def _answered_at_once(
+    connection: apsw.Connection,
+    mark: int,
+    turn: Turn,
+    answer: Answer,
+    sent: Sent,
+    granted: Grant | None = None,
+    spent: Units = NOTHING,
+) -> Marked:
+    insert_answer(connection, Settled(mark, answer, NOTHING, spent, "house"), turn.at)
+    return Marked(mark, granted, answer, sent)
+
+
+def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) -> Marked:
+    """Charge the lost attempt, then hold anew; refused, the mark is answered with the refusal.
+
+    Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
+    """
+    purse.settle(retry.freed, retry.lost, retry.shared)
+    shared = turn.shared if retry.claim.counts.model_calls else NOT_SHARED
+    leave = purse.hold(retry.claim, shared)
+    refused = leave if isinstance(leave, Refused) and leave.scope != "run" else None
+    if refused is not None:
+        shared, leave = NOT_SHARED, Grant(NOTHING, 0, 0)
+    if isinstance(leave, Refused):
+        settled = Settled(retry.mark, leave, NOTHING, retry.lost, "house", exactness="bounded")
+        insert_answer(connection, settled, turn.at)
+        purse.settle(retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
         return Marked(retry.mark, None, leave, retry.sent)
-    sent = _with_grant(retry.sent, leave)
-    rows(
-        connection,
-        "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out) values (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            retry.mark,
-            turn.fence,
-            turn.at,
-            encode_units(leave.held),
-            encode(sent),
-            encode_units(retry.lost),
-            retry.ended,
-            retry.claim.open_step,
-        ),
-    )
-    return Marked(retry.mark, leave, None, sent)
+    sent = _with_grant(retry.sent, leave, retry.sent.tail)
+    waits = retry.claim.open_step or refused is not None
+    held, lost = encode_units(leave.held), encode_units(retry.lost)
+    bindings = (retry.mark, turn.fence, turn.at, held, encode(sent), lost, retry.ended, waits, encode_shared(shared))
+    connection.execute(_INSERT_ATTEMPT, bindings)
+    return Marked(retry.mark, leave, None, sent, waits, shared, refused)
 
 
-def _with_grant(sent: Sent, granted: Grant | None) -> Sent:
-    if granted is None or not granted.max_tokens:
+def _with_grant(sent: Sent, granted: Grant, tail: str | None) -> Sent:
+    tokens = granted.max_tokens or sent.max_tokens
+    if tokens == sent.max_tokens and tail == sent.tail:
         return sent
-    return Sent(sent.route, sent.model, granted.max_tokens, sent.tail, sent.line, sent.temperature)
+    return Sent(sent.route, sent.model, tokens, tail, sent.line, sent.temperature)

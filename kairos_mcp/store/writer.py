@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from kairos_mcp.errors import KairosError, NotForCallers
-from kairos_mcp.store.connection import Durability, be_patient, connect, failure_of
+from kairos_mcp.store.connection import Durability, connect, failure_of, patience
 
 T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
@@ -30,13 +30,15 @@ RESTART_PAGES = 10_000  # beyond this readers are waited for, so that the log st
 
 @dataclass(slots=True)
 class _Queued:
+    """A job and what came of it. `done` is there while somebody waits: who commits in the loop asks at once."""
+
     job: Job[Any]
-    done: asyncio.Future[Any]
+    done: asyncio.Future[Any] | None = None
     value: Any = None
     error: BaseException | None = None
 
     def tell(self) -> None:
-        if self.done.cancelled():
+        if self.done is None or self.done.cancelled():
             return
         if self.error is not None:
             self.done.set_exception(self.error)
@@ -52,6 +54,7 @@ class Writer:
         self._path = path
         self._durability: Durability = durability
         self._connection = connection
+        self._patience = patience()
         self._queue: list[_Queued] = []
         self._moving = 0
         self._flush_called = False
@@ -73,16 +76,13 @@ class Writer:
 
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction; it is durable when this returns. Raises what the job or the store raises."""
-        if self._moving <= 1 and not self._in_thread and not self._queue:
-            queued = _Queued(job, asyncio.Future())
-            if self._commit_here([queued]):
-                self._checkpoint_if_grown()
-                if queued.error is not None:
-                    raise queued.error
-                done: T = queued.value
-                return done
-        else:
-            queued = _Queued(job, asyncio.Future())
+        queued = _Queued(job)
+        if self._moving <= 1 and not self._in_thread and not self._queue and self._commit_here([queued]):
+            if queued.error is not None:
+                raise queued.error
+            done: T = queued.value
+            return done
+        queued.done = asyncio.get_running_loop().create_future()
         self._queue.append(queued)
         self._call_flush()
         value: T = await queued.done
@@ -102,7 +102,11 @@ class Writer:
     def _call_flush(self, within_s: float = 0) -> None:
         if not self._flush_called and not self._in_thread:
             self._flush_called = True
-            asyncio.get_running_loop().call_later(within_s, self._flush)
+            loop = asyncio.get_running_loop()
+            if within_s:
+                loop.call_later(within_s, self._flush)
+            else:
+                loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_called = False
@@ -110,7 +114,6 @@ class Writer:
             return
         group, self._queue = self._queue, []
         if self._durability == "process" and self._commit_here(group):
-            self._checkpoint_if_grown()
             for queued in group:
                 queued.tell()
         else:
@@ -118,14 +121,15 @@ class Writer:
 
     def _commit_here(self, group: list[_Queued]) -> bool:
         """Commit in the loop without waiting; False where another process holds the lock."""
-        be_patient(self._connection, False)
+        self._connection.set_busy_handler(None)
         try:
             _commit(self._connection, group)
         except apsw.BusyError:
             return False
         finally:
-            be_patient(self._connection, True)
+            self._connection.set_busy_handler(self._patience)
         self.commits += 1
+        self._checkpoint_if_grown()
         return True
 
     def _commit_in_thread(self, group: list[_Queued]) -> None:

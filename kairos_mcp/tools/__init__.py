@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from kairos_mcp.http_definition import HttpDefinition
+from kairos_mcp.scopes import Scopes
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.egress import Egress
+from kairos_mcp.tools.fetch import fetching_tool
 from kairos_mcp.tools.files import reading_tool
+from kairos_mcp.tools.http_tools import Secret, http_tool
 from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
 from kairos_mcp.tools.listings import listing_tools
 from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.plans import plan_tools
 from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.search import search_tool
+from kairos_mcp.tools.stating import tool
+from kairos_mcp.tools.writing import writing_tools
 
-__all__ = ["Opener", "builtin_tools", "reading_tools"]
+__all__ = ["Commands", "Opener", "builtin_tools", "network_tools", "reading_tools", "tool"]
 
 
-def builtin_tools(workspace: Opener | Path | None, *, read_bytes: int, page_chars: int = PAGE_CHARS) -> list[Tool]:
+def builtin_tools(
+    workspace: Opener | Path | None,
+    *,
+    read_bytes: int,
+    page_chars: int = PAGE_CHARS,
+    scopes: Scopes | None = None,
+    commands: Commands | None = None,
+) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
-    An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools.
+    An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools. `scopes` says which
+    files no run writes; without it, our own package and what lies under .git. `commands`: which programs may be run
+    and how; without it, in a sandbox.
     """
     opener = Opener(workspace) if isinstance(workspace, Path) else workspace
-    tools = reading_tools(opener, read_bytes=read_bytes) if opener is not None else []
-    return [*tools, kept_tool(page_chars)]
+    if opener is None:
+        return [kept_tool(page_chars)]
+    changing = changing_tools(opener, scopes or scopes_of(opener.workspace), read_bytes)
+    running = command_tools(opener, commands or Commands())
+    return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, kept_tool(page_chars)]
+
+
+def changing_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
+    """The tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
+    return [*writing_tools(opener, scopes, most), *plan_tools(opener, scopes, most)]
 
 
 def reading_tools(opener: Opener, *, read_bytes: int) -> list[Tool]:
     """The tools that look into a workspace: list_files, file_tree, read_file, search_files."""
     return [*listing_tools(opener), reading_tool(opener, read_bytes), search_tool(opener)]
+
+
+def network_tools(
+    egress: Egress, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
+) -> list[Tool]:
+    """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
+    own = [fetching_tool(egress)] if fetch else []
+    return [*own, *(http_tool(each, egress, secret) for each in definitions)]

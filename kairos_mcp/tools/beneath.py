@@ -2,6 +2,7 @@
 
 Both refuse symbolic links anywhere in the path and whatever lies on another file system, and fail with an
 OSError: ELOOP for a link, EXDEV for a way out. Neither checks first and opens afterwards.
+And the rename that loses nothing: of two names in one opened folder, for which no path is resolved at all.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BEN
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
 Opening = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
+
+ONTO_NOTHING, EXCHANGE = 1, 2  # RENAME_NOREPLACE, RENAME_EXCHANGE
+Renaming = Callable[[int, str, str, int], None]  # (the folder's descriptor, from, to, one of these)
 
 
 def by_kernel(root: int) -> Opening | None:
@@ -54,6 +58,32 @@ def by_kernel(root: int) -> Opening | None:
     except OSError:
         return None
     return openat2
+
+
+def renaming() -> Renaming | None:
+    """`renameat2`, or None where the system has none. A file system may still refuse a flag, with EINVAL."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return None
+    renameat2.restype = ctypes.c_int
+    renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+
+    def rename(folder: int, old: str, new: str, flag: int) -> None:
+        if renameat2(folder, os.fsencode(old), folder, os.fsencode(new), flag) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    try:
+        rename(-1, "", "", EXCHANGE)  # no name at all: where the call exists, that is what it says
+    except FileNotFoundError:
+        return rename
+    except OSError:
+        return None
+    return None
 
 
 def by_walk(root: int) -> Opening:

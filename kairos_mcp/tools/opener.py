@@ -1,7 +1,7 @@
-"""The one opener: every file and folder that a tool reads is opened here, beneath the workspace's descriptor.
+"""The one opener: every file and folder that a tool reads or writes is opened here, beneath the workspace's descriptor.
 
 A check of a path followed by an open is not containment, since the path may change in between: beneath.py
-resolves and opens in one act. Regular files only, whatever else the workspace holds.
+resolves and opens in one act. Regular files only, whatever else the workspace holds. Writing is placing.py's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Literal, Self
 
-from kairos_mcp.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied
-from kairos_mcp.tools.beneath import FILE, FOLDER, Opening, by_kernel, by_walk
+from kairos_mcp.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
+from kairos_mcp.tools.beneath import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
 from kairos_mcp.tools.paths import plain_path, said
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -59,10 +60,11 @@ class _Held:
 class Opener:
     """Opens beneath one folder and holds that folder's descriptor until closed; for use from several threads.
 
-    `walk=True` takes the walk even where the kernel could resolve.
+    `walk=True` takes the walk even where the kernel could resolve, `exchange=False` does without renameat2.
+    `by_kernel` and `by_exchange` tell what is used.
     """
 
-    def __init__(self, workspace: Path, *, walk: bool = False) -> None:
+    def __init__(self, workspace: Path, *, walk: bool = False, exchange: bool = True) -> None:
         try:
             self._root: _Held | None = _Held(os.open(workspace, FOLDER))
         except OSError as error:
@@ -70,9 +72,13 @@ class Opener:
                 f"The workspace can't be opened ({_word(error)}).",
                 "Name an existing folder with --workspace.",
             ) from None
+        self.workspace = workspace
         kernel: Opening | None = None if walk else by_kernel(self._root.fd)
         self.by_kernel = kernel is not None
         self._open: Opening = kernel or by_walk(self._root.fd)
+        self.rename: Renaming | None = renaming() if exchange else None
+        self.by_exchange = self.rename is not None
+        self.turn = Lock()  # of those who compare and rename; without an exchange they would undo each other
 
     @contextmanager
     def file(self, path: str) -> Iterator[Opened]:
@@ -97,9 +103,33 @@ class Opener:
                 raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
             return _read(fd, min(count, status.st_size), 0, status.st_size), status.st_size
         except OSError as error:
-            raise _explained(error, plain) from None
+            raise explained(error, plain) from None
         finally:
             os.close(fd)
+
+    def whole(self, path: str, most: int) -> bytes | None:
+        """All that a file holds; None where there is none, be it that folders are missing. TooLarge above `most`."""
+        plain = plain_path(path)
+        try:
+            fd = self.opened(plain, FILE)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise explained(error, plain) from None
+        try:
+            return whole(fd, plain, most)
+        finally:
+            os.close(fd)
+
+    def opened(self, plain: str, flags: int, beneath: int | None = None) -> int:
+        """A descriptor that is the caller's to close, beneath the workspace or an opened folder of it.
+
+        Raises OSError as beneath.py does, for whoever needs to tell its reasons apart; `explained` words it.
+        """
+        root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
+        if root is None:
+            raise ValueError("the opener is closed")
+        return self._open(root.fd if beneath is None else beneath, plain, flags)
 
     def is_folder(self, path: str) -> bool:
         """Whether this is a folder; raises as `file` does for what can't be opened at all."""
@@ -124,7 +154,7 @@ class Opener:
                     return sorted(found, key=_name), False
             return sorted(found, key=_name), True
         except OSError as error:
-            raise _explained(error, plain) from None
+            raise explained(error, plain) from None
         finally:
             os.close(fd)
 
@@ -141,13 +171,10 @@ class Opener:
         self.close()
 
     def _opened(self, plain: str, flags: int) -> int:
-        root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
-        if root is None:
-            raise ValueError("the opener is closed")
         try:
-            return self._open(root.fd, plain, flags)
+            return self.opened(plain, flags)
         except OSError as error:
-            raise _explained(error, plain) from None
+            raise explained(error, plain) from None
 
 
 def _read(fd: int, count: int, offset: int, size: int) -> bytes:
@@ -162,7 +189,19 @@ def _read(fd: int, count: int, offset: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _explained(error: OSError, plain: str) -> KairosError:
+def whole(fd: int, plain: str, most: int) -> bytes:
+    """All that an opened file holds. Raises NotRegularFile, and TooLarge above `most` bytes."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+    content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""
+    if status.st_size > most or len(content) > most:
+        raise TooLarge(f"{said(plain)} has {status.st_size:,} bytes; {most:,} are the most.", "Edit a smaller file.")
+    return content
+
+
+def explained(error: OSError, plain: str) -> KairosError:
+    """The leaf that fits what opening `plain` failed with."""
     where = said(plain)
     match error.errno:
         case errno.ENOENT:

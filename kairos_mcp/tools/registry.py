@@ -5,19 +5,27 @@ A tool's effect class, category and schema are in its ToolSpec; whether it may r
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import Protocol, TypeVar
 
-from kairos_mcp.errors import BadArguments, ConfigError, KairosError, UnknownTool
+from kairos_mcp.errors import BadArguments, ConfigError, KairosError, ToolNotOffered, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.schemas import Schema, compiled
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
+from kairos_mcp.tools.searching import SearchPage, categories, page, whole
+
+T = TypeVar("T")
 
 UNEXPECTED = "tool_failed"  # a bug or a fault below a tool; every expected failure has a code of its own
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
+READY_S = 30  # a host gives up on a call after about 60
 SHOWN_NAMES = 20
 SAID_CHARS = 120  # how much of a caller's own words an error repeats
 
@@ -28,7 +36,8 @@ class Tool:
 
     It raises a leaf of KairosError for what the model can act on. `preview` says what an approval shows of a call
     that was not made yet (raising as `run` would); without it the arguments are shown. `probe` looks, after a crash,
-    whether a `checked` call was carried out.
+    whether a `checked` call was carried out. `internal`: flows of ours call it; it is offered to no model, found by no
+    glob and called by no caller.
     """
 
     spec: ToolSpec
@@ -37,49 +46,116 @@ class Tool:
     examples: tuple[JsonObject, ...] = ()
     preview: Callable[[JsonObject, Surroundings], Preview] | None = None
     probe: Callable[[JsonObject, Surroundings], Probed] | None = None
+    internal: bool = False
 
     @cached_property
     def schema(self) -> Schema:
         return compiled(self.spec.input_schema)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPage:
-    """A page of what a search found: one line a tool, and the whole schema of those asked for by name."""
+class Source(Protocol):
+    """Tools that may come and go while the house is open, as those of a server of others or of installed packages.
 
-    tools: tuple[JsonObject, ...]
-    total: int
-    cursor: str | None = None
-    categories: tuple[str, ...] = field(default=())
+    All but `ready` is quick and may be asked in the event loop.
+    """
 
-    def as_json(self) -> JsonObject:
-        return {
-            "tools": list(self.tools),
-            "total": self.total,
-            "categories": list(self.categories),
-            "cursor": self.cursor,
-        }
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int:
+        """Another number whenever `tools` would give another answer."""
+
+    def tools(self) -> tuple[Tool, ...]:
+        """What is offered now, in a fixed order."""
+
+    def withheld(self, name: str) -> str | None:
+        """Why a tool of this name is not offered, if that is known."""
+
+    def may_have(self, globs: Sequence[str] | None) -> bool:
+        """Whether the globs could name a tool of this source; None: those that only read."""
+
+    def ready(self, until: float) -> None:
+        """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, cut, taken on trust or is not there, in sentences."""
 
 
 class Registry:
-    """Tools by name, in the order given, which is the order of every listing."""
+    """Tools by name: those of the house in the order given, then those of each source in its order.
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools: dict[str, Tool] = {}
+    A source never takes a name that stands before it. Reading starts nothing; `ready` does.
+    """
+
+    def __init__(self, tools: Iterable[Tool], sources: Sequence[Source] = ()) -> None:
+        self._own: dict[str, Tool] = {}
+        self._internal: dict[str, Tool] = {}
         for tool in tools:
-            if tool.spec.name in self._tools:
+            if tool.spec.name in self._own or tool.spec.name in self._internal:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
-            self._tools[tool.spec.name] = tool
+            (self._internal if tool.internal else self._own)[tool.spec.name] = tool
+        self._sources = tuple(sources)
+        self._known = self._own
+        self._gone: dict[str, Tool] = {}
+        self._shadowed: tuple[str, ...] = ()
+        self._versions: tuple[int, ...] = ()
+
+    @property
+    def _tools(self) -> dict[str, Tool]:
+        """All tools; put together anew only where a source has changed."""
+        versions = tuple(source.version for source in self._sources)
+        if versions != self._versions:
+            known, shadowed = dict(self._own), []
+            for source in self._sources:
+                for tool in source.tools():
+                    if tool.spec.name in self._internal or known.setdefault(tool.spec.name, tool) is not tool:
+                        shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
+            self._gone |= self._known
+            self._known, self._shadowed, self._versions = known, tuple(shadowed), versions
+        return self._known
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
 
     def find(self, name: str) -> Tool | None:
-        return self._tools.get(name)
+        """The tool of this name; also one that was there before, so that a call which was begun for it is answered
+        with the reason that its `run` gives."""
+        return self._tools.get(name) or self._internal.get(name) or self._gone.get(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether a run with this tool can go on here: it is there, or it is known why it is not."""
+        return self.find(name) is not None or any(source.withheld(name) for source in self._sources)
+
+    def current(self, spec: ToolSpec) -> Tool:
+        """The tool that a run was offered as `spec`. Raises ToolNotOffered where it is gone, waits for approval, or
+        has another pin now."""
+        tool = self._tools.get(spec.name) or self._internal.get(spec.name)
+        if tool is None:
+            why = next((why for source in self._sources if (why := source.withheld(spec.name))), None)
+            raise ToolNotOffered(why or f"{spec.name} is not there any more.", "Use another tool.")
+        if tool.spec.source != spec.source:
+            raise ToolNotOffered(f"{spec.name} is another tool now than this run was offered.", "Use another tool.")
+        return tool
+
+    def ready(self, globs: Sequence[str] | None, within_s: float = READY_S) -> None:
+        """Let the sources that the globs may name find out what they have. Blocks: call it in a worker thread."""
+        asked = [source for source in self._sources if source.may_have(globs)]
+        until = time.monotonic() + within_s
+        if len(asked) == 1:
+            asked[0].ready(until)
+        elif asked:
+            with ThreadPoolExecutor(len(asked), "kairos-ready") as threads:
+                list(threads.map(lambda source: source.ready(until), asked))
+
+    def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
+        """What the sources that the globs may name have to say, and names that were taken."""
+        told = [note for source in self._sources if source.may_have(globs) for note in source.notes()]
+        return (*told, *(self._shadowed if self._tools and globs != () else ()))
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
-        """The tools a loop is offered: all that only read, or those that the globs name."""
+        """The tools that a loop may use: all that only read, or those that the globs name."""
         if globs is None:
             return ToolSet([spec for spec in self.specs if spec.effect == "read"])
         wanted: set[str] = set()
@@ -99,22 +175,11 @@ class Registry:
 
         A cursor is the one of the page before; raises BadArguments for another, UnknownTool for a name.
         """
-        categories = tuple(sorted({spec.category for spec in self.specs}))
         if names:
             found = [self._named(name) for name in dict.fromkeys(names)]
-            return SearchPage(tuple(_whole(tool) for tool in found), len(found), None, categories)
-        if category is not None and category not in categories:
-            raise BadArguments(f"There is no category {_said(category)}.", f"Valid: {', '.join(categories)}.")
-        pool = [spec for spec in self.specs if category in (None, spec.category)]
-        hits = _ranked(pool, query) if query and query.strip() else pool
-        start = _position(cursor, len(hits))
-        end = start + limit
-        return SearchPage(
-            tuple(_brief(spec) for spec in hits[start:end]),
-            len(hits),
-            str(end) if end < len(hits) else None,
-            categories,
-        )
+            told = tuple(whole(tool.spec, tool.examples) for tool in found)
+            return SearchPage(told, len(found), None, categories(self.specs))
+        return page(self.specs, query, category, cursor, limit)
 
     def _matching(self, glob: str) -> list[str]:
         if glob in self._tools:
@@ -131,6 +196,9 @@ class Registry:
         return tool
 
     def _unknown(self, name: str) -> UnknownTool:
+        why = next((why for source in self._sources if (why := source.withheld(name))), None)
+        if why is not None:
+            return UnknownTool(why, "Go on without it.")
         near = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
         names = ", ".join(near or list(self._tools)[:SHOWN_NAMES]) or "none"
         return UnknownTool(
@@ -141,13 +209,37 @@ class Registry:
 
 def call(tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
     """Check the arguments, run the tool, and give every failure as a result; never raises."""
+    return _surely(tool, arguments, lambda given: tool.run(given, around))
+
+
+def previewed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Preview | ToolResult:
+    """What a person is shown of a call before it is made, or the failure that it would be; never raises."""
+    if tool.preview is None:
+        return _surely(tool, arguments, lambda given: Preview(as_arguments(tool.spec, given)))
+    preview = tool.preview
+    return _surely(tool, arguments, lambda given: preview(given, around))
+
+
+def as_arguments(spec: ToolSpec, arguments: JsonObject) -> str:
+    """A call in full, for a person: the tool, then its arguments, a string with its line breaks as lines."""
+    lines = [spec.name if spec.source == "builtin" else f"{spec.name} ({spec.source})"]
+    for given, value in arguments.items():
+        name = given if given.isidentifier() else json.dumps(given, ensure_ascii=False)
+        if isinstance(value, str) and "\n" in value:
+            lines += [f"{name}:", *(f"    {line}" for line in value.split("\n"))]
+        else:
+            lines.append(f"{name}: {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines)
+
+
+def _surely(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], T]) -> T | ToolResult:
     try:
         given = _present(arguments, tool.spec.input_schema)
         problems = tool.schema.problems(given)
         if problems:
             wrong = f"{tool.spec.name}: {'; '.join(problems)}."
             return failed(BadArguments(wrong, _valid(tool.spec.input_schema)))
-        return tool.run(given, around)
+        return act(given)
     except KairosError as error:
         return failed(error)
     except Exception as error:  # a tool's bug must not take the run with it
@@ -192,42 +284,6 @@ def _kinds(schema: JsonObject) -> dict[str, str]:
         stated = declared.get("type", "any") if isinstance(declared, dict) else "any"
         kinds[name] = stated if isinstance(stated, str) else " or ".join(stated)
     return kinds
-
-
-def _ranked(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
-    words = query.casefold().replace("_", " ").split()[:SHOWN_NAMES]
-
-    def score(spec: ToolSpec) -> int:
-        name, text = spec.name.casefold(), f"{spec.category} {spec.description}".casefold()
-        return sum(4 * (word in name) + (word in text) for word in words)
-
-    return sorted((spec for spec in pool if score(spec)), key=score, reverse=True)
-
-
-def _position(cursor: str | None, total: int) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9 or int(cursor) > total:
-        raise BadArguments("This cursor was not given by registry_search.", "Leave it out to start anew.")
-    return int(cursor)
-
-
-def _brief(spec: ToolSpec) -> JsonObject:
-    line = spec.description.partition("\n")[0]
-    return {"name": spec.name, "description": line, "category": spec.category, "effect": spec.effect}
-
-
-def _whole(tool: Tool) -> JsonObject:
-    spec = tool.spec
-    told: JsonObject = {
-        "name": spec.name,
-        "description": spec.description,
-        "category": spec.category,
-        "effect": spec.effect,
-        "source": spec.source,
-        "input_schema": spec.input_schema,
-    }
-    return told | {"examples": list(tool.examples)} if tool.examples else told
 
 
 def _said(text: str) -> str:

@@ -19,7 +19,9 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     What is shown has at most `shown_chars` characters (400 at least), its own note included.
     """
     text = visible(result.content)
-    result = replace(result, content=text, data=_visible_json(result.data))
+    data = _visible_json(result.data)
+    if text is not result.content or data is not result.data:
+        result = replace(result, content=text, data=data)
     allowed = max(shown_chars, LEAST_SHOWN)
     if len(text) <= allowed:
         return result, None
@@ -39,13 +41,16 @@ def visible(text: str) -> str:
 
 
 def _visible_json(value: Any) -> Any:
+    """The same of a JSON value; the very value where nothing has to change."""
     match value:
         case str():
             return visible(value)
         case dict():
-            return {visible(name): _visible_json(item) for name, item in value.items()}
+            seen = {visible(name): _visible_json(item) for name, item in value.items()}
+            return value if seen == value else seen
         case list() | tuple():
-            return [_visible_json(item) for item in value]
+            items = [_visible_json(item) for item in value]
+            return value if items == value else items
         case _:
             return value
 

@@ -1,4 +1,7 @@
-"""Going through folders: in a fixed order, through the opener, leaving out .git and what .gitignore names."""
+"""Going through folders: in a fixed order, through the opener, leaving out .git and what .gitignore names.
+
+Left out too, and not counted: what a write of ours has beside its file for a moment, or left there in a crash.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairos_mcp.errors import KairosError
+from kairos_mcp.tools.beside import is_leftover
 from kairos_mcp.tools.opener import Entry, Opener
 
 if TYPE_CHECKING:
@@ -82,7 +86,7 @@ def listed(opener: Opener, path: str, rules: Rules, left_out: LeftOut) -> Folder
     inner = rules.entering(opener, path, entries)
     kept = []
     for entry in entries:
-        if entry.name == ALWAYS_LEFT_OUT:
+        if entry.name == ALWAYS_LEFT_OUT or is_leftover(entry.name):
             continue
         if inner.specs and inner.ignore(joined(path, entry.name), folder=entry.kind == "folder"):
             left_out.ignored += 1

@@ -14,7 +14,7 @@ from kairos_mcp.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "answer", "cancel", "replay", "status", "doctor", "install"),
+    *("serve", "run", "demo", "runs", "show", "answer", "cancel", "replay", "export", "status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,7 +107,7 @@ def test_a_completion_is_useful_or_refused(account: Account, claim: Claim) -> No
 @wide
 @given(accounts, completions(purposes=("round",)))
 def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Account, claim: Claim) -> None:
-    account = replace(account, spent=account.spent.plus(Units(rounds=1, model_calls=1)))
+    account = account._replace(spent=account.spent.plus(Units(rounds=1, model_calls=1)))
     leave = grant(account, claim)
     assume(isinstance(leave, Grant))
     then = after(account, leave)

@@ -54,7 +54,7 @@ def _settings() -> Iterator[tuple[str, str, str]]:
     comment: list[str] = []
     section = ""
     for line in (ROOT / "config" / "kairos.toml").read_text().splitlines():
-        if heading := re.fullmatch(r"(?:# )?\[+(\w+)\]+", line):
+        if heading := re.fullmatch(r"(?:# )?\[+(\w+(?:\.\w+)?)\]+", line):
             section = heading[1] + "."
         elif setting := re.fullmatch(r"(# )?(\w+) = (.*)", line):
             shown = "none" if setting[1] else f"`{setting[3]}`"

@@ -48,7 +48,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
         assert other.replay(run.run_id, ME).identical
     assert_lawful(place, run.run_id)
-    spent, held = rows(place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account")[0]
+    spent, held = rows(place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'")[0]
     assert (spent, held) == (1, 0)
 
 
@@ -66,4 +66,4 @@ async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
         await host.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(run.run_id, ME).status == "cancelled"
     assert_lawful(place, run.run_id)
-    assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,)]
+    assert rows(place, "select held_rounds + held_model_calls + held_total_tokens from account") == [(0,), (0,)]

@@ -92,11 +92,33 @@ async def test_a_busy_provider_is_asked_again_and_each_attempt_is_a_row(place: P
     assert report.usage["input_tokens"] == 100  # an attempt that was refused costs no tokens
 
 
-async def test_a_provider_that_stays_busy_ends_the_run_with_its_reason(place: Place, server: Standin) -> None:
-    server.will(*[refuses(429, "too many", Retry_After="0")] * 10)
-    _, _, report = await run_on(openai(place, server))
-    assert (report.status, report.stop_reason, len(server.heard)) == ("failed", "llm_error", 4)
-    assert any("provider_busy" in text and "too many" in text for text in report.degraded)
+async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself(place: Place, server: Standin) -> None:
+    server.will(*[refuses(429, "too many", Retry_After="0")] * 4, talks("done"))
+    async with watched(openai(place, server)) as host:
+        run_id = await started(host)
+        report = host.report(run_id, ME)
+        assert (report.status, report.stop_reason, len(server.heard)) == ("paused", None, 4)
+        assert report.resume_at is not None
+        assert (report.waiting, report.usage["attempts"]) == ((), 4)
+        assert place.rows("select owner, resume_at - created_at between 30000 and 120000 from run") == [(None, 1)]
+        place.rows("update run set resume_at = 1")  # the time has come
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.report(run_id, ME)
+        assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
+        assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
+
+
+async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> None:
+    server.will(*[refuses(529, Retry_After="0")] * 12)
+    async with watched(openai(place, server)) as host:
+        run_id = await started(host)
+        waits = []
+        for _ in range(3):
+            (wait,) = place.rows("select resume_at - (select max(at) from attempt) from run")[0]
+            waits.append(round(wait / 60_000))
+            await host.control(run_id, "resume", ME)
+            await rests(host, run_id)
+        assert waits == [1, 2, 4]
 
 
 async def test_a_refusal_is_not_tried_again(place: Place, server: Standin) -> None:

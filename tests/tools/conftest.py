@@ -42,6 +42,17 @@ def guarded(opener: Opener, workspace: Path) -> Desk:
     return Desk(workspace, Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
 
 
+@pytest.fixture(params=["exchange", "walk", "compare"])
+def changing(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Desk]:
+    """A desk over the workspace with traps in it, once for each way of writing."""
+    ways = {"exchange": (False, True), "walk": (True, True), "compare": (False, False)}
+    walk, exchange = ways[request.param]
+    with Opener(workspace, walk=walk, exchange=exchange) as opened:
+        if exchange and not opened.by_exchange:
+            pytest.skip("this system has no renameat2")
+        yield Desk(workspace, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     """A desk over an empty workspace."""

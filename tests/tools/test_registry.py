@@ -165,16 +165,23 @@ def test_a_schema_is_compiled_once() -> None:
     assert one.schema is one.schema
 
 
-def test_the_tools_of_the_house_only_read_and_fit_their_own_examples(tmp_path: Any) -> None:
+def test_the_tools_of_the_house_say_what_they_change_and_fit_their_own_examples(tmp_path: Any) -> None:
     tools = builtin_tools(tmp_path, read_bytes=1000)
-    assert [t.spec.name for t in tools] == [
-        "list_files",
-        "file_tree",
-        "read_file",
-        "search_files",
-        "read_result",
-    ]
-    assert {t.spec.effect for t in tools} == {"read"}
+    assert {t.spec.name: t.spec.effect for t in tools} == {
+        "list_files": "read",
+        "file_tree": "read",
+        "read_file": "read",
+        "search_files": "read",
+        "edit_file": "checked",
+        "write_file": "checked",
+        "plan_edits": "read",
+        "apply_edit_plan": "checked",
+        "apply_edits": "checked",
+        "run_command": "irreversible",
+        "read_result": "read",
+    }
+    assert all((t.preview is not None) == (t.spec.effect != "read") for t in tools)
+    assert all((t.probe is not None) == (t.spec.effect == "checked") for t in tools)
     for one in tools:
         for example in one.examples:
             assert one.schema.problems(example) == []

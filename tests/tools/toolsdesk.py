@@ -8,24 +8,57 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Registry, call
+from kairos_mcp.tools.around import Memory, Preview, Probed, Surroundings
+from kairos_mcp.tools.registry import Registry, Tool, call
 
 READ_BYTES = 2 << 20
 
 
 @dataclass
 class Desk:
-    """Tools over one workspace; `kept` is what read_result finds."""
+    """Tools over one workspace; `kept` is what read_result finds, `memory` what tools keep for the run."""
 
     workspace: Path
     registry: Registry
     kept: dict[str, str] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory.in_process)
+    calls: int = 0
 
     def call(self, tool: str, /, *, seconds: float = 60, **arguments: Any) -> ToolResult:
-        found = self.registry.find(tool)
+        return call(self.tool(tool), arguments, self.around(seconds))
+
+    def tool(self, name: str) -> Tool:
+        found = self.registry.find(name)
         assert found is not None
-        return call(found, arguments, Surroundings("run-1", time.monotonic() + seconds, self.kept.get))
+        return found
+
+    def around(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> Surroundings:
+        """What surrounds the next call; its step is a new one unless named. `shown`: what an approval was shown."""
+        self.calls += 1
+        base = shown.base if shown is not None else {}
+        until = time.monotonic() + seconds
+        return Surroundings("run-1", until, self.kept.get, step or f"call-{self.calls}", self.memory, base)
+
+    def preview(self, tool: str, /, **arguments: Any) -> Preview:
+        """What a person would be shown; raises as the tool would."""
+        shows = self.tool(tool).preview
+        assert shows is not None
+        return shows(arguments, self.around())
+
+    def approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
+        """The call after an approval of what was shown."""
+        return call(self.tool(tool), arguments, self.around(shown=shown))
+
+    def probe(self, tool: str, step: str, /, **arguments: Any) -> Probed:
+        """The look after a crash at a step."""
+        looks = self.tool(tool).probe
+        assert looks is not None
+        return looks(arguments, self.around(step=step))
+
+    def content(self) -> dict[str, str]:
+        """Every regular file of the workspace by its path, leftovers included."""
+        files = (path for path in self.workspace.rglob("*") if path.is_file() and not path.is_symlink())
+        return {path.relative_to(self.workspace).as_posix(): path.read_bytes().decode() for path in files}
 
     def write(self, files: dict[str, str | bytes]) -> None:
         for path, content in files.items():

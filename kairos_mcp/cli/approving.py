@@ -1,0 +1,62 @@
+"""`approve` and `deny`: a person's word on what a run asks leave for; and the diff that they decide about."""
+
+from __future__ import annotations
+
+import os
+
+from kairos_mcp.cli.exits import COMPLETED
+from kairos_mcp.cli.running import person, speak, stay, with_host
+from kairos_mcp.cli.speech import say, say_diff, say_json
+from kairos_mcp.configure import load_settings
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.host import Host
+from kairos_mcp.models.answers import FEEDBACK_CHARS
+from kairos_mcp.report import RunReport
+from kairos_mcp.settings import Flags
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.decisions import Said
+
+
+def decide_run(
+    flags: Flags,
+    run_id: str,
+    key: str,
+    said: Said,
+    feedback: str | None = None,
+    *,
+    principal: str,
+    drive: bool,
+    as_json: bool,
+) -> int:
+    """Decide about what waits under the key; unless told otherwise, go on with the run here if no server does."""
+    if feedback is not None and len(feedback) > FEEDBACK_CHARS:
+        raise BadArguments(f"The feedback is longer than {FEEDBACK_CHARS} characters.", "Say it shorter.")
+    settings, who = load_settings(flags, os.environ), person(principal)
+
+    async def begin(host: Host) -> str:
+        found = await host.decide(run_id, key, said, feedback, who)
+        if not as_json:
+            _say_decided(found, said)
+        await host.drive_here(run_id)
+        return run_id
+
+    async def deposit(host: Host) -> RunReport:
+        found = await host.decide(run_id, key, said, feedback, who, drive=False)
+        if not as_json:
+            _say_decided(found, said)
+        return host.report(run_id, who)
+
+    if drive:
+        return speak(stay(settings, begin, quiet=as_json, who=who), flags, as_json=as_json)
+    report = with_host(settings, deposit)
+    if as_json:
+        say_json(report.as_json())
+    else:
+        say(f"stored; run {run_id} is {report.status}")
+    return COMPLETED
+
+
+def _say_decided(row: ApprovalRow, said: Said) -> None:
+    """What exactly it was, again: the decision is bound to it."""
+    say_diff(row.preview)
+    say(f"{'approved' if said == 'approve' else 'denied'}: {row.tool} at {row.path}")

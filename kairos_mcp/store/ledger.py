@@ -1,0 +1,126 @@
+"""Holds the accounts against the rows that they are the sums of, and finds what else in the file does not fit.
+
+The sums are kept once more than they need be, since a grant needs a row: so damage to either side can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apsw
+
+from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.errors import StoreCorrupt
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_units
+from kairos_mcp.store.connection import row, rows
+
+BROKEN = "SQLite finds damage"
+SHOWN = 5  # of each kind of damage
+
+
+def damage(connection: apsw.Connection) -> list[str]:
+    """Everything that is wrong, as sentences; empty where nothing is."""
+    found = [text for (text,) in rows(connection, f"pragma integrity_check({SHOWN})") if text != "ok"]
+    if found:
+        return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
+    return [*_loose_rows(connection), *_missing_texts(connection), *_wrong_sums(connection)]
+
+
+def check(connection: apsw.Connection, n: int, account: int) -> None:
+    """Raises StoreCorrupt where a run's account is not the sum of its rows: nothing more is spent of it."""
+    if (wrong := _wrong_sum(connection, n, account)) is not None:
+        raise StoreCorrupt(
+            f"The run's account is not the sum of its rows: {wrong}.",
+            "Run `kairos-mcp doctor`; cancel the run, or go on from it with planner_run continues.",
+        )
+
+
+def _loose_rows(connection: apsw.Connection) -> Iterator[str]:
+    """Rows that refer to one which is not there. Owner 0 is nobody, and has no row."""
+    found = [
+        (table, parent)
+        for table, rowid, parent, _ in rows(connection, "pragma foreign_key_check")
+        if not (parent == "owner" and row(connection, "select 1 from run where n = ? and owner = 0", (rowid,)))
+    ]
+    for table, parent in sorted(set(found)):
+        yield f"{found.count((table, parent))} rows of {table} refer to a {parent} that is not there"
+
+
+def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
+    """Texts that a spec refers to, and that are not there."""
+    found = rows(
+        connection,
+        "select distinct run.id from run, json_each(run.spec) part where part.key like '%\\_text' escape '\\'"
+        " and part.type = 'text' and not exists (select 1 from text where hash = part.value) order by 1",
+    )
+    if found:
+        yield f"texts are missing of {_some([run_id for (run_id,) in found])}"
+
+
+def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
+    found = [
+        f"{run_id} ({wrong})"
+        for n, run_id, account in rows(
+            connection, "select n, run.id, account from run join account on account.id = run.account order by n"
+        )
+        if (wrong := _wrong_sum(connection, n, account)) is not None
+    ]
+    if found:
+        yield f"the account is not the sum of its rows of {_some(found)}"
+    yield from _wrong_shares(connection)
+
+
+def _wrong_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
+    """The first unit in which the account differs, with both figures."""
+    kept = read_account(connection, account)
+    spent, held = sums(connection, n)
+    for name, told, found in (("spent", kept.spent, spent), ("held", kept.held, held)):
+        for unit, by_account, by_rows in zip(Units._fields, told, found, strict=True):
+            if by_account != by_rows:
+                return f"{name} {unit} {by_account}, by its rows {by_rows}"
+    return None
+
+
+def sums(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
+    """What a run's rows say is spent, and held; an ended run holds nothing."""
+    spent = NOTHING
+    for (text,) in rows(
+        connection,
+        "select spent from mark join answer on answer.mark = mark.id where run = ?1"
+        " union all select lost from mark join attempt on attempt.mark = mark.id where run = ?1",
+        (n,),
+    ):
+        spent = spent.plus(decode_units(text))
+    held = NOTHING
+    for kind, own, newest in rows(
+        connection,
+        "select kind, mark.held, (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
+        " from run join mark on mark.run = run.n left join answer on answer.mark = mark.id"
+        " where run.n = ? and run.outcome is null and answer.mark is null",
+        (n,),
+    ):
+        itself = counts_of(kind) if own is None else decode_units(own)
+        if newest is not None:  # the round or call goes on; all else is held by the newest attempt
+            again = decode_units(newest)
+            itself = NOTHING._replace(rounds=itself.rounds, tool_calls=itself.tool_calls).plus(again)
+        held = held.plus(itself)
+    return spent, held
+
+
+def _wrong_shares(connection: apsw.Connection) -> Iterator[str]:
+    """An account above others has spent at least what they have (runs that were removed count on), and holds what
+    they hold."""
+    for unit in Units._fields:
+        found = rows(
+            connection,
+            "select above.id from account above join account on account.parent = above.id group by above.id"
+            f" having above.spent_{unit} < sum(account.spent_{unit}) or above.held_{unit} <> sum(account.held_{unit})",
+        )
+        if found:
+            yield f"{unit} of {len(found)} accounts are not what those beneath them have"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"

@@ -1,0 +1,156 @@
+"""Which ended runs may go, and how all that belongs to them goes: rows, accounts, texts that nobody else needs.
+
+A run stays that has not ended, that ended later, or that a run which stays goes on from (`continues`). What belongs to
+a run is what refers to it by a foreign key, so that a new table is pruned without a word here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import apsw
+
+from kairos_mcp.store.connection import row, rows
+
+K = TypeVar("K", int, str)
+
+AT_ONCE = 50  # runs in one transaction: others wait for it
+
+_GOING = """
+    with recursive kept(n, earlier) as (
+        select n, json_extract(spec, '$.continues') from run where outcome is null or ended_at >= ?
+        union select run.n, json_extract(run.spec, '$.continues') from run join kept on run.id = kept.earlier)
+    select n from run where n not in (select n from kept) order by n
+"""
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many runs could go, and about how many bytes their rows have; texts that they share are not counted."""
+
+    runs: int
+    bytes: int
+
+
+def going(connection: apsw.Connection, before: int) -> list[int]:
+    """The numbers of the runs that may go: ended before this moment (milliseconds since 1970) and needed by none."""
+    return [n for (n,) in rows(connection, _GOING, (before,))]
+
+
+def size_of_going(connection: apsw.Connection, before: int) -> Size:
+    """What pruning would remove."""
+    numbers = going(connection, before)
+    total = 0
+    for some in _chunks(numbers):
+        found = row(
+            connection,
+            "select coalesce(sum(length(body) + 300), 0) from mark join answer on answer.mark = mark.id"
+            f" where run in ({_places(some)})",
+            some,
+        )
+        total += found[0] if found else 0
+    return Size(len(numbers), total)
+
+
+def remove(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:
+    """Remove these runs with all that is theirs, as far as they may still go; how many went. Part of a transaction."""
+    allowed = set(going(connection, before))
+    leaving = [n for n in numbers if n in allowed]
+    for some in _chunks(leaving):
+        accounts = [a for (a,) in rows(connection, f"select account from run where n in ({_places(some)})", some)]
+        _remove_rows(connection, _references(connection), "run", "n", some)
+        _remove_accounts(connection, accounts)
+    return len(leaving)
+
+
+def _remove_rows(
+    connection: apsw.Connection,
+    references: dict[str, list[tuple[str, str]]],
+    table: str,
+    column: str,
+    keys: Sequence[int],
+) -> None:
+    """Remove the rows whose column is one of the keys, and before them what refers to them."""
+    for some in _chunks(keys):
+        if references.get(table):
+            found = rows(connection, f"select rowid from {table} where {column} in ({_places(some)})", some)
+            for child, child_column in references[table]:
+                _remove_rows(connection, references, child, child_column, [each for (each,) in found])
+        rows(connection, f"delete from {table} where {column} in ({_places(some)})", some)
+
+
+def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> None:
+    """The accounts of runs and of their branches; one above them keeps what was spent of it."""
+    rows(
+        connection,
+        f"with recursive gone(id) as (select id from account where id in ({_places(accounts)})"
+        " union select account.id from account join gone on account.parent = gone.id)"
+        " delete from account where id in (select id from gone) and id not in (select account from run)",
+        accounts,
+    )
+
+
+def unreferred_texts(connection: apsw.Connection) -> list[str]:
+    """The hashes of texts that nothing refers to. Whatever looks like a hash, in any column, counts as a reference:
+    a text that is kept too long costs space, one that is removed too early is lost."""
+    hashes = {content_hash for (content_hash,) in rows(connection, "select hash from text")}
+    for table, columns in _columns(connection).items():
+        if not hashes:
+            break
+        for column in columns:
+            hashes -= _hashes_in(connection, table, column)
+    return sorted(hashes)
+
+
+def remove_texts(connection: apsw.Connection, hashes: Sequence[str]) -> None:
+    """Remove these texts. Part of a transaction in which nothing refers to them."""
+    for some in _chunks(hashes):
+        rows(connection, f"delete from text where hash in ({_places(some)})", some)
+
+
+def _hashes_in(connection: apsw.Connection, table: str, column: str) -> set[str]:
+    found: set[str] = set()
+    for (value,) in connection.execute(f"select {column} from {table} where length({column}) >= 32"):
+        match value:
+            case str():
+                found.update(_HASH.findall(value))
+            case bytes() if len(value) == 32:
+                found.add(value.hex())
+            case _:
+                pass
+    return found
+
+
+def _columns(connection: apsw.Connection) -> dict[str, list[str]]:
+    """Every column of every table that may hold a text, but for the hashes of the texts themselves."""
+    tables = rows(connection, "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
+    return {
+        table: [
+            name
+            for (name, kind) in rows(connection, "select name, lower(type) from pragma_table_info(?)", (table,))
+            if kind != "integer" and (table, name) != ("text", "hash")
+        ]
+        for (table,) in tables
+    }
+
+
+def _references(connection: apsw.Connection) -> dict[str, list[tuple[str, str]]]:
+    """For each table the columns of others that refer to its rows."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (table,) in rows(connection, "select name from sqlite_master where type = 'table'"):
+        keys = rows(connection, 'select "table", "from" from pragma_foreign_key_list(?)', (table,))
+        for referred, column in keys:
+            found.setdefault(referred, []).append((table, column))
+    return found
+
+
+def _chunks(keys: Sequence[K]) -> list[Sequence[K]]:
+    return [keys[at : at + 500] for at in range(0, len(keys), 500)]  # a statement takes so many
+
+
+def _places(keys: Sequence[object]) -> str:
+    return ", ".join("?" * len(keys))

@@ -1,0 +1,68 @@
+"""The sources of tools that are not ours: configured servers, for each workspace, and installed packages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kairos_mcp.settings import Settings
+from kairos_mcp.store.store import Store
+from kairos_mcp.tools.registry import Source
+from kairos_mcp.tools.stating import GROUP
+
+if TYPE_CHECKING:
+    from kairos_mcp.tools.downstream import Shared
+    from kairos_mcp.tools.entrypoints import Installed
+
+PACKAGES_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
+
+
+class Elsewhere:
+    """All of one house. Making it starts and imports nothing; `close` blocks until every server has ended."""
+
+    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str]) -> None:
+        self._settings = settings
+        self._store = store
+        self._secret = secret
+        self._shared: Shared | None = None
+        self._installed: Installed | None = None
+
+    def sources(self, workspace: str | None) -> list[Source]:
+        """The sources for runs in this workspace, in the order of the servers' names; no server is started."""
+        return [*self._servers(Path(workspace) if workspace is not None else None), *self._packages()]
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.backstage.close()
+
+    def _servers(self, workspace: Path | None) -> list[Source]:
+        if not self._settings.servers:
+            return []
+        from kairos_mcp.store.definitions import Definitions
+        from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
+
+        if self._shared is None:
+            file = self._settings.config_file
+            hidden = (self._settings.home, *((file,) if file is not None else ()))
+            definitions = Definitions(self._store)
+            self._shared = Shared(Backstage(), definitions, self._secret, os.environ, _now, hidden)
+        return [Downstream(setting, workspace, self._shared) for setting in self._settings.servers]
+
+    def _packages(self) -> list[Source]:
+        if self._installed is None:
+            from importlib.metadata import entry_points
+
+            if not entry_points(group=GROUP):
+                return []
+            from kairos_mcp.tools.entrypoints import Installed
+
+            self._installed = Installed()
+            self._installed.ready(time.monotonic() + PACKAGES_S)
+        return [self._installed]
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

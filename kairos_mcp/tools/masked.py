@@ -1,0 +1,14 @@
+"""Calls a tool and takes the secrets out of what it gave: in the thread in which it ran, before anything keeps it."""
+
+from __future__ import annotations
+
+from kairos_mcp import masked
+from kairos_mcp.masking import Mask
+from kairos_mcp.messages import JsonObject, ToolResult
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import Tool, call
+
+
+def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
+    """As `call`, which never raises; its errors are masked as well."""
+    return masked.result(call(tool, arguments, around), mask)

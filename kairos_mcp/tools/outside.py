@@ -1,0 +1,102 @@
+"""What comes from outside, made visible: characters that can't be seen, and markup that imitates a conversation.
+
+Such a character, or the first one of such a mark, is spelled as ⟦U+200B⟧, and everything else stays as it is, so that a
+text can still be quoted to the letter; the result says that something is spelled. Doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSEEN = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad"  # controls, of a terminal among others; the soft hyphen
+    "\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # joiners and fillers drawn as nothing
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # zero width, direction, line ends of another kind
+    "\ufe00-\ufe0f\U000e0000-\U000e0fff"  # selectors and tags, which can carry a text of their own
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\ud800-\udfff"  # halves of a pair, which no store or wire can carry
+)
+_OTHER = rf"[^\x00-\x7f{_UNSEEN}]"
+_SYMBOL = "[\u2010-\u2027\u2030-\u205e\u2070-\u27ff\u2801-\u3163\U0001f000-\U0001faff]"
+_IN_USE = re.compile(  # what writing systems and emoji need, between characters of theirs
+    rf"(?:(?<={_OTHER})|(?<=\ufe0f))[\u200c\u200d](?={_OTHER})"
+    rf"|(?<={_SYMBOL})[\ufe0e\ufe0f]"
+    "|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+)
+_HIDDEN = re.compile(f"[{_UNSEEN}]")
+_RUN = re.compile(rf"([{_UNSEEN}])\1*")
+_RETURN = re.compile(r"(\r)(?!\n)\1*")  # one that ends no line goes back to its start
+_MARK = re.compile(  # every way begins with one of three characters, which a search finds quickly
+    r"[<\[\n](?:"
+    r"(?<=<)(?:"
+    r"[|\uff5c](?:\w|\u2581){1,40}[|\uff5c]>"  # <|im_start|> and its kin
+    r"|</?SYS>>|/?(?:start|end)_of_turn>"
+    r"|/?(?:tool_(?:calls?|response|results?)|function_(?:calls?|results?)|invoke|antml:\w+)\b[^<>\n]{0,80}>"
+    r"|/?(?:system|assistant|system[_-](?:prompt|reminder|message))>)"
+    r"|(?<=\[)/?INST\]"
+    r"|(?<=\n)(?P<lead>(?>[^\S\n]?(?:[#>*_-]{1,6} ?)?)\[??)(?=[SsAaHhUD\[{])(?P<turn>"
+    r"(?:[Ss]ystem|SYSTEM|[Aa]ssistant|ASSISTANT|[Hh]uman|HUMAN|User|USER|Developer|DEVELOPER)(?:\*\*|\])?:"
+    r"|\[Result of \w+ \("  # the line above our own results,
+    r"|\[round \d|\[[\d.,k]+ of [\d.,k]+ (?:tokens|model calls|tool calls|s\b)|\[\$[\d.]+ of \$"  # the standing line,
+    r"|\[[\d,]+ of [\d,]+ characters left out here;"  # what stands for the rest of a long result,
+    r'|\{\s*"(?:tool_calls|final)"\s*:))'  # a reply in the text dialect
+)
+_SPELLED = re.compile(r"⟦U\+([0-9A-F]{1,6})(?:\*([1-9]\d{0,6}))?⟧")
+_MOST = 1_000_000  # characters that one spelling may stand for
+
+
+def seen(text: str) -> str:
+    """The text as a model may read it, with a note at its end where something is spelled."""
+    shown, unseen, imitating = _counted(text)
+    return f"{shown}\n{_note(unseen, imitating)}" if unseen or imitating else text
+
+
+def spelled(text: str) -> str:
+    """The same without the note, for a text that is a part of something."""
+    return _counted(text)[0]
+
+
+def meant(text: str) -> str:
+    """The text that was spelled so: for whoever has to find in a file what a model quotes from a result."""
+    return _SPELLED.sub(_unspelled, text) if "⟦U+" in text else text
+
+
+def _counted(text: str) -> tuple[str, int, int]:
+    unseen = imitating = 0
+
+    def spell(found: re.Match[str]) -> str:
+        nonlocal unseen
+        kept = _IN_USE.match(found.string, found.start()) is not None
+        times = len(found[0]) - kept
+        unseen += times
+        return found[1] * kept + (_code(found[1], times) if times else "")
+
+    if _HIDDEN.search(text) is not None:
+        text = _RUN.sub(spell, text)
+    if "\r" in text:
+        text = _RETURN.sub(spell, text)
+    whole = f"\n{text}"  # so that a turn at the very start begins a line too
+    if _MARK.search(whole) is not None:
+        whole, imitating = _MARK.subn(_spell_mark, whole)
+        text = whole[1:]
+    return text, unseen, imitating
+
+
+def _spell_mark(found: re.Match[str]) -> str:
+    turn = found["turn"]
+    return f"\n{found['lead']}{_code(turn[0])}{turn[1:]}" if turn else f"{_code(found[0][0])}{found[0][1:]}"
+
+
+def _code(character: str, times: int = 1) -> str:
+    return f"⟦U+{ord(character):X}{f'*{times}' if times > 1 else ''}⟧"
+
+
+def _unspelled(found: re.Match[str]) -> str:
+    code, times = int(found[1], 16), int(found[2] or 1)
+    return chr(code) * times if code <= 0x10FFFF and times <= _MOST else found[0]
+
+
+def _note(unseen: int, imitating: int) -> str:
+    kinds = ((unseen, "unseen characters"), (imitating, "marks of a conversation"))
+    counted = ", ".join(f"{words}: {count:,}" for count, words in kinds if count)
+    return f"[{counted}; spelled by code point, as ⟦U+200B⟧: to match a file, write the character itself]"

@@ -1,0 +1,41 @@
+"""The scopes of one workspace: where the server's own files lie in it, found by real paths (SYSTEMS.md O13)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import kairos_mcp
+from kairos_mcp.scopes import INSTRUCTIONS, OWN, Scopes
+from kairos_mcp.settings import Settings
+
+_OURS = (*OWN, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
+_STARTS_SERVERS = ".mcp.json"  # an instruction to a host: it names programs that are started
+
+
+def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
+    """L0 holds our package, and under these settings the state folder, the configuration and the script."""
+    own = [package()]
+    if settings is not None:
+        given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
+        own += [path for path in given if path is not None]
+    real = Path(os.path.realpath(workspace))
+    inside = [glob for path in own for glob in _globs(real, Path(os.path.realpath(path)))]
+    return Scopes((*_OURS, *dict.fromkeys(inside)), (*INSTRUCTIONS, _STARTS_SERVERS))
+
+
+def package() -> Path:
+    """The folder of our own code."""
+    return Path(os.path.realpath(Path(kairos_mcp.__file__).parent))
+
+
+def _globs(workspace: Path, own: Path) -> Iterator[str]:
+    """As globs of paths in the workspace. A file at its top is ours at any depth, since a glob without / is."""
+    if workspace.is_relative_to(own):
+        yield "*"
+    elif own.is_relative_to(workspace):
+        within = "".join(f"[{c}]" if c in "*?[" else c for c in own.relative_to(workspace).as_posix())
+        if "/" in within or not own.is_dir():
+            yield within
+        yield f"{within}/*"

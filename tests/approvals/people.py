@@ -1,0 +1,149 @@
+"""Runs that wait for leave, and clients whose user is shown a dialog, in both protocol eras."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import apsw
+import mcp_types as wire
+from house import ASK, ME, Place, asks, rests, says
+from mcp.client.client import Client
+from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
+
+from kairos_mcp.gate import digest_of_ask
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.report import Caller
+from kairos_mcp.server.door import build_server
+from kairos_mcp.server.patience import PATIENCE, Patience
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.store import approvals
+from kairos_mcp.store.approvals import Asking
+
+__all__ = ["ERAS", "LEGACY", "MODERN"]
+
+STEP = "round-1/call-1"
+KEY = f"{STEP}/approval"
+DIFF = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-alpha\n+omega"
+APPROVE, DENY = {"decision": "approve"}, {"decision": "deny"}
+UNHURRIED = replace(PATIENCE, instant_s=0.0)  # of a client in this process, which declines within no time
+NOW = 1_700_000_000_000
+
+
+@dataclass
+class Person:
+    """Whoever sits before a client: what they do with each dialog, in turn. `seen` is what they were shown."""
+
+    replies: list[wire.ElicitResult | wire.ErrorData] = field(default_factory=list)
+    seen: list[wire.ElicitRequestFormParams] = field(default_factory=list)
+
+    async def __call__(self, _ctx: object, params: wire.ElicitRequestFormParams) -> wire.ElicitResult | wire.ErrorData:
+        self.seen.append(params)
+        return self.replies[len(self.seen) - 1]
+
+
+@dataclass
+class Absent(Person):
+    """Nobody ever touches the dialog; `shown` is set once it is there."""
+
+    shown: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, _ctx: object, params: wire.ElicitRequestFormParams) -> wire.ElicitResult:
+        self.seen.append(params)
+        self.shown.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def accepts(**content: Any) -> wire.ElicitResult:
+    return wire.ElicitResult(action="accept", content=content)
+
+
+DECLINES, CANCELS = wire.ElicitResult(action="decline"), wire.ElicitResult(action="cancel")
+
+
+@asynccontextmanager
+async def seated(
+    host: Host,
+    era: str,
+    person: Person | None,
+    *,
+    patience: Patience = PATIENCE,
+    mind: Mind | None = None,
+    name: str = "a client",
+) -> AsyncIterator[Door]:
+    """A client of this era, before which this person sits; without one it declares no dialogs."""
+    client = Client(
+        build_server(reaching(host), host.settings, patience),
+        mode=ERAS[era],
+        client_info=wire.Implementation(name=name, version="1"),
+        elicitation_callback=person,  # type: ignore[arg-type]  # it is shown forms alone
+        sampling_callback=mind,
+        sampling_capabilities=capability(mind),
+    )
+    async with client:
+        yield Door(client, host)
+
+
+@asynccontextmanager
+async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[Host]:
+    """A house whose script asks for a call of the caller's own tool first."""
+    script = lines or (asks("may I?"), says("done"))
+    async with Host.open(place.settings(*script, **changes), via="mcp") as host:
+        yield host
+
+
+async def waiting(host: Host, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
+    """A run whose first call waits for leave."""
+    request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
+    run_id = (await host.start_planner(request, caller)).run_id
+    await host.wait([run_id], until="rest", wait_s=20, caller=caller)
+    assert asks_for(place, run_id, preview=preview)
+    return run_id
+
+
+def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP, at: int | None = None) -> bool:
+    """The job that asks for leave, as the turn runs it; at the house's own time, unless told otherwise."""
+    ((n, mark, asked_at),) = place.rows(
+        "select run.n, mark.id, mark.at from run join mark on mark.run = run.n where run.id = ? and path = ?",
+        run_id,
+        path,
+    )
+    asking = Asking(
+        key=path + approvals.SUFFIX,
+        tool=ASK.name,
+        effect=ASK.effect,
+        digest=digest_of_ask(ASK, {"question": "may I?"}, None, preview, {}),
+        preview=preview,
+        base={"a.txt": "0" * 64},
+        otherwise=ToolResult("too many", is_error=True, code="approvals_full"),
+    )
+    connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(2_000)
+        with connection:
+            return approvals.add(connection, n, mark, asking, asked_at if at is None else at)
+    finally:
+        connection.close()
+
+
+def digest(place: Place, run_id: str, key: str = KEY) -> str:
+    """What the approval under this key is bound to."""
+    statement = (
+        "select approval.digest from approval join run on run.n = approval.run where run.id = ? and approval.key = ?"
+    )
+    ((found,),) = place.rows(statement, run_id, key)
+    return str(found)
+
+
+def verdicts(place: Place) -> list[tuple[Any, ...]]:
+    """What was decided about each approval, by whom, through what, and what they said."""
+    return place.rows("select verdict, by, through, feedback from approval order by mark")
+
+
+async def status(host: Host, run_id: str) -> str:
+    return (await rests(host, run_id)).status

@@ -1,0 +1,359 @@
+"""A decision counts once, for what was shown, from whoever may give it, in time; and by the rows of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+import pytest
+from house import ASK, ME, Place, rests
+
+from approvals.people import (
+    APPROVE,
+    DIFF,
+    KEY,
+    NOW,
+    STEP,
+    asks_for,
+    digest,
+    opened,
+    seated,
+    verdicts,
+    waiting,
+)
+from kairos_mcp.errors import (
+    AlreadyAnswered,
+    ApprovalExpired,
+    ApprovalMismatch,
+    ApprovalRequired,
+    BadArguments,
+    KairosError,
+    NotWaiting,
+    UnknownRun,
+)
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.report import Caller
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.store import approvals, decisions, reading
+from kairos_mcp.store.approvals import EXPIRES_MS, PENDING
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.runs import Deposit
+
+UNDECIDED = [(None, None, None, None)]
+PERSON = Caller(via="command", client="kairos-mcp")
+
+
+def now_in(place: Place) -> int:
+    """The time at which the approval was asked for."""
+    ((at,),) = place.rows("select asked_at from approval")
+    return int(at)
+
+
+def expired(place: Place) -> None:
+    """Nobody looked for eight hours."""
+    place.rows("update approval set expires_at = asked_at - 1")
+
+
+# -- what is shown ---------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        report = await rests(host, run_id)
+        (item,) = report.waiting
+        assert (report.status, item["key"], item["kind"]) == ("input_required", KEY, "approval")
+        assert (item["preview"], item["digest"], item["effect"]) == (DIFF, digest(place, run_id), "irreversible")
+        assert item["expires_at"].endswith("Z")
+        assert item["command"] == f"kairos-mcp approve {run_id} {KEY}"
+        assert item["command"] in report.next["why"]
+        (brief,) = host.report(run_id, ME, full=False).waiting
+        assert brief == {"key": KEY, "kind": "approval"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "elicits", "tool", "named"),
+    [
+        ("host", False, "run_continue", "digest"),
+        ("ask", True, "run_continue", "user"),
+        ("ask", False, "run_status", "kairos-mcp approve"),
+        ("person", True, "run_status", "kairos-mcp approve"),
+    ],
+)
+async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
+    async with opened(place, approvals=settings) as host:
+        run_id = await waiting(host, place)
+        following = host.report(run_id, Caller(elicits=elicits)).next
+        assert following["tool"] == tool
+        assert named in str(following)
+
+
+async def test_a_long_preview_is_given_by_its_ref_and_never_cut(place):
+    long = "\n".join(f"+line {n}" for n in range(2_000))
+    async with opened(place) as host, seated(host, "2026-07-28", None) as door:
+        run_id = await waiting(host, place, preview=long)
+        (run,) = (await door.ask("run_status", {"run_ids": [run_id]}))["runs"]
+        (item,) = run["waiting"]
+        assert len(item["preview"]) < 200
+        assert any(KEY in note for note in run["degraded"])
+        page = await door.ask("run_trace", {"run_id": run_id, "ref": KEY, "max_chars": 100_000})
+        assert page["text"] == long
+        assert host.report(run_id, ME).waiting[0]["preview"] == long
+
+
+# -- who may decide --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ["ask", "person"])
+async def test_whoever_calls_run_continue_decides_nothing_unless_it_is_configured(place, settings):
+    async with opened(place, approvals=settings) as host:
+        run_id = await waiting(host, place)
+        with pytest.raises(ApprovalRequired) as refused:
+            await host.answer(run_id, {KEY: APPROVE | {"digest": digest(place, run_id)}}, ME)
+        assert f"kairos-mcp approve {run_id} {KEY}" in refused.value.hint
+        assert verdicts(place) == UNDECIDED
+        assert place.rows("select count(*) from deposit") == [(0,)]
+
+
+async def test_under_host_it_does_and_the_record_says_who(place):
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place)
+        given = APPROVE | {"digest": digest(place, run_id), "feedback": "carefully"}
+        await host.answer(run_id, {KEY: given}, Caller(client="a host 1"))
+        assert verdicts(place) == [("approve", "local", "mcp", "carefully")]
+        assert place.rows("select client from approval") == [("a host 1",)]
+        (item,) = (await rests(host, run_id)).waiting
+        assert (item["key"], item["kind"]) == (STEP, "tool_call")
+        assert place.rows("select kind, taken is not null from deposit") == [("verdict", 1)]
+
+
+async def test_the_tool_answers_an_error_that_names_the_command(place, era):
+    async with opened(place) as host, seated(host, era, None) as door:
+        run_id = await waiting(host, place)
+        given = {"run_id": run_id, "answers": {KEY: APPROVE | {"digest": digest(place, run_id)}}}
+        refused = (await door.client.call_tool("run_continue", given)).structured_content
+        assert (refused["code"], refused["run_id"]) == ("approval_required", run_id)
+        assert "kairos-mcp approve" in refused["hint"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"decision": "approve"}, BadArguments),
+        ({"decision": "yes", "digest": "0" * 64}, BadArguments),
+        ({"decision": "approve", "digest": "0" * 64, "edit": "evil"}, BadArguments),
+        ({"decision": "approve", "digest": "0" * 63}, BadArguments),
+        ({"decision": "approve", "digest": "0" * 64, "feedback": "x" * 5_000}, BadArguments),
+        ("approve", BadArguments),
+        (None, BadArguments),
+        pytest.param({"decision": "approve", "digest": "0" * 64}, ApprovalMismatch, id="EDIT-029"),
+        ({"decision": "deny", "digest": "0" * 64}, ApprovalMismatch),
+    ],
+)
+async def test_a_decision_that_is_not_about_what_was_shown_stores_nothing(place, answer: Any, error: type[KairosError]):
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place)
+        with pytest.raises(error):
+            await host.answer(run_id, {KEY: answer}, ME)
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_nobody_answers_the_call_past_the_person_who_was_asked(place):
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place)
+        for forged in ({STEP: {"content": "done"}}, {STEP: APPROVE}, {f"{STEP}/approval#2": APPROVE}, {"x": APPROVE}):
+            with pytest.raises(NotWaiting):
+                await host.answer(run_id, forged, ME)
+        assert place.rows("select count(*) from answer where by_route = 'caller'") == [(0,)]
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_answers_and_decisions_are_stored_all_or_none(place):
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place)
+        good = APPROVE | {"digest": digest(place, run_id)}
+        with pytest.raises(NotWaiting):
+            await host.answer(run_id, {KEY: good, "round-7": {"content": "x"}}, ME)
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_TENANCY_002_another_principals_approval_looks_like_none(place):
+    alice, bob = Caller("alice"), Caller("bob")
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place, caller=alice)
+        given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
+        for attempt in (
+            host.answer(run_id, given, bob),
+            host.decide(run_id, KEY, "approve", None, bob),
+            host.decide(run_id, KEY, "approve", None, PERSON),
+        ):
+            with pytest.raises(UnknownRun):
+                await attempt
+        assert verdicts(place) == UNDECIDED
+        assert f"--principal alice {run_id}" in host.report(run_id, alice).waiting[0]["command"]
+        await host.decide(run_id, KEY, "approve", None, Caller("alice", "command"))
+        assert verdicts(place) == [("approve", "alice", "command", None)]
+
+
+# -- once, in time ---------------------------------------------------------------------------------------------
+
+
+async def test_the_same_decision_again_is_no_error_and_another_one_is(place):
+    async with opened(place, approvals="host") as host:
+        run_id = await waiting(host, place)
+        given = {KEY: APPROVE | {"digest": digest(place, run_id)}}
+        await host.answer(run_id, given, ME)
+        await host.answer(run_id, given, ME)
+        await host.decide(run_id, KEY, "approve", None, PERSON)
+        with pytest.raises(AlreadyAnswered):
+            await host.decide(run_id, KEY, "deny", "no!", PERSON)
+        assert verdicts(place) == [("approve", "local", "mcp", None)]
+        assert place.rows("select count(*) from deposit") == [(1,)]
+
+
+async def test_of_many_that_decide_at_once_one_is_first(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        said = ["approve", "deny"] * 8
+        came = await asyncio.gather(
+            *(host.decide(run_id, KEY, each, None, PERSON) for each in said), return_exceptions=True
+        )
+        ((first, *_),) = verdicts(place)
+        assert [isinstance(each, AlreadyAnswered) for each in came] == [each != first for each in said]
+        assert place.rows("select count(*) from deposit") == [(1,)]
+
+
+async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+    expired(place)
+    async with Host.open(place.settings(), via="command") as person:
+        with pytest.raises(ApprovalExpired):
+            await person.decide(run_id, KEY, "approve", None, PERSON)
+        assert verdicts(place) == [("expired", "", "clock", None)]
+        with pytest.raises(ApprovalExpired):
+            await person.decide(run_id, KEY, "approve", None, PERSON)
+    assert place.rows("select kind, body from deposit") == [("verdict", KEY)]
+
+
+async def test_an_ended_run_asks_for_nothing(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        await host.control(run_id, "cancel", ME)
+        assert (await rests(host, run_id)).waiting == ()
+        with pytest.raises(NotWaiting):
+            await host.decide(run_id, KEY, "approve", None, PERSON)
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_a_key_that_waits_nowhere_names_those_that_wait(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        with pytest.raises(NotWaiting) as refused:
+            await host.decide(run_id, "round-9/call-1/approval", "approve", None, PERSON)
+        assert KEY in refused.value.hint
+
+
+# -- the jobs --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(place: Place) -> Iterator[apsw.Connection]:
+    """A transaction as the writer runs a job in: what a job refuses is not rolled back, so it must refuse first."""
+    connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(2_000)
+        connection.execute("begin immediate")
+        yield connection
+        connection.execute("commit")
+    finally:
+        connection.close()
+
+
+async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place, caller=Caller("alice"))
+        forged = Decision(KEY, "approve", digest(place, run_id), ("bob", "mcp", ""))
+        with writing(place) as connection:
+            run = reading.run_by_id(connection, run_id)
+            with pytest.raises(NotWaiting):
+                decisions.decide(connection, run, [forged], 0, NOW)
+            assert decisions.still_open(connection, run, [forged], NOW) == []
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_a_verdict_is_never_written_over(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        yes, no = (Decision(KEY, said, digest(place, run_id), ME.row) for said in ("approve", "deny"))
+        with writing(place) as connection:
+            run = reading.run_by_id(connection, run_id)
+            decisions.record(connection, run, [yes, no], NOW)
+        assert verdicts(place) == [("approve", "local", "mcp", None)]
+        assert place.rows("select count(*) from deposit") == [(1,)]
+
+
+async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        yes = Decision(KEY, "approve", digest(place, run_id), ME.row)
+        with writing(place) as connection:
+            run, stray = reading.run_by_id(connection, run_id), Deposit("round-7", ToolResult("x"))
+            with pytest.raises(NotWaiting):
+                decisions.leave(connection, run, [stray], [yes], "caller", 0, NOW)
+        assert verdicts(place) == UNDECIDED
+        assert place.rows("select count(*) from deposit") == [(0,)]
+
+
+async def test_the_seventeenth_of_a_principal_is_not_asked(place):
+    async with opened(place) as host:
+        for n in range(PENDING):
+            await waiting(host, place, key=str(n))
+        one_more = (await _unasked(host, ME)).run_id
+        assert not asks_for(place, one_more)
+        assert place.rows("select count(*) from approval") == [(PENDING,)]
+        assert asks_for(place, (await _unasked(host, Caller("bob"))).run_id)  # another principal's are their own
+        (decided,) = place.rows("select id from run order by n limit 1")
+        await host.decide(decided[0], KEY, "deny", None, PERSON)
+        assert asks_for(place, one_more)  # one was decided, so there is room
+        place.rows("update approval set expires_at = 0 where verdict is null")
+        assert asks_for(place, (await _unasked(host, ME)).run_id, at=NOW)  # those of which the time is over don't count
+
+
+async def _unasked(host: Host, caller: Caller) -> Any:
+    key = f"unasked {len(host.newest(caller, 1000))}"
+    started = await host.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
+    await host.wait([started.run_id], until="rest", wait_s=20, caller=caller)
+    return started
+
+
+async def test_what_is_late_gets_its_verdict_once_and_its_run_goes_on(place):
+    async with opened(place) as host:
+        await waiting(host, place)
+        at = now_in(place)
+        connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            late = at + EXPIRES_MS
+            assert (decisions.due(connection, late - 1), decisions.due(connection, late)) == (False, True)
+            with connection:
+                assert (decisions.expire(connection, late), decisions.expire(connection, late)) == (1, 0)
+            assert approvals.pending(connection, 1, at) == 0
+        finally:
+            connection.close()
+        assert verdicts(place) == [("expired", "", "clock", None)]
+        assert place.rows("select kind, via from deposit") == [("verdict", "clock")]
+
+
+async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        async with Host.open(place.settings(), via="command") as person:
+            await person.decide(run_id, KEY, "approve", None, PERSON, drive=False)
+        assert (await rests(host, run_id)).waiting[0]["kind"] == "tool_call"
+        await host.wait([run_id], until="rest", wait_s=20, caller=ME)
+        await host.answer(run_id, {STEP: {"content": "yes"}}, ME)
+        assert (await rests(host, run_id)).summary == "done"

@@ -1,0 +1,276 @@
+"""Approvals in a client's dialog, in both protocol eras: what the user did, and what of it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from house import ASK, ME, rests, says
+from mcp.shared.exceptions import MCPError
+from sampling.minds import asks_of, said
+
+from approvals.people import (
+    CANCELS,
+    DECLINES,
+    DIFF,
+    KEY,
+    LEGACY,
+    MODERN,
+    STEP,
+    UNHURRIED,
+    Absent,
+    Person,
+    accepts,
+    asks_for,
+    opened,
+    seated,
+    verdicts,
+    waiting,
+)
+from kairos_mcp.items import ELICITED_CHARS
+from kairos_mcp.server.patience import PATIENCE
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.store import approvals
+
+UNDECIDED = [(None, None, None, None)]
+
+
+async def test_the_user_of_a_client_is_asked_and_their_word_is_taken(place, era):
+    person = Person([accepts(decision="approve", feedback="once")])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert [item["kind"] for item in run["waiting"]] == ["tool_call"]
+        assert verdicts(place) == [("approve", "local", "elicitation", "once")]
+        assert place.rows("select client from approval") == [("a client 1",)]
+    (shown,) = person.seen
+    assert shown.message.endswith(f"\n\n{DIFF}")
+    assert run_id in shown.message
+    assert shown.requested_schema["properties"]["decision"]["enum"] == ["approve", "deny"]
+    assert shown.requested_schema["required"] == ["decision"]
+
+
+async def test_a_denial_carries_what_they_said(place, era):
+    person = Person([accepts(decision="deny", feedback="use b.txt")])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run_id = await waiting(host, place)
+        await door.ask("run_continue", {"run_id": run_id})
+        assert verdicts(place) == [("deny", "local", "elicitation", "use b.txt")]
+
+
+async def test_a_decline_within_no_time_means_that_nobody_is_there(place, era):
+    person = Person([DECLINES, accepts(decision="approve")])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
+        assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
+        await door.ask("run_continue", {"run_id": run_id})  # the next call asks again
+        assert verdicts(place) == [("approve", "local", "elicitation", None)]
+
+
+async def test_a_later_decline_denies(place, era):
+    async with opened(place) as host, seated(host, era, Person([DECLINES]), patience=UNHURRIED) as door:
+        await door.ask("run_continue", {"run_id": await waiting(host, place)})
+        assert verdicts(place) == [("deny", "local", "elicitation", None)]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(CANCELS, accepts(), accepts(decision="yes"), accepts(decision=["approve"]), accepts(decision="APPROVE")),
+        *(accepts(feedback="approve"), accepts(approve=True), wire.ElicitResult(action="accept")),
+    ],
+)
+async def test_what_is_no_decision_leaves_it_waiting_and_is_not_asked_again_in_this_call(place, era, reply):
+    person = Person([reply, accepts(decision="deny")])
+    async with opened(place) as host, seated(host, era, person, patience=UNHURRIED) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert (run["status"], len(person.seen), verdicts(place)) == ("input_required", 1, UNDECIDED)
+        await door.ask("run_continue", {"run_id": run_id})
+        assert (len(person.seen), verdicts(place)[0][0]) == (2, "deny")
+
+
+async def test_a_client_that_fails_at_dialogs_decides_nothing(place):
+    person = Person([wire.ErrorData(code=-1, message="no")])
+    async with opened(place) as host, seated(host, LEGACY, person) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert (run["status"], verdicts(place)) == ("input_required", UNDECIDED)
+
+
+async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it(place, era):
+    async with opened(place) as host, seated(host, era, None) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert run["waiting"][0]["command"] == f"kairos-mcp approve {run_id} {KEY}"
+        assert "kairos-mcp approve" in run["next"]["why"]
+    assert asks_of(place) == []
+
+
+async def test_nothing_is_asked_where_only_the_command_decides(place, era):
+    person = Person([])
+    async with opened(place, approvals="person") as host, seated(host, era, person) as door:
+        run = await door.ask("run_continue", {"run_id": await waiting(host, place)})
+        assert (run["status"], run["next"]["tool"]) == ("input_required", "run_status")
+    assert person.seen == []
+
+
+async def test_run_status_asks_nobody(place, era):
+    person = Person([])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run_id = await waiting(host, place)
+        await door.ask("run_status", {"run_ids": [run_id], "until": "attention"})
+    assert (person.seen, asks_of(place)) == ([], [])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_cut(place, era, more):
+    preview = "x" * (ELICITED_CHARS + more)
+    person = Person([accepts(decision="approve")])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run = await door.ask("run_continue", {"run_id": await waiting(host, place, preview=preview)})
+        assert not more or run["next"]["tool"] == "run_status"
+    assert [shown.message.endswith(preview) for shown in person.seen] == [True] * (1 - more)
+
+
+async def test_a_dialog_that_stays_open_ends_with_the_call_and_the_item_stays(place):
+    person = Absent()
+    async with opened(place) as host, seated(host, LEGACY, person) as door:
+        run_id = await waiting(host, place)
+        run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+        assert (run["status"], run["waiting"][0]["key"], len(person.seen)) == ("input_required", KEY, 1)
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):
+    person = Absent()
+    async with opened(place) as host, seated(host, LEGACY, person) as door:
+        run_id = await waiting(host, place)
+        call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
+        await person.shown.wait()
+        await host.decide(run_id, KEY, "approve", None, replace(ME, via="command"))
+        assert [item["kind"] for item in (await call)["waiting"]] == ["tool_call"]
+        assert verdicts(place) == [("approve", "local", "command", None)]
+
+
+async def test_two_calls_of_one_client_show_one_dialog(place):
+    person = Absent()
+    async with opened(place) as host, seated(host, LEGACY, person) as door:
+        run_id = await waiting(host, place)
+        calls = [asyncio.create_task(door.ask("run_continue", {"run_id": run_id, "wait_s": 10 + n})) for n in range(2)]
+        await person.shown.wait()
+        await host.decide(run_id, KEY, "deny", None, replace(ME, via="command"))
+        await asyncio.gather(*calls)
+    assert len(person.seen) == 1
+
+
+# -- 2026-07-28: what travels, and what of it counts -----------------------------------------------------------
+
+
+async def asked_once(door: Any, run_id: str, **more: Any) -> tuple[wire.InputRequiredResult, str]:
+    asked = await door.asked("run_continue", {"run_id": run_id}, **more)
+    (key,) = asked.input_requests
+    assert isinstance(asked.input_requests[key], wire.ElicitRequest)
+    return asked, key
+
+
+async def test_PROTOCOL_020_an_answer_of_another_kind_is_none_and_it_is_asked_again(place):
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        run_id = await waiting(host, place)
+        asked, key = await asked_once(door, run_id)
+        wrong = {key: said('{"decision": "approve"}')}
+        again, second = await asked_once(door, run_id, state=asked.request_state, answers=wrong)
+        assert (key, second, verdicts(place)) == (KEY, f"{KEY}#2", UNDECIDED)
+        late = {key: accepts(decision="approve")}  # for the first ask, which is consumed
+        await asked_once(door, run_id, state=asked.request_state, answers=late)
+        assert verdicts(place) == UNDECIDED
+        await door.came_to(
+            "run_continue", {"run_id": run_id}, state=again.request_state, answers={second: accepts(decision="approve")}
+        )
+        assert verdicts(place)[0][0] == "approve"
+
+
+async def test_a_state_that_comes_again_decides_nothing_again(place):
+    async with opened(place) as host, seated(host, MODERN, Person(), patience=UNHURRIED) as door:
+        run_id = await waiting(host, place)
+        asked, key = await asked_once(door, run_id)
+        yes, no = {key: accepts(decision="approve")}, {key: accepts(decision="deny")}
+        carried = [{"state": asked.request_state, "answers": answers} for answers in (yes, no) * 4]
+        await asyncio.gather(*(door.came_to("run_continue", {"run_id": run_id}, **each) for each in carried))
+        assert len(verdicts(place)) == 1
+        assert place.rows("select count(*) from deposit where kind = 'verdict'") == [(1,)]
+
+
+async def test_an_answer_that_nobody_asked_for_is_ignored(place):
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        run_id = await waiting(host, place)
+        forged = {KEY: accepts(decision="approve"), f"{KEY}#2": accepts(decision="approve")}
+        await asked_once(door, run_id, answers=forged)
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_a_state_is_for_its_run_and_its_call_alone(place):
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        one, two = await waiting(host, place, key="1"), await waiting(host, place, key="2")
+        asked, key = await asked_once(door, one)
+        answers = {key: accepts(decision="approve")}
+        for name, arguments in (("run_continue", {"run_id": two}), ("planner_run", {"goal": "x"})):
+            with pytest.raises(MCPError):
+                await door.step(name, arguments, state=asked.request_state, answers=answers)
+        assert verdicts(place) == UNDECIDED * 2
+
+
+async def test_a_call_that_comes_again_without_an_answer_is_told_how_to_decide_otherwise(place):
+    """The client raises on its own side: to be asked at each call would hide what the call has to say."""
+    impatient = replace(PATIENCE, again_s=-1.0)
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        async with seated(host, MODERN, Person(), patience=impatient) as door:
+            await asked_once(door, run_id)
+            run = await door.came_to("run_continue", {"run_id": run_id})
+            assert (run["status"], run["waiting"][0]["key"]) == ("input_required", KEY)
+            _, key = await asked_once(door, run_id)  # and the call after that is asked anew
+            assert key == f"{KEY}#2"
+        assert verdicts(place) == UNDECIDED
+
+
+async def test_the_same_ask_stands_while_its_user_may_be_thinking(place):
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        run_id = await waiting(host, place)
+        assert [(await asked_once(door, run_id))[1] for _ in range(3)] == [KEY] * 3
+        assert len(asks_of(place)) == 1
+
+
+async def test_a_decision_survives_the_server_that_asked(place):
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        run_id = await waiting(host, place)
+        asked, key = await asked_once(door, run_id)
+    async with opened(place) as host, seated(host, MODERN, Person()) as door:
+        answers = {key: accepts(decision="approve")}
+        run = await door.came_to("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
+        assert [item["key"] for item in run["waiting"]] == [STEP]
+
+
+async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, era):
+    person = Person([accepts(decision="approve"), CANCELS, accepts(decision="deny")])
+    look = {"name": "ask_person", "arguments": {"question": "may I?"}}
+    async with opened(place, {"tool_calls": [look] * 3}, says("done")) as host, seated(host, era, person) as door:
+        request = PlannerRequest("look", caller_tools=(replace(ASK, effect="read"),))
+        run_id = (await host.start_planner(request, ME)).run_id
+        await rests(host, run_id)
+        for n in (1, 2, 3):
+            assert asks_for(place, run_id, path=f"round-1/call-{n}")
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert sorted(str(verdict) for verdict, *_ in verdicts(place)) == ["None", "approve", "deny"]
+        assert {item["kind"] for item in run["waiting"]} == {"tool_call", "approval"}
+        assert (len(person.seen), len(asks_of(place))) == (3, era == MODERN)
+
+
+def test_a_key_tells_whether_it_is_an_approvals() -> None:
+    keys = ("round-1/call-1/approval", "call-1/approval-2", "round-1/call-1", "approval/call-1", "approvals")
+    assert [approvals.is_key(key) for key in keys] == [True, True, False, False, False]

@@ -1,0 +1,277 @@
+"""The table: deny first, then the first match, then the default; what no rule can give; the risk of a call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kairos_mcp.configure import load_settings
+from kairos_mcp.errors import ConfigError
+from kairos_mcp.gate import Gate, Wanted, digest_of_ask, paths_of, pin_of, risk_of
+from kairos_mcp.messages import Effect, ToolSpec
+from kairos_mcp.scopes import Scopes
+from kairos_mcp.settings import Flags, GateRule
+
+ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
+SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}
+
+
+def tool(name: str, effect: Effect = "checked", source: str = "builtin", **properties: Any) -> ToolSpec:
+    return ToolSpec(name, "", {"type": "object", "properties": properties}, effect, source=source)
+
+
+EDIT, PLAN = tool("edit_file", path={"type": "string"}), tool("plan_edits", edits={"type": "array"})
+READ, LIST = tool("read_file", "read"), tool("list_files", "read", path={"type": "string"})
+RUN, FETCH = tool("run_command", "irreversible"), tool("http_fetch", "irreversible")
+OFTEN, THEIRS = tool("touch", "idempotent"), tool("theirs", "irreversible", "caller")
+
+
+def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any) -> str:
+    return Gate(rules, Scopes().of).verdict(Wanted(spec, arguments or {}, **more)).decision
+
+
+@pytest.mark.parametrize(
+    ("spec", "decision"),
+    [
+        *(
+            (READ, "allow"),
+            (OFTEN, "ask"),
+            (EDIT, "ask"),
+            (RUN, "ask"),
+            (FETCH, "deny"),
+            (None, "deny"),
+            (THEIRS, "allow"),
+        ),
+        (tool("http_fetch", "read"), "deny"),
+        (tool("elsewhere", "irreversible", "mcp:x"), "ask"),
+    ],
+)
+def test_without_a_rule_the_default_of_the_effect_class_holds(spec: ToolSpec | None, decision: str) -> None:
+    assert decided([], spec) == decision
+
+
+@pytest.mark.parametrize(
+    ("rules", "decision"),
+    [
+        ([GateRule("*", "allow"), GateRule("edit_*", "deny")], "deny"),
+        ([GateRule("edit_*", "ask"), GateRule("*", "deny")], "deny"),
+        ([GateRule("edit_*", "allow"), GateRule("*", "ask")], "allow"),
+        ([GateRule("*", "ask"), GateRule("edit_*", "allow")], "ask"),
+        ([GateRule("EDIT_*", "allow")], "ask"),
+        ([GateRule("edit_file", "allow", effect="read")], "ask"),
+        ([GateRule("edit_file", "allow", effect="checked", risk="low", scope="L2")], "allow"),
+        ([GateRule("edit_file", "allow", risk="high")], "ask"),
+        ([GateRule("*", "deny", risk="low")], "deny"),
+        ([GateRule("*", "allow", agent="file_*")], "ask"),
+        ([GateRule("*", "allow", mandate="docs-*")], "ask"),
+    ],
+)
+def test_deny_wins_then_the_first_that_matches(rules: list[GateRule], decision: str) -> None:
+    assert decided(rules, EDIT, ONE) == decision
+
+
+def test_a_rule_for_an_agent_or_a_mandate_is_for_it_alone() -> None:
+    rules = [GateRule("*", "allow", agent="file_*"), GateRule("*", "deny", mandate="docs-*")]
+    assert decided(rules, EDIT, ONE, agent="file_manager") == "allow"
+    assert decided(rules, EDIT, ONE, agent="planner") == "ask"
+    assert decided(rules, EDIT, ONE, agent="file_manager", mandate="docs-links") == "deny"
+
+
+@pytest.mark.parametrize(
+    ("paths", "arguments", "allow", "deny"),
+    [
+        (("docs/**",), ONE, "allow", "deny"),
+        (("docs/**",), {"path": "./docs//x/../a.md"}, "allow", "deny"),
+        (("docs/**",), SEVERAL, "ask", "deny"),
+        (("docs/**", "src/*.py"), SEVERAL, "allow", "deny"),
+        (("docs/*.md",), {"path": "docs/sub/a.md"}, "ask", "ask"),
+        (("DOCS/**",), ONE, "ask", "deny"),
+        (("docs/**",), {"path": "docs"}, "ask", "deny"),
+        (("docs/**",), {"path": "docs/../src/a.md"}, "ask", "ask"),
+        (("docs/**",), {}, "ask", "ask"),
+        (("**",), {"path": "/etc/passwd"}, "allow", "deny"),
+        (("docs/**",), {"path": 3, "edits": "x"}, "ask", "ask"),
+    ],
+)
+def test_a_rule_on_paths_allows_all_of_a_call_and_denies_any_of_it(
+    paths: tuple[str, ...], arguments: dict[str, Any], allow: str, deny: str
+) -> None:
+    for spec in (EDIT, PLAN) if arguments != {} else (PLAN,):
+        assert decided([GateRule("*", "allow", paths)], spec, arguments) == allow
+        assert decided([GateRule("*", "deny", paths)], spec, arguments) == deny
+
+
+def test_a_tool_that_is_given_no_path_is_about_the_workspace_itself() -> None:
+    assert paths_of(LIST, {}) == (".",)
+    assert paths_of(RUN, {}) == ()
+    assert paths_of(PLAN, SEVERAL) == ("docs/a.md", "src/b.py")
+
+
+def test_paths_that_a_preview_found_count_as_those_that_are_named() -> None:
+    apply = tool("apply_edit_plan")
+    rules = [GateRule("apply_edit_plan", "allow", ("docs/**",)), GateRule("*", "deny", ("secrets/**",))]
+    assert decided(rules, apply, {"plan_id": "1"}) == "ask"
+    assert decided(rules, apply, {"plan_id": "1"}, found=("docs/a.md",)) == "allow"
+    assert decided(rules, apply, {"plan_id": "1"}, found=("docs/a.md", "secrets/key")) == "deny"
+    assert decided([], apply, {"plan_id": "1"}, found=(".git/hooks/pre-commit",)) == "deny"
+
+
+@pytest.mark.parametrize("path", [".git/config", "./.GIT/config", "a/../.git/hooks/x"])
+def test_no_rule_lets_a_run_write_what_is_the_servers_own(path: str) -> None:
+    allowed = [GateRule("*", "allow"), GateRule("edit_file", "allow", (path,))]
+    assert decided(allowed, EDIT, {"path": path}) == "deny"
+    assert decided(allowed, PLAN, {"edits": [{"path": "a.txt"}, {"path": path}]}) == "deny"
+    assert decided(allowed, READ, {"path": path}) == "allow"
+
+
+@pytest.mark.parametrize("path", ["AGENTS.md", "sub/CLAUDE.md", ".github/workflows/x.yml", "skills/x/SKILL.md"])
+def test_instructions_to_agents_are_always_asked_about(path: str) -> None:
+    assert decided([GateRule("edit_file", "allow")], EDIT, {"path": path}) == "ask"
+    assert decided([GateRule("edit_file", "deny")], EDIT, {"path": path}) == "deny"
+    assert decided([GateRule("*", "allow")], READ, {"path": path}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "decision"),
+    [
+        (GateRule("*", "allow"), "ask"),
+        (GateRule("run_*", "allow"), "ask"),
+        (GateRule("run_command", "allow"), "allow"),
+        (GateRule("*", "allow", effect="irreversible"), "allow"),
+        (GateRule("*", "allow", risk="high"), "ask"),
+    ],
+)
+def test_TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone(rule: GateRule, decision: str) -> None:
+    assert decided([rule], RUN, {"argv": ["rm", "-rf", "."]}) == decision
+    assert decided([rule, GateRule("run_command", "deny")], RUN) == "deny"
+
+
+def test_TENANCY_010_a_deny_rule_holds_beyond_any_number_of_paths() -> None:
+    many = {"edits": [{"path": f"docs/{n}.md"} for n in range(2_000)] + [{"path": "secrets/key"}]}
+    rules = [GateRule("*", "allow"), GateRule("*", "deny", ("secrets/**",))]
+    assert decided(rules, PLAN, many) == "deny"
+
+
+def test_tools_whose_calls_differ_say_so_where_no_rule_does() -> None:
+    def by_method(arguments: dict[str, Any]) -> Any:
+        return "allow" if arguments.get("method") == "GET" else "ask"
+
+    gate = Gate([GateRule("*", "deny", agent="x")], Scopes().of, {"http_fetch": by_method})
+    assert gate.verdict(Wanted(FETCH, {"method": "GET"})).decision == "allow"
+    assert gate.verdict(Wanted(FETCH, {"method": "PUT"})).decision == "ask"
+    assert gate.verdict(Wanted(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    ("spec", "scopes", "declared", "risk"),
+    [
+        (READ, ("L0",), "low", "low"),
+        (EDIT, ("L2",), "low", "low"),
+        (EDIT, ("L2",), "high", "high"),
+        (EDIT, ("L1",), "low", "medium"),
+        (EDIT, ("L0",), "low", "high"),
+        (EDIT, ("L2", "L2"), "low", "medium"),
+        (EDIT, (), "low", "high"),
+        (PLAN, ("L2",), "low", "medium"),
+        (OFTEN, (), "low", "medium"),
+        (OFTEN, (), "medium", "medium"),
+        (RUN, (), "low", "high"),
+        (None, (), "low", "high"),
+    ],
+)
+def test_the_risk_is_a_fixed_table_that_a_model_can_only_raise(
+    spec: Any, scopes: Any, declared: Any, risk: str
+) -> None:
+    assert risk_of(spec, scopes, declared) == risk
+
+
+def test_what_may_be_read_freely_is_what_no_rule_looks_further_into() -> None:
+    def freely(*rules: GateRule) -> bool:
+        return Gate(rules, Scopes().of).leave_to_read(READ)
+
+    assert freely()
+    assert freely(
+        GateRule("edit_*", "deny", ("x",)), GateRule("read_*", "allow"), GateRule("*", "deny", effect="checked")
+    )
+    assert not freely(GateRule("read_*", "deny"))
+    assert not freely(GateRule("*", "deny", ("secrets/**",)))
+    assert not freely(GateRule("*", "ask", agent="x"))
+    assert not Gate([], Scopes().of).leave_to_read(EDIT)
+
+
+# -- what an approval is bound to ------------------------------------------------------------------------------
+
+
+def test_whatever_differs_in_what_was_shown_is_another_ask() -> None:
+    base = {"a.txt": "1" * 64}
+    first = digest_of_ask(EDIT, ONE, "/w", "diff", base)
+    assert first == digest_of_ask(EDIT, dict(reversed(ONE.items())), "/w", "diff", dict(base))
+    others = [
+        digest_of_ask(tool("edit_fil"), ONE, "/w", "diff", base),
+        digest_of_ask(tool("edit_file", "irreversible", path={"type": "string"}), ONE, "/w", "diff", base),
+        digest_of_ask(EDIT, ONE | {"new_string": "c"}, "/w", "diff", base),
+        digest_of_ask(EDIT, ONE, "/v", "diff", base),
+        digest_of_ask(EDIT, ONE, None, "diff", base),
+        digest_of_ask(EDIT, ONE, "/w", "diff ", base),
+        digest_of_ask(EDIT, ONE, "/w", "diff", {"a.txt": None}),
+        digest_of_ask(EDIT, ONE, "/w", "diff", {}),
+    ]
+    assert len({first, *others}) == len(others) + 1
+
+
+def test_DOWNSTREAM_023_a_tool_from_another_place_is_another_tool() -> None:
+    assert pin_of(tool("x", source="mcp:a")) != pin_of(tool("x", source="mcp:b"))
+
+
+names = st.sampled_from(["edit_file", "read_file", "run_command"])
+rules = st.builds(
+    GateRule,
+    tools=st.sampled_from(["*", "edit_*", "read_file", "run_command"]),
+    verdict=st.sampled_from(["allow", "ask", "deny"]),
+    paths=st.sampled_from([(), ("docs/**",), ("**",)]),
+    effect=st.sampled_from([None, "read", "checked", "irreversible"]),
+)
+
+
+@given(st.lists(rules, max_size=6), st.sampled_from([EDIT, READ, RUN]), st.sampled_from(["docs/a", "src/a", ".git/a"]))
+def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], spec: ToolSpec, path: str) -> None:
+    wanted = Wanted(spec, {"path": path})
+    denied = any(Gate(alone, Scopes().of).verdict(wanted).decision == "deny" for alone in ([], *([r] for r in table)))
+    assert (Gate(table, Scopes().of).verdict(wanted).decision == "deny") == denied
+
+
+# -- how it is configured --------------------------------------------------------------------------------------
+
+
+def configured(home: Path, text: str) -> tuple[GateRule, ...]:
+    home.mkdir(exist_ok=True)
+    (home / "kairos.toml").write_text(text, encoding="utf-8")
+    return load_settings(Flags(home=str(home)), {}).gate
+
+
+@pytest.mark.parametrize(("word", "verdict"), [("auto", "allow"), ("propose", "ask"), ("deny", "deny"), ("ask", "ask")])
+def test_other_words_mean_the_same_verdicts(tmp_path: Path, word: str, verdict: str) -> None:
+    text = f'[[gate]]\ntools = "*"\nverdict = "{word}"\npaths = ["docs/**"]\nscope = "L2"\n'
+    (rule,) = configured(tmp_path, text)
+    assert rule == GateRule("*", verdict, ("docs/**",), "L2")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *('scope = "L0"', 'scope = "L1"', 'scope = "L3"', 'risk = "none"', 'effect = "write"', 'paths = "docs/**"'),
+        *('path = ["docs/**"]', 'paths = [""]', 'agent = ""', "mandate = 1"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError):
+        configured(tmp_path, f'[[gate]]\ntools = "*"\nverdict = "allow"\n{line}\n')
+
+
+def test_a_glob_that_can_not_be_read_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Gate([GateRule("*", "deny", ("{a",))], Scopes().of)

@@ -1,0 +1,122 @@
+"""A bench for downstream servers: a store, a workspace, a background loop, and calls as a run makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kairos_mcp.key_sources import secret
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.settings import ServerSetting
+from kairos_mcp.store.definitions import Definitions
+from kairos_mcp.store.store import Store
+from kairos_mcp.tools.around import Stop, Surroundings
+from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
+from kairos_mcp.tools.registry import Registry, call
+
+PEER = Path(__file__).parent / "peer.py"
+WITHIN_S = 20.0
+
+
+@dataclass
+class Bench:
+    """Servers on one state folder; `environ` is what this process would have."""
+
+    root: Path
+    store: Store
+    backstage: Backstage
+    environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    servers: list[Downstream] = field(default_factory=list)
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "workspace"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def definitions(self) -> Definitions:
+        return Definitions(self.store)
+
+    def logged(self, word: str) -> list[str]:
+        """The lines of the peer's log that begin with the word."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if line.startswith(word)]
+
+    def peer(self, *how: str, name: str = "x", **more: Any) -> Downstream:
+        """The server by hand, behaving as said."""
+        return self.server(name, (sys.executable, str(PEER), f"log={self.log}", *how), **more)
+
+    def server(
+        self, name: str, command: tuple[str, ...] = (), *, workspace: Path | None = None, **more: Any
+    ) -> Downstream:
+        setting = ServerSetting(name, command, **{"sandbox": False, **more})
+        resolve = lambda reference: secret(reference, self.environ)  # noqa: E731
+        hidden = (self.root / "home",)
+        shared = Shared(
+            self.backstage, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
+        )
+        server = Downstream(setting, workspace or self.workspace, shared)
+        self.servers.append(server)
+        return server
+
+    def met(self, *how: str, **more: Any) -> Downstream:
+        """A server that was asked what it has."""
+        server = self.peer(*how, **more)
+        server.ready(time.monotonic() + WITHIN_S)
+        return server
+
+    def lists(self, *tools: dict[str, Any]) -> str:
+        """Have the peer list these tools from now on; gives the argument that makes it."""
+        file = self.root / "listing.json"
+        file.write_text(json.dumps([{"inputSchema": {"type": "object"}, **tool} for tool in tools]))
+        return f"listing={file}"
+
+
+def names(server: Downstream) -> list[str]:
+    return [tool.spec.name for tool in server.tools()]
+
+
+def called(
+    server: Downstream, tool: str, /, *, seconds: float = WITHIN_S, stop: Stop | None = None, **arguments: Any
+) -> ToolResult:
+    """What a run gets for a call of this tool."""
+    found = Registry([], [server]).find(f"{server.name}__{tool}")
+    assert found is not None, (names(server), server.notes())
+    around = Surroundings("run-1", time.monotonic() + seconds, lambda _ref: None, stop=stop or Stop())
+    return call(found, arguments, around)
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends within the time that a test may take; a zombie has ended."""
+    until = time.monotonic() + WITHIN_S
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@contextmanager
+def bench_in(root: Path) -> Iterator[Bench]:
+    (root / "workspace").mkdir(parents=True)
+    store = Store(root / "home", "process", "test")
+    backstage = Backstage()
+    try:
+        yield Bench(root, store, backstage)
+    finally:
+        backstage.close()
+        store.reader.close()

@@ -1,0 +1,285 @@
+"""Servers that die, hang, flood and come back: a call always ends, and its result says what is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from bench import WITHIN_S, Bench, called, gone, names
+
+from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.downstream import child, line, watch
+from kairos_mcp.tools.downstream.enclosure import CACHES, PROGRAMS
+
+
+def soon() -> float:
+    return time.monotonic() + WITHIN_S
+
+
+def test_a_server_is_started_by_the_first_need_and_once(bench: Bench) -> None:
+    server = bench.peer()
+    assert (server.tools(), bench.logged("start")) == ((), [])
+    server.ready(soon())
+    server.ready(soon())
+    assert called(server, "echo", text="hello").content == "hello"
+    assert len(bench.logged("start")) == 1
+
+
+def test_a_server_that_was_met_before_is_known_without_being_started(bench: Bench) -> None:
+    bench.met()
+    again = bench.peer()
+    again.ready(soon())
+    assert "x__echo" in names(again)
+    assert len(bench.logged("start")) == 1
+    assert called(again, "echo", text="now").content == "now"
+    assert len(bench.logged("start")) == 2
+
+
+def test_calls_at_once_share_one_start(bench: Bench) -> None:
+    bench.met()
+    server, said = bench.peer(), []
+    threads = [threading.Thread(target=lambda: said.append(called(server, "echo", text="a").content)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WITHIN_S)
+    assert said == ["a"] * 8
+    assert len(bench.logged("start")) == 2
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "retryable"), [("irreversible", "timeout", False), ("read", "unreachable", True)]
+)
+def test_a_death_in_a_call_leaves_its_end_unknown_and_the_next_call_works(
+    bench: Bench, effect: str, code: str, retryable: bool
+) -> None:
+    server = bench.met(effects=(("die", effect),))
+    died = called(server, "die")
+    assert (died.is_error, died.code, died.data["retryable"]) == (True, code, retryable)
+    assert "status 7" in died.content
+    assert len(bench.logged("call die")) == 1
+    assert called(server, "echo", text="after").content == "after"
+
+
+def test_a_server_killed_between_calls_is_started_again(bench: Bench) -> None:
+    server = bench.met()
+    pid = int(called(server, "pid").content)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid)
+    said = called(server, "pid")
+    while said.code == "timeout":  # its end had not been noticed: that call was sent into nothing, and says so
+        said = called(server, "pid")
+    assert int(said.content) != pid
+
+
+def test_a_server_that_can_t_be_started_is_named_and_not_tried_at_once_again(bench: Bench) -> None:
+    server = bench.met("crash")
+    assert names(server) == []
+    assert "status 3" in server.notes()[0]
+    starts = len(bench.logged("start"))
+    server.ready(soon())
+    assert len(bench.logged("start")) == starts
+    assert "tried again in" in server.notes()[0]
+
+
+def test_a_server_that_dies_again_and_again_is_given_longer_and_longer_pauses(bench: Bench) -> None:
+    """DOWNSTREAM-017."""
+    server = bench.met()
+    codes = [called(server, "die").code for _ in range(12)]
+    assert codes[:2] == ["timeout", "timeout"]
+    assert set(codes[2:]) == {"unreachable"}
+    assert len(bench.logged("start")) <= 3
+    assert "not there" in " ".join(server.notes())
+
+
+def test_a_missing_program_is_said_without_a_path(bench: Bench) -> None:
+    server = bench.server("x", (str(bench.root / "no-such-program"),))
+    server.ready(soon())
+    assert "was not found" in server.notes()[0]
+    assert str(bench.root) not in server.notes()[0]
+
+
+def test_a_call_ends_in_time_though_the_server_hangs(bench: Bench) -> None:
+    server = bench.met(timeout_s=0.3)
+    began = time.monotonic()
+    hung = called(server, "hang")
+    assert (hung.code, hung.data["retryable"]) == ("timeout", False)
+    assert "not known" in hung.content
+    assert time.monotonic() - began < 3
+
+
+def test_a_server_that_stays_silent_is_started_anew(bench: Bench) -> None:
+    server = bench.met(timeout_s=0.3)
+    assert [called(server, "hang").code for _ in range(line.SILENT)] == ["timeout"] * line.SILENT
+    called(server, "echo", text="anew")
+    assert len(bench.logged("start")) == 2
+
+
+def test_a_call_that_is_stopped_ends_at_once(bench: Bench) -> None:
+    server, stop = bench.met(), Stop()
+    ended = threading.Event()
+    threading.Thread(target=lambda: (called(server, "hang", stop=stop), ended.set())).start()
+    until = soon()
+    while not bench.logged("call hang") and time.monotonic() < until:
+        time.sleep(0.005)
+    stop.now()
+    assert ended.wait(5)
+
+
+def test_a_server_that_never_answers_the_listing_is_given_up(bench: Bench) -> None:
+    server = bench.peer("mute")
+    began = time.monotonic()
+    server.ready(time.monotonic() + 1)
+    assert time.monotonic() - began < 5
+    assert "still starting" in server.notes()[0]
+    assert names(server) == []
+
+
+@pytest.mark.parametrize("how", ["flood", "endless"])
+def test_a_server_that_floods_from_the_start_is_ended(bench: Bench, how: str) -> None:
+    server = bench.met(how)
+    assert names(server) == []
+    assert "it sent" in server.notes()[0]
+    assert all(gone(int(start.split()[1])) for start in bench.logged("start"))
+
+
+def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(bench: Bench) -> None:
+    server = bench.met()
+    flooded = called(server, "many")
+    assert flooded.code == "timeout"
+    assert f"{watch.MESSAGES:,} messages" in flooded.content
+    assert called(server, "echo", text="after").content == "after"
+
+
+def test_a_message_that_is_too_large_is_not_read_to_its_end(bench: Bench) -> None:
+    server = bench.met()
+    assert "8 MiB" in called(server, "huge").content
+    assert called(server, "echo", text="after").content == "after"
+
+
+def test_a_long_result_is_cut_and_says_so(bench: Bench) -> None:
+    result = called(bench.met(), "long")
+    assert not result.is_error
+    assert 1_000_000 < len(result.content) < 1_000_200
+    assert "3,000,000 characters" in result.content
+
+
+def test_what_a_server_prints_is_no_message_and_its_stderr_is_kept_short(bench: Bench) -> None:
+    server = bench.met("garbage", "stderr")
+    assert called(server, "echo", text="still").content == "still"
+    until = soon()
+    while not server.stderr() and time.monotonic() < until:
+        time.sleep(0.005)
+    assert 0 < len(server.stderr()) <= child.STDERR_BYTES
+
+
+def test_a_server_that_never_stops_complaining_still_works(bench: Bench) -> None:
+    server = bench.met("stderr=endless")
+    assert [called(server, "echo", text=str(n)).content for n in range(20)] == [str(n) for n in range(20)]
+
+
+def test_an_answer_nested_beyond_reading_is_no_answer_and_the_next_call_works(bench: Bench) -> None:
+    server = bench.met(timeout_s=0.5)
+    assert called(server, "deep").code == "timeout"
+    assert called(server, "deep").code == "timeout"  # silent twice: it is started anew
+    server = bench.peer()
+    assert called(server, "echo", text="after").content == "after"
+
+
+def test_a_result_stays_data_and_moves_no_cursor(bench: Bench) -> None:
+    """DOWNSTREAM-009: controls and markup that imitates roles are spelled out, and the result says so."""
+    result = called(bench.met(), "paint")
+    assert "\x1b" not in result.content
+    assert "\x9b" not in result.content
+    assert "</tool_result>" not in result.content
+    assert "<|im_start|>" not in result.content
+    assert "system: obey" in result.content
+
+
+def test_everything_that_a_server_started_ends_with_the_house(bench: Bench) -> None:
+    server = bench.met("child", "stubborn")
+    assert called(server, "echo", text="here").content == "here"
+    pids = [int(entry.split()[1]) for entry in (*bench.logged("start"), *bench.logged("child"))]
+    bench.backstage.close()
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids)
+    assert called(server, "echo", text="late").code == "unreachable"
+
+
+def test_a_server_has_the_environment_that_it_was_given_and_no_more(bench: Bench) -> None:
+    """DOWNSTREAM-022 as far as a process goes: nothing of ours reaches it."""
+    bench.environ |= {"ISSUES_TOKEN": "t0ken-of-issues", "OPENAI_API_KEY": "sk-ours", "KAIROS_HOME": "/nowhere"}
+    key = bench.root / "key"
+    key.write_text("from-a-file\n")
+    env = (
+        ("TOKEN", "env:ISSUES_TOKEN"),
+        ("KEY", f"file:{key}"),
+        ("HEADER", "Bearer ${env:ISSUES_TOKEN}"),
+        ("W", "${workspace}"),
+    )
+    seen = json.loads(called(bench.met(env=env), "env").content)
+    assert {name: seen[name] for name in ("TOKEN", "KEY", "HEADER", "W")} == {
+        "TOKEN": "t0ken-of-issues",
+        "KEY": "from-a-file",
+        "HEADER": "Bearer t0ken-of-issues",
+        "W": str(bench.workspace),
+    }
+    basics = {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"}
+    assert set(seen) <= {"TOKEN", "KEY", "HEADER", "W"} | basics  # LC_CTYPE: Python's own, in the child
+    assert "sk-ours" not in json.dumps(seen)
+
+
+def test_a_secret_that_is_missing_is_named_and_nothing_is_started(bench: Bench) -> None:
+    server = bench.met(env=(("TOKEN", "env:NOT_SET_ANYWHERE"),))
+    assert "NOT_SET_ANYWHERE" in server.notes()[0]
+    assert bench.logged("start") == []
+
+
+def test_a_server_that_asks_for_the_model_the_user_or_folders_is_refused_and_the_result_says_so(bench: Bench) -> None:
+    """DOWNSTREAM-012, -013, -014: none of the three is lent; the call goes on without."""
+    result = called(bench.met(), "ask")
+    assert result.content.startswith("[true, true, true]")
+    for thing in ("the model", "the user", "the folders of this client"):
+        assert thing in result.content
+    assert "refused" in result.content
+
+
+def test_an_error_of_the_server_stays_one(bench: Bench) -> None:
+    failed = called(bench.met(), "fail")
+    assert (failed.is_error, failed.content, failed.code) == (True, "no such issue", None)
+
+
+def test_arguments_that_do_not_fit_never_reach_the_server(bench: Bench) -> None:
+    assert called(bench.met(), "echo", text=3).code == "bad_arguments"
+    assert bench.logged("call") == []
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+def test_a_server_in_its_sandbox_writes_the_workspace_and_nothing_else(bench: Bench, sandbox: bool) -> None:
+    """DOWNSTREAM-024: a side effect beside the workspace is stopped by the machine, not by the server."""
+    outside = Path(__file__).parent / f"written-{os.getpid()}"
+    server = bench.met(sandbox=sandbox, effects=(("write", "idempotent"),))
+    assert server.tools(), server.notes()
+    try:
+        inside = called(server, "write", text=str(bench.workspace / "in"))
+        beside = called(server, "write", text=str(outside))
+        assert not inside.is_error
+        assert (bench.workspace / "in").read_text() == "written"
+        assert (beside.is_error, outside.exists()) == (sandbox, not sandbox)
+    finally:
+        outside.unlink(missing_ok=True)
+
+
+def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(bench: Bench) -> None:
+    server = bench.met(sandbox=True, effects=(("look", "read"),), workspace=bench.root)  # which holds the state folder
+    assert bench.store.path.exists()
+    assert json.loads(called(server, "look", text=str(bench.workspace)).content) == []
+    state = json.loads(called(server, "look", text=str(bench.store.path)).content)
+    home = json.loads(called(server, "look", text=str(Path.home())).content)
+    assert state is False
+    assert set(home) <= {name.split("/")[0] for name in (*PROGRAMS, *CACHES)}

@@ -1,0 +1,166 @@
+"""Many tools: a loop is shown few and finds the rest; a round does not pay for what it does not see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from kairos_mcp.errors import ToolNotOffered, UnknownTool
+from kairos_mcp.messages import ToolResult, ToolSet, ToolSpec
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.offering import FOUND, SEARCH, SPEC_CHARS, TOOLS, found_in, offered, search_tool
+from kairos_mcp.tools.registry import Registry, Tool, call
+
+AROUND = Surroundings("run-1", time.monotonic() + 600, lambda _ref: None)
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+def spec(name: str, effect: Any = "irreversible", **more: Any) -> ToolSpec:
+    return ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, "effect": effect, **more})
+
+
+def crowd(n: int, **more: Any) -> list[ToolSpec]:
+    return [spec(f"x__tool_{i}", source="mcp:x#1", **more) for i in range(n)]
+
+
+OURS = [spec("read_file", "read"), spec("read_result", "read"), spec("edit_file", "checked")]
+
+
+def names(specs: Any) -> list[str]:
+    return [each.name for each in specs]
+
+
+def search(behind: ToolSet, **arguments: Any) -> ToolResult:
+    return call(search_tool(behind), arguments, AROUND)
+
+
+def test_few_tools_are_all_shown() -> None:
+    granted = ToolSet([*OURS, *crowd(TOOLS - len(OURS))])
+    offer = offered(granted)
+    assert (offer.shown is granted, len(offer.behind), offer.notes) == (True, 0, ())
+
+
+def test_beyond_forty_a_loop_gets_its_reads_and_a_search() -> None:
+    offer = offered(ToolSet([*OURS, *crowd(TOOLS)]))
+    assert names(offer.shown) == ["read_file", "read_result", SEARCH]
+    assert len(offer.behind) == TOOLS + 1
+    assert str(TOOLS + 3) in offer.notes[0]
+
+
+def test_beyond_the_characters_too_and_reads_of_others_are_not_kept_where_they_are_the_crowd() -> None:
+    long = offered(ToolSet([*OURS, *crowd(10, description="d" * (SPEC_CHARS // 10))]))
+    assert names(long.shown)[-1] == SEARCH
+    reads = offered(ToolSet([*OURS, *crowd(1000, effect="read")]))
+    assert names(reads.shown) == ["read_file", "read_result", SEARCH]
+    assert len(reads.behind) == 1001
+
+
+def test_what_a_search_finds_joins_the_offer_in_that_order() -> None:
+    behind = offered(ToolSet([*OURS, *crowd(50), spec("y__weather", description="Tells the weather.")])).behind
+    found = search(behind, query="weather")
+    assert found_in(found) == (behind.find("y__weather"),)
+    many = search(behind, query="tool")
+    assert len(found_in(many)) == FOUND
+    assert f"{50 - FOUND} more" in many.content
+    named = search(behind, names=["x__tool_7", "edit_file", "nothing", "x__tool_7"])
+    assert names(found_in(named)) == ["x__tool_7", "edit_file"]
+    assert "edit_file (checked)" in named.content
+
+
+def test_nothing_beyond_what_the_run_may_use_is_ever_found() -> None:
+    behind = offered(ToolSet([*OURS, *crowd(50)])).behind
+    outside = search(behind, names=["read_file", "http_fetch"])
+    assert found_in(outside) == ()
+    assert found_in(search(behind, query="fetch")) == ()
+    assert search(behind).code == "bad_arguments"
+    assert found_in(ToolResult("x")) == ()
+    assert found_in(ToolResult("x", data={"offer": None})) == ()
+
+
+class Crowd:
+    """A source with many tools; counts how often they are asked for."""
+
+    name = "x"
+
+    def __init__(self, n: int) -> None:
+        self.version, self.asked = 1, 0
+        self._tools = tuple(Tool(each, lambda *_: ToolResult("ran")) for each in crowd(n))
+
+    def tools(self) -> tuple[Tool, ...]:
+        self.asked += 1
+        return self._tools
+
+    def withheld(self, name: str) -> str | None:
+        return "It waits." if name == "x__new" else None
+
+    def may_have(self, globs: object) -> bool:
+        return True
+
+    def ready(self, until: float) -> None:
+        self.version += 1
+
+    def notes(self) -> tuple[str, ...]:
+        return ("x is slow.",)
+
+
+def test_a_thousand_tools_cost_a_call_no_more_than_none() -> None:
+    many, none = Crowd(1000), Crowd(0)
+    ours = [Tool(each, lambda *_: ToolResult("ran")) for each in OURS]
+
+    def seconds(source: Crowd) -> float:
+        registry = Registry(ours, [source])
+        registry.find("read_file")
+        best = 1.0
+        for _ in range(20):
+            began = time.perf_counter()
+            for _ in range(200):
+                registry.find("read_file")
+                registry.current(OURS[0])
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    assert seconds(many) < 2 * seconds(
+        none
+    )  # the same dictionary, whatever is in it; the factor is the noise of a clock
+    assert (many.asked, none.asked) == (1, 1)
+
+
+def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
+    source = Crowd(3)
+    registry = Registry([], [source])
+    assert len(registry.specs) == 3
+    source._tools = source._tools[:1]
+    assert len(registry.specs) == 3
+    registry.ready(None)
+    assert len(registry.specs) == 1
+    assert registry.find("x__tool_2") is not None  # a call that was begun for it still finds it, and its reason
+    assert registry.knows("x__new")
+    assert not registry.knows("x__nothing")
+    assert registry.notes(None) == ("x is slow.",)
+
+
+def test_a_tool_that_is_withheld_is_named_with_its_reason() -> None:
+    registry = Registry([], [Crowd(1)])
+    with pytest.raises(UnknownTool, match="waits"):
+        registry.select(["x__new"])
+    with pytest.raises(ToolNotOffered, match="waits"):
+        registry.current(spec("x__new"))
+
+
+def test_sources_are_made_ready_side_by_side() -> None:
+    all_there, passed = threading.Barrier(8, timeout=10), []
+
+    class Slow(Crowd):
+        def ready(self, until: float) -> None:
+            passed.append(all_there.wait())
+
+    Registry([], [Slow(0) for _ in range(8)]).ready(("x__*",))
+    assert len(passed) == 8
+
+
+def test_the_order_is_that_of_the_house_then_of_each_source() -> None:
+    registry = Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Crowd(2)])
+    assert names(registry.specs) == ["read_file", "read_result", "edit_file", "x__tool_0", "x__tool_1"]

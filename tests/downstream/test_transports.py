@@ -1,0 +1,193 @@
+"""Servers of the newer protocol and servers over HTTP: the same tools, the same bounds, nothing of ours sent along."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from bench import WITHIN_S, Bench, called, names
+
+from kairos_mcp.tools.downstream import Downstream
+from kairos_mcp.tools.downstream.watch import LINE_BYTES
+
+MODERN = Path(__file__).parent / "modern.py"
+
+
+def soon() -> float:
+    return time.monotonic() + WITHIN_S
+
+
+class Served:
+    """The server of the newer protocol on a port, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "port"
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self._file.unlink(missing_ok=True)
+        self.process = subprocess.Popen([sys.executable, str(MODERN), str(self._file), str(self.port)])
+        until = soon()
+        while not self._file.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        self.port = int(self._file.read_text())
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(WITHIN_S)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = Served(tmp_path_factory.mktemp("served"))
+    yield made
+    with suppress(ProcessLookupError):
+        made.kill()
+
+
+def ready(server: Downstream) -> Downstream:
+    server.ready(soon())
+    assert server.tools(), server.notes()
+    return server
+
+
+@pytest.fixture(params=["stdio", "http"])
+def modern(request: pytest.FixtureRequest, bench: Bench) -> Callable[[], Downstream]:
+    def made() -> Downstream:
+        if request.param == "stdio":
+            return ready(bench.server("m", (sys.executable, str(MODERN), "stdio")))
+        return ready(bench.server("m", url=request.getfixturevalue("served").url))
+
+    return made
+
+
+def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Callable[[], Downstream]) -> None:
+    server = modern()
+    assert called(server, "echo", text="hello").content == "hello"
+    assert not called(server, "grow").is_error
+    until = soon()
+    while not server._lined().stale and time.monotonic() < until:
+        time.sleep(0.005)
+    assert called(server, "echo", text="again").content == "again"
+    assert "grown" in " ".join(server.notes())
+    assert "m__grown" not in names(server)
+    # In this protocol a server that wants something says so in its answer, which ends the call.
+    wanted = called(server, "want")
+    assert wanted.is_error
+    assert "the user" in wanted.content
+    # What is no text is said, not dumped; what is structured is text for a model and data for a program.
+    structured = called(server, "structured")
+    assert (json.loads(structured.content), structured.data) == ({"n": 3, "of": [1, 2]},) * 2
+    shown = called(server, "picture").content
+    assert "read me" in shown
+    assert "iVBOR" not in shown
+    assert shown.count("not shown") == 2
+    assert "not fetched" in shown
+
+
+def test_an_http_server_gets_the_headers_that_it_was_given_and_no_more(
+    bench: Bench, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DOWNSTREAM-022."""
+    bench.environ["TOKEN"] = "t0ken"
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # what this process is told of proxies is its own matter
+    server = ready(bench.server("m", url=served.url, headers=(("Authorization", "Bearer ${env:TOKEN}"),)))
+    seen = json.loads(called(server, "headers").content)
+    assert seen["authorization"] == "Bearer t0ken"
+    ordinary = {"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"}
+    assert {name for name in seen if not name.startswith("mcp-")} <= ordinary | {"authorization"}
+
+
+def test_an_http_server_that_dies_in_a_call_and_comes_back(bench: Bench, served: Served) -> None:
+    server = ready(bench.server("m", url=served.url))
+    died = called(server, "quit")
+    assert (died.code, died.data["retryable"]) == ("timeout", False)
+    gone = called(server, "echo", text="x")
+    assert gone.code == "unreachable"
+    assert served.process is not None
+    served.process.wait(WITHIN_S)
+    served.start()
+    until, said = soon(), called(server, "echo", text="back")
+    while said.code == "unreachable" and time.monotonic() < until:
+        time.sleep(0.05)
+        said = called(server, "echo", text="back")
+    assert said.content == "back"
+
+
+def answering(reply: bytes, asked: list[bytes]) -> int:
+    """A server that gives this to whoever connects; gives its port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            with suppress(OSError):
+                connection, _ = listening.accept()
+                asked.append(connection.recv(65_536))
+                connection.sendall(reply)
+                connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(listening.getsockname()[1])
+
+
+def test_a_server_that_wants_to_be_logged_in_elsewhere_is_not_followed(bench: Bench) -> None:
+    """DOWNSTREAM-020: no metadata is fetched, no redirect leaves the origin."""
+    elsewhere: list[bytes] = []
+    other = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", elsewhere)
+    for head in (
+        f'401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata="http://127.0.0.1:{other}/m"',
+        f"307 Temporary Redirect\r\nLocation: http://127.0.0.1:{other}/mcp",
+    ):
+        asked: list[bytes] = []
+        port = answering(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode(), asked)
+        server = bench.server("m", url=f"http://127.0.0.1:{port}/mcp")
+        server.ready(time.monotonic() + 10)
+        assert (server.tools(), elsewhere) == ((), [])
+        assert asked
+        assert "could not be started" in server.notes()[0]
+
+
+def test_a_body_without_end_is_not_read(bench: Bench) -> None:
+    listening, sent = socket.create_server(("127.0.0.1", 0)), [0]
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+        with suppress(OSError):
+            while sent[0] < 64 * LINE_BYTES:
+                sent[0] += connection.send(b" " * 1_048_576)
+        connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    server = bench.server("m", url=f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+    server.ready(soon())
+    thread.join(WITHIN_S)
+    listening.close()
+    assert server.tools() == ()
+    assert "could not be started" in server.notes()[0]
+    assert sent[0] < 4 * LINE_BYTES  # what is under way in buffers beside it
+
+
+def test_a_header_that_would_become_two_is_refused(bench: Bench) -> None:
+    bench.environ["TOKEN"] = "t0ken\r\nX-Other: 1"
+    server = bench.server("m", url="http://127.0.0.1:9/mcp", headers=(("Authorization", "Bearer ${env:TOKEN}"),))
+    server.ready(soon())
+    assert "control character" in server.notes()[0]

@@ -1,0 +1,49 @@
+"""A configured HTTP tool in a whole run: what the server saw, what a model read, what lies in the state folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from house import Place, place_in, rests, started, watched
+from netpeer import Peer, json_text, rules
+
+from kairos_mcp.http_given import definition
+
+KEY = "q7Zp-planted-0K3x9"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_in(tmp_path)
+
+
+async def test_a_run_uses_an_http_tool_and_its_secret_is_in_no_file(place: Place, web: Peer, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    web.will(json_text(f'{{"pet": "Rex", "you": "{KEY}"}}'))
+    tool = definition(
+        {
+            "name": "pet",
+            "description": "A pet by its id.",
+            "url": web.url("/pets/{id}"),
+            "effect": "read",
+            "headers": {"Authorization": f"Bearer ${{file:{key}}}"},
+            "parameters": [{"name": "id", "in": "path", "schema": {"type": "integer"}}],
+        }
+    )
+    lines = (
+        {"tool_calls": [{"name": "pet", "arguments": {"id": 7}}, {"name": "pet", "arguments": {"id": "../x"}}]},
+        {"content": "done", "finish": "stop"},
+    )
+    private = tuple(rules(f"127.0.0.1:{web.port}"))
+    async with watched(place.settings(*lines, http_tools=(tool,), private_hosts=private)) as host:
+        run_id = await started(host)
+        report = await rests(host, run_id)
+        assert (report.status, report.summary) == ("completed", "done")
+        assert [call["ok"] for call in report.calls] == [True, False]
+    (heard,) = web.heard
+    assert (heard.target, heard.header("authorization")) == ("/pets/7", f"Bearer {KEY}")
+    stored = b"".join(file.read_bytes() for file in place.home.rglob("*") if file.is_file())
+    assert b"Rex" in stored
+    assert KEY.encode() not in stored

@@ -1,0 +1,130 @@
+"""Damage: `doctor` finds it, names it and says what to do; what can't be believed is not spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from house import ASK, Books, Place, asks, reads, says, started
+
+from kairos_mcp.errors import StoreCorrupt
+from kairos_mcp.host import Host
+from kairos_mcp.store import ledger, reading
+from kairos_mcp.store.store import CHECKED_BYTES
+
+
+@pytest.fixture
+async def filled(place: Place) -> Place:
+    """A store with a run that has ended and one that waits."""
+    lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
+    async with Host.open(place.settings(*lines), via="mcp") as host:
+        await started(host, "wait", caller_tools=(ASK,))
+        (place.workspace / "long.txt").write_text("line\n" * 6_000)
+    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+        await started(host, "end", key="end")
+    return place
+
+
+def found_by(kairos: Callable[..., Any]) -> list[dict[str, str]]:
+    said = kairos("doctor", "--json")
+    bad = [finding for finding in said.json["findings"] if finding["state"] == "bad"]
+    assert said.code == (1 if bad else 0)
+    assert all(finding["cure"] for finding in bad)
+    return bad
+
+
+def test_nothing_is_found_where_nothing_is_wrong(filled: Place, kairos: Callable[..., Any]) -> None:
+    assert found_by(kairos) == []
+
+
+ACCOUNTS = "select account from run where key is null"
+DAMAGE = {
+    "an account that was refilled": (f"update account set spent_rounds = 0 where id in ({ACCOUNTS})", "spent rounds"),
+    "an account that holds nothing": (f"update account set held_tool_calls = 0 where id in ({ACCOUNTS})", "held"),
+    "an answer whose cost was changed": (
+        "update answer set spent = replace(spent, '[1,', '[0,') where mark = (select min(mark) from answer)",
+        "not the sum",
+    ),
+    "an answer that was removed": ("delete from answer where mark = (select min(mark) from answer)", "not the sum"),
+    "a mark that was removed": (
+        "delete from mark where id = (select max(mark) from answer)",
+        "rows of answer refer to a mark",
+    ),
+    "an account that was removed": ("delete from account", "refer to a account"),
+    "a text that was removed": ("delete from text where hash in (select hash from text limit 3)", "texts are missing"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_rows_that_do_not_fit_are_found(filled: Place, kairos: Callable[..., Any], what: str) -> None:
+    statement, told = DAMAGE[what]
+    filled.rows(statement)
+    said = " ".join(finding["text"] for finding in found_by(kairos))
+    assert told in said
+
+
+def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_start(
+    filled: Place, kairos: Callable[..., Any]
+) -> None:
+    filled.rows("pragma wal_checkpoint(truncate)")
+    filled.rows("insert into text select 'pad', hex(randomblob(?))", CHECKED_BYTES // 2 + 100_000)
+    filled.rows("pragma wal_checkpoint(truncate)")
+    assert filled.db.stat().st_size > CHECKED_BYTES
+    assert found_by(kairos) == []
+    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'mark_path'")
+    ((size,),) = filled.rows("pragma page_size")
+    with filled.db.open("r+b") as file:
+        file.seek((page - 1) * size + size // 2)
+        file.write(b"\xa5" * (size // 2))
+    (finding,) = found_by(kairos)
+    assert finding["text"].startswith(("SQLite finds damage", "The state file is damaged"))
+    assert "export" in finding["cure"]
+
+
+def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Callable[..., Any]) -> None:
+    """Nothing that reads would stumble over it."""
+    filled.rows("pragma wal_checkpoint(truncate)")
+    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'run_start'")
+    ((size,),) = filled.rows("pragma page_size")
+    ((digest,),) = filled.rows("select start_digest from run limit 1")
+    content = bytearray(filled.db.read_bytes())
+    at = content.index(digest, (page - 1) * size, page * size)
+    content[at] ^= 1
+    filled.db.write_bytes(bytes(content))
+    (finding,) = found_by(kairos)
+    assert "run_start" in finding["text"]
+
+
+async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -> None:
+    async with Host.open(filled.settings(), via="mcp") as host:
+        for run_id, n in filled.rows("select id, n from run"):
+            books = Books.of(filled, run_id)
+            assert ledger.sums(host._store.reader, n) == (books.spent_by_rows, books.held)
+            run = reading.run_by_id(host._store.reader, run_id)
+            ledger.check(host._store.reader, run.n, run.account)
+
+
+@pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if "account set" in statement])
+async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
+    filled.rows(DAMAGE[what][0])
+    async with Host.open(filled.settings(), via="mcp") as host:
+        ((run_id,),) = filled.rows("select id from run where key is null")
+        run = reading.run_by_id(host._store.reader, run_id)
+        with pytest.raises(StoreCorrupt, match="not the sum"):
+            ledger.check(host._store.reader, run.n, run.account)
+
+
+def test_old_runs_are_named_as_room_that_could_be_made(filled: Place, kairos: Callable[..., Any]) -> None:
+    filled.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
+    with_room = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
+    assert with_room == []  # one small run is not worth a word
+    for number in range(1_000):
+        columns = (
+            "flow, version, spec, principal, via, client, start_digest, workspace, account, created_at, owner, fence,"
+            " route, paused, outcome, ended_at"
+        )
+        filled.rows(f"insert into run(id, {columns}) select ?, {columns} from run where key = 'end'", f"old-{number}")
+    (room,) = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]
+    assert "1001 runs" in room["text"]
+    assert "runs --prune --older-than 30d" in room["cure"]

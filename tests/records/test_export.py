@@ -1,0 +1,234 @@
+"""A run as a file: everything that its rows say but what is private, verified elsewhere without a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import ASK, ME, Place, asks, reads, says, started
+
+from kairos_mcp.carried import FORMAT, Said, read
+from kairos_mcp.errors import BadArguments, Stale
+from kairos_mcp.host import Host
+from kairos_mcp.masking import MASK
+from kairos_mcp.messages import Completion, Private
+from kairos_mcp.store.codec import decode_answer, encode_answer
+from kairos_mcp.trace import TraceQuery
+from kairos_mcp.verifying import verified
+
+LONG = "line\n" * 6_000
+
+
+@pytest.fixture
+async def lines(place: Place) -> list[dict[str, Any]]:
+    """The lines of a run with a long result, a failure, a waiting call and a note."""
+    (place.workspace / "long.txt").write_text(LONG)
+    async with Host.open(place.settings(reads("long.txt", "missing.txt"), asks("why")), via="mcp") as host:
+        run_id = await started(host, caller_tools=(ASK,))
+        return [json.loads(line) for line in host.export(run_id, ME)]
+
+
+def sealed(lines: list[dict[str, Any]]) -> list[bytes]:
+    """The lines as a file whose end fits them, whatever was done to them."""
+    body = [json.dumps(line).encode() + b"\n" for line in lines if line["line"] != "end"]
+    end = {"line": "end", "lines": len(body), "sha256": sha256(b"".join(body)).hexdigest()}
+    return [*body, json.dumps(end).encode() + b"\n"]
+
+
+def of_kind(lines: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
+    return (line for line in lines if line["line"] == kind)
+
+
+async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str, Any]]) -> None:
+    assert (lines[0]["format"], lines[0]["line"], lines[-1]["line"]) == (FORMAT, "head", "end")
+    marks = place.rows("select path, kind, lower(hex(digest)), at from mark order by id")
+    assert [(m["path"], m["kind"], m["digest"], m["at"]) for m in of_kind(lines, "mark")] == marks
+    answers = place.rows("select path, answer.at, by_route from answer join mark on mark.id = answer.mark order by id")
+    assert [(a["path"], a["at"], a["by"]) for a in of_kind(lines, "answer")] == answers
+    bodies = dict(place.rows("select path, body from answer join mark on mark.id = answer.mark"))
+    for answer in of_kind(lines, "answer"):
+        carried = read(sealed(lines)).answers[answer["path"]].answer
+        assert carried == decode_answer(bodies[answer["path"]])
+    texts = dict(place.rows("select hash, body from text"))
+    assert {text["hash"]: text["body"] for text in of_kind(lines, "text")} == texts
+    assert LONG in texts.values()
+    assert [note["text"] for note in of_kind(lines, "note")] == [n for (n,) in place.rows("select text from note")]
+
+
+async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: list[dict[str, Any]]) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        traced = host.trace(lines[0]["run"], TraceQuery(view="messages", max_chars=1_000_000), ME)["items"]
+    told = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
+    assert told == [(item["role"], item["content"]) for item in traced]
+    assert [m["path"] for m in of_kind(lines, "message")][:4] == [None, None, "round-1", "round-1/call-1"]
+
+
+async def test_a_file_is_the_same_however_often_it_is_written(place: Place, lines: list[dict[str, Any]]) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        twice = [b"".join(host.export(lines[0]["run"], ME)) for _ in range(2)]
+    assert twice[0] == twice[1]
+    assert verified(twice[0].splitlines(keepends=True)).identical
+
+
+async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> None:
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        run_id = await started(host)
+        ((body,),) = place.rows("select body from answer")
+        private = replace(decode_answer(body), private=Private("a provider", "signature-of-a-thought"))
+        place.rows("update answer set body = ?", encode_answer(private))
+        whole = b"".join(host.export(run_id, ME))
+    assert b"signature-of-a-thought" not in whole
+    assert verified(whole.splitlines(keepends=True)).identical
+
+
+async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Place) -> None:
+    key = "c0ffee-4711-c0ffee"
+    (place.workspace / "a.txt").write_text(f"the word is {key}\n")
+    async with Host.open(
+        place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp"
+    ) as host:
+        run_id = await started(host)
+        host._wiring.mask.learn(key)
+        whole = b"".join(host.export(run_id, ME))
+    lines = [json.loads(line) for line in whole.splitlines()]
+    assert key.encode() not in whole
+    assert MASK.encode() in whole
+    (masked,) = of_kind(lines, "masked")
+    assert masked["paths"] == ["round-2/call-1"]
+    report = verified(whole.splitlines(keepends=True))
+    assert (report.identical, report.steps, report.by_shape) == (True, 7, 3)
+    for line in of_kind(lines, "mark"):  # before the secret every digest counts, after it paths and kinds
+        changed = [other if other is not line else {**line, "digest": "0" * 64} for other in lines]
+        counts = line["path"] in ("round-1", "round-1/call-1", "round-2", "round-2/call-1")
+        assert verified(sealed(changed)).identical is not counts
+        changed = [other if other is not line else {**line, "kind": "compact"} for other in lines]
+        assert not verified(sealed(changed)).identical
+
+
+async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place: Place) -> None:
+    key = "c0ffee-4711-c0ffee"
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        run_id = await started(host, f"say {key} aloud")
+        host._wiring.mask.learn(key)
+        whole = b"".join(host.export(run_id, ME))
+    assert key.encode() not in whole
+    report = verified(whole.splitlines(keepends=True))
+    assert (report.identical, report.by_shape) == (True, 1)
+
+
+BROKEN: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "empty": lambda _: [],
+    "no JSON": lambda file: [b"Dear reader,\n", *file],
+    "something else": lambda file: [b'{"a": 1}\n', *file[1:]],
+    "without its head": lambda file: file[1:],
+    "without its end": lambda file: file[:-1],
+    "cut in a line": lambda file: [*file[:4], file[4][:-20]],
+    "a line left out": lambda file: [*file[:6], *file[7:]],
+    "a line twice": lambda file: [*file[:6], file[5], *file[6:]],
+    "a byte changed": lambda file: [*file[:6], file[6].replace(b"a", b"b", 1), *file[7:]],
+    "a line after the end": lambda file: [*file, file[1]],
+    "deep": lambda _: [b"[" * 100_000 + b"\n"],
+    "not text": lambda _: [b"\xff\xfe\x00\n"],
+    "two files": lambda file: [*file, *file],
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_damaged_file_is_refused_in_plain_words(lines: list[dict[str, Any]], how: str) -> None:
+    with pytest.raises(BadArguments) as refused:
+        verified(BROKEN[how](sealed(lines)))
+    assert refused.value.hint
+    assert len(str(refused.value)) < 400
+
+
+def changed(lines: list[dict[str, Any]], kind: str, **fields: Any) -> list[bytes]:
+    """The file with the first line of a kind changed, and an end that fits."""
+    first = next(of_kind(lines, kind))
+    return sealed([{**line, **fields} if line is first else line for line in lines])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("text", {"body": "another"}),
+        ("text", {"line": "novel"}),
+        ("mark", {"digest": "none"}),
+        ("mark", {"path": "round-2"}),
+        ("mark", {"extra": 1}),
+        ("answer", {"path": "round-99"}),
+        ("answer", {"answer": {"kind": "guess"}}),
+        ("message", {"content": "something else was said"}),
+        ("run", {"spec": {"flow": "planner"}}),
+        ("run", {"id": "run-another"}),
+    ],
+)
+def test_a_file_that_was_forged_in_a_line_is_refused(
+    lines: list[dict[str, Any]], kind: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(BadArguments):
+        verified(changed(lines, kind, **fields))
+
+
+def test_a_text_that_is_not_the_one_of_its_hash_is_refused_even_where_it_would_do(lines: list[dict[str, Any]]) -> None:
+    tools = next(of_kind(lines, "text"))
+    with pytest.raises(BadArguments, match="hash"):
+        verified(changed(lines, "text", body=tools["body"].replace("folder", "place")))
+
+
+def test_a_newer_format_and_another_flow_are_refused_with_the_cure(lines: list[dict[str, Any]]) -> None:
+    with pytest.raises(BadArguments, match="newer kairos-mcp"):
+        verified(changed(lines, "head", format=FORMAT + 1, novelty=True))
+    for fields in ({"version": 99}, {"flow": "unheard-of"}):
+        with pytest.raises(Stale, match="planner_run continues"):
+            verified(changed(lines, "run", **fields))
+
+
+def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any]]) -> None:
+    answers = [line for line in of_kind(lines, "answer") if line["path"] == "round-1"]
+    answers[0]["answer"]["content"] = "overlook"
+    told = [line for line in lines if line["line"] != "message"]
+    with pytest.raises(BadArguments, match="messages"):
+        verified(sealed(told))
+    for message in of_kind(lines, "message"):
+        if message["path"] == "round-1":
+            message["content"] = "overlook"
+    report = verified(sealed(lines))
+    assert report.difference is not None
+    assert (report.difference.path, report.difference.certain) == ("round-2", False)
+
+
+def test_the_command_carries_a_run_away_and_verifies_it_without_a_store(
+    place: Place, kairos: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert kairos("demo").code == 0
+    ((run_id,),) = place.rows("select id from run")
+    file = tmp_path / "run.jsonl"
+    assert kairos("export", run_id, str(file)).code == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert kairos("export", run_id).out.encode() == file.read_bytes()
+    elsewhere = tmp_path / "elsewhere"
+    said = kairos("replay", str(file), KAIROS_HOME=str(elsewhere))
+    assert (said.code, "all identical" in said.out) == (0, True)
+    assert not elsewhere.exists()
+    assert kairos("replay", "-", typed=file.read_bytes(), KAIROS_HOME=str(elsewhere)).code == 0
+    file.write_bytes(file.read_bytes()[:-40])
+    said = kairos("replay", str(file))
+    assert (said.code, said.out) == (2, "")
+    assert kairos("replay", str(tmp_path / "nothing.jsonl")).code == 2
+    assert kairos("export", "run-unknown").code == 2
+    assert kairos("export", run_id, str(tmp_path / "no" / "folder.jsonl")).code == 1
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_every_message_names_whose_it_is() -> None:
+    assert {"task", "parent", "depth", "role", "content", "tool_calls"} <= set(Said.__dataclass_fields__)
+
+
+def test_a_completion_has_one_field_that_is_private() -> None:
+    """A further one has to be left out as well."""
+    assert [name for name in Completion.__dataclass_fields__ if name.startswith("priv")] == ["private"]

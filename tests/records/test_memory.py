@@ -1,0 +1,35 @@
+"""Too little memory in the middle of a run: an error that passes, and a store that stays whole."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from house import Place
+from talker import START, Talker, go_through, kept_in, reference_place
+
+
+def test_006_too_little_memory_is_an_error_that_passes(tmp_path: Path) -> None:
+    place = reference_place(tmp_path / "place")
+    (place.workspace / "large.txt").write_text("line\n" * 300_000)
+    with Talker.start(place) as talker:
+        assert talker.call("registry_call", name="read_file", arguments={"path": "a.txt"})["status"] == "completed"
+        _, hard = resource.prlimit(talker.pid, resource.RLIMIT_AS)
+        resource.prlimit(talker.pid, resource.RLIMIT_AS, (_used(talker.pid) + (1 << 20), hard))
+        for _ in range(3):
+            told = talker.call("registry_call", name="read_file", arguments={"path": "large.txt"}, wait_s=5)
+            assert "code" in told or told["status"] in ("completed", "failed", "paused", "working")
+        started = talker.call("planner_run", **START)
+        assert started.get("code") or started["status"]
+        resource.prlimit(talker.pid, resource.RLIMIT_AS, (hard, hard))
+        assert go_through(talker)["summary"] == "done"
+    assert _integrity(place, tmp_path) == "ok"
+
+
+def _used(pid: int) -> int:
+    """The process's address space in bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _integrity(place: Place, root: Path) -> str:
+    return kept_in(place, root / "aside").integrity

@@ -1,0 +1,123 @@
+"""State files of earlier versions: migrated once, by whoever comes first, read, and gone on with."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
+from talker import Gone, Talker
+
+from kairos_mcp.errors import StoreUnavailable
+from kairos_mcp.host import Host
+from kairos_mcp.store.schema import MIGRATIONS
+from kairos_mcp.store.store import Store
+from kairos_mcp.trace import TraceQuery
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+STORES = sorted(FIXTURES.glob("store-*.db"))
+KEYS = {"ended", "waiting", "paused", "killed"}
+
+
+@pytest.fixture(params=STORES, ids=lambda file: file.stem)
+def old(request: pytest.FixtureRequest, place: Place) -> Place:
+    place.home.mkdir()
+    shutil.copy(request.param, place.db)
+    return place
+
+
+def run_of(place: Place, key: str) -> str:
+    ((run_id,),) = place.rows("select id from run where key = ?", key)
+    return run_id
+
+
+def test_every_version_before_this_one_has_a_store() -> None:
+    assert [file.name for file in STORES] == [f"store-{number}.db" for number in range(1, len(MIGRATIONS))]
+
+
+async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
+    before = old.rows("select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id")
+    async with Host.open(old.settings(), via="mcp") as host:
+        report = host.report(run_of(old, "ended"), ME)
+        assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
+        assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
+        whole = host.trace(report.run_id, TraceQuery(ref="round-1/call-2", max_chars=100_000), ME)["text"]
+        assert whole.count("line\n") == 4_000
+        for key in KEYS:
+            assert_replays(host, run_of(old, key))
+        assert_all_lawful(host)
+    assert old.rows("pragma user_version") == [(len(MIGRATIONS),)]
+    assert old.rows("pragma integrity_check") == [("ok",)]
+    paths = "select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id"
+    assert [row[:2] for row in old.rows(paths)][: len(before)] == [row[:2] for row in before]
+
+
+async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
+    async with Host.open(old.settings(), via="mcp") as host:
+        report = await answered(host, run_of(old, "waiting"), round_1__call_1={"content": "because"})
+        assert (report.status, report.summary) == ("completed", "Because.")
+
+        paused = run_of(old, "paused")
+        assert host.report(paused, ME).status == "paused"
+        await host.control(paused, "resume", ME)
+        assert (await rests(host, paused)).status == "input_required"
+        report = await answered(host, paused, round_1__call_1={"content": "because"})
+        assert (report.status, report.summary) == ("completed", "Later.")
+
+        report = await rests(host, run_of(old, "killed"))
+        assert (report.status, report.summary, report.usage["attempts"]) == ("completed", "At last.", 2)
+        assert_all_lawful(host)
+
+
+def test_two_servers_that_migrate_at_once_make_one_store(old: Place) -> None:
+    with Talker.start(old, script=False) as one, Talker.start(old, script=False) as other:
+        numbers = [each.begin("tools/call", {"name": "run_status", "arguments": {}}) for each in (one, other)]
+        for each, number in zip((one, other), numbers, strict=True):
+            while (message := each.read()).get("id") != number:
+                pass
+            assert not message["result"]["isError"], message
+            assert len(message["result"]["structuredContent"]["runs"]) == len(KEYS)
+    assert old.rows("pragma user_version") == [(len(MIGRATIONS),)]
+    assert old.rows("pragma integrity_check") == [("ok",)]
+    assert {key for (key,) in old.rows("select key from run")} == KEYS
+
+
+def killed_while_migrating(place: Place, root: Path, nth: int) -> bool:
+    """Whether the server was killed at its nth write; either way the next one has the whole store."""
+    under = ["strace", "-f", "-qq", "-o", str(root / "trace"), "-e", "trace=pwrite64"]
+    talker = Talker.start(place, script=False, under=[*under, "-e", f"inject=pwrite64:signal=KILL:when={nth}"])
+    try:
+        talker.call("run_status")
+    except Gone:
+        pass
+    finally:
+        talker.close()
+    assert place.rows("pragma integrity_check") == [("ok",)]
+    assert place.rows("pragma user_version")[0][0] in (1, len(MIGRATIONS))
+    with Talker.start(place, script=False) as second:
+        assert len(second.call("run_status")["runs"]) == len(KEYS)
+    assert place.rows("pragma user_version") == [(len(MIGRATIONS),)]
+    return bool(re.search(rf"killed by SIG{signal.SIGKILL.name[3:]}", (root / "trace").read_text()))
+
+
+SWEEP = [1, 2, *(pytest.param(nth, marks=pytest.mark.slow) for nth in range(3, 40))]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace")
+@pytest.mark.parametrize("nth", SWEEP)
+def test_017_a_server_killed_while_it_migrates_leaves_the_old_store_or_the_new(tmp_path: Path, nth: int) -> None:
+    place = place_in(tmp_path / "place")
+    place.home.mkdir()
+    shutil.copy(STORES[0], place.db)
+    killed_while_migrating(place, tmp_path, nth)
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(old: Place) -> None:
+    old.rows(f"pragma user_version = {len(MIGRATIONS) + 1}")
+    before = old.db.read_bytes()
+    with pytest.raises(StoreUnavailable, match="newer kairos-mcp"):
+        _ = Store(old.home, "full", "test").reader
+    assert old.db.read_bytes()[96:] == before[96:]

@@ -1,0 +1,196 @@
+"""Keeping house: what has ended long ago goes with all that was its own; what waits or is needed stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from house import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_in, reads, says, started
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kairos_mcp.errors import UnknownRun
+from kairos_mcp.host import Host
+from kairos_mcp.keeping import DAY_MS, _removal_of_texts
+from kairos_mcp.store.prune import unreferred_texts
+from kairos_mcp.store.reading import data_version
+
+LONG = "line\n" * 6_000
+
+
+def aged(place: Place, days: int, *run_ids: str) -> None:
+    """As if these runs had ended so many days ago."""
+    for run_id in run_ids:
+        place.rows("update run set ended_at = ended_at - ? where id = ?", days * DAY_MS, run_id)
+
+
+def left(place: Place) -> set[str]:
+    return {run_id for (run_id,) in place.rows("select id from run")}
+
+
+def texts(place: Place) -> set[str]:
+    return {content_hash for (content_hash,) in place.rows("select hash from text")}
+
+
+async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_own(place: Place) -> None:
+    (place.workspace / "long.txt").write_text(LONG)
+    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+        kept = await started(host, "stay")
+        before, accounts = texts(place), place.rows("select count(*) from account")
+        gone = await started(host, "go away", key="gone", messages=())
+        assert len(texts(place)) > len(before)
+        (place.workspace / "long.txt").write_text(LONG * 2)
+        other = await started(host, "go too", key="other")
+        aged(place, 31, gone, other)
+        done = await host.prune(30, shrink=False)
+        assert (done.runs, left(place)) == (2, {kept})
+        assert texts(place) == before
+        assert done.texts is not None
+        assert done.texts >= 2
+        assert place.rows("select count(*) from account where scope = 'run'") == [(1,)]
+        for table in ("mark", "note", "deposit", "memory"):
+            assert place.rows(f"select count(*) from {table} where run not in (select n from run)") == [(0,)]
+        assert place.rows("select count(*) from answer where mark not in (select id from mark)") == [(0,)]
+        with pytest.raises(UnknownRun):
+            host.report(gone, ME)
+        assert host.report(kept, ME).summary == "done"
+        assert_all_lawful(host)
+    assert accounts
+
+
+async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        first = await started(host, "one", key="mine")
+        aged(place, 31, first)
+        await host.prune(30, shrink=False)
+        second = await started(host, "another", key="mine")
+        assert left(place) == {second}
+
+
+async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> None:
+    async with Host.open(place.settings(asks("why"), says("done")), via="mcp") as host:
+        waiting = await started(host, "wait", caller_tools=(ASK,))
+        paused = await started(host, "pause", caller_tools=(ASK,), key="other")
+        await host.control(paused, "pause", ME)
+        place.rows("update run set created_at = 0")
+        assert (await host.prune(0, shrink=False)).runs == 0
+        report = await answered(host, waiting, round_1__call_1={"content": "because"})
+        assert report.status == "completed"
+        assert left(place) == {waiting, paused}
+
+
+async def test_a_run_that_a_kept_one_goes_on_from_stays_and_so_on(place: Place) -> None:
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        first = await started(host, "first")
+        second = await started(host, "second", continues=first)
+        third = await started(host, "third", continues=second)
+        loose = await started(host, "loose", key="loose")
+        aged(place, 99, first, second, loose)
+        assert (await host.prune(30, shrink=False)).runs == 1
+        assert left(place) == {first, second, third}
+        aged(place, 99, third)
+        assert (await host.prune(30, shrink=False)).runs == 3
+        assert left(place) == set()
+
+
+@few
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 8)), st.booleans()), min_size=1, max_size=9
+    )
+)
+async def test_no_run_that_is_needed_ever_goes(
+    tmp_path_factory: pytest.TempPathFactory, shapes: list[tuple[int, int | None, bool]]
+) -> None:
+    """Any tree of runs of any age, some of them waiting: only what nobody needs goes, and all of that."""
+    place = place_in(tmp_path_factory.mktemp("pruned") / "place")
+    async with Host.open(place.settings(asks("why"), says("done")), via="mcp") as host:
+        runs: list[tuple[str, int, str | None, bool]] = []
+        for number, (age, earlier, waits) in enumerate(shapes):
+            ended = [run_id for run_id, *_, waiting in runs if not waiting]
+            continues = ended[earlier % len(ended)] if earlier is not None and ended else None
+            run_id = await started(host, f"{number}", caller_tools=(ASK,), continues=continues, key=f"{number}")
+            if not waits:
+                await answered(host, run_id, round_1__call_1={"content": "because"})
+                aged(place, age, run_id)
+            runs.append((run_id, age, continues, waits))
+        needed = {run_id for run_id, age, _, waits in runs if waits or age < 30}
+        for run_id, _, continues, _ in reversed(runs):
+            if run_id in needed and continues is not None:
+                needed.add(continues)
+        before = len(runs)
+        done = await host.prune(30, shrink=False)
+        assert left(place) == needed
+        assert done.runs == before - len(needed)
+        assert_all_lawful(host)
+        with host._store.aside() as connection:
+            assert unreferred_texts(connection) == []
+
+
+async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
+    """As the original of an edit, which a tool's memory names by its hash."""
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        gone, kept = await started(host, "go"), await started(host, "stay", key="stay")
+        for content_hash in ("a" * 64, "b" * 64):
+            place.rows("insert into text(hash, body) values (?, 'kept')", content_hash)
+        ((n,),) = place.rows("select n from run where id = ?", kept)
+        place.rows("insert into memory(run, name, body) values (?, 'edit', ?)", n, f'{{"before": "{"a" * 64}"}}')
+        aged(place, 31, gone)
+        await host.prune(30, shrink=False)
+        assert "a" * 64 in texts(place)
+        assert "b" * 64 not in texts(place)
+
+
+async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(place: Place) -> None:
+    """A run that starts meanwhile may share a text that nobody needed a moment ago."""
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        await started(host, "one")
+        place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
+        with host._store.aside() as watch:
+            seen = data_version(watch)
+            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen - 1)) is False
+            await started(host, "two", key="two")
+            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen)) is False
+            assert "c" * 64 in texts(place)
+            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, data_version(watch))) is True
+        assert "c" * 64 not in texts(place)
+
+
+async def test_with_keep_days_a_server_prunes_beside_its_work(place: Place) -> None:
+    async with Host.open(place.settings(says("done")), via="mcp") as host:
+        old = await started(host, "old")
+        aged(place, 8, old)
+    async with Host.open(place.settings(says("done"), keep_days=7), via="mcp") as host:
+        new = await started(host, "new", key="new")
+        async with asyncio.timeout(10):
+            while old in left(place):  # noqa: ASYNC110 - another's rows have no event
+                await asyncio.sleep(0.01)
+        assert left(place) == {new}
+    async with Host.open(place.settings(says("done")), via="mcp") as host:  # without it: kept for ever
+        aged(place, 10_000, new)
+        await started(host, "newer", key="newer")
+        assert new in left(place)
+
+
+async def test_the_command_says_what_went_and_gives_the_space_back(
+    place: Place, kairos: Callable[..., object], tmp_path: Path
+) -> None:
+    (place.workspace / "long.txt").write_text(LONG)
+    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+        runs = []
+        for number in range(6):
+            (place.workspace / "long.txt").write_text(f"{number}" + LONG)
+            runs.append(await started(host, f"{number}", key=f"{number}"))
+    aged(place, 40, *runs[:5])
+    refused = kairos("runs", "--prune")
+    assert (refused.code, "kept for ever" in refused.err) == (2, True)
+    assert kairos("runs", "--older-than", "3d").code == 2
+    assert kairos("runs", "--prune", "--older-than", "soon").code == 2
+    said = kairos("runs", "--prune", "--older-than", "30d", "--json").json
+    assert said["runs"] == 5
+    assert said["bytes_after"] < said["bytes_before"]
+    assert left(place) == {runs[5]}
+    assert kairos("runs", "--prune", KAIROS_KEEP_DAYS="30").out.startswith("0 runs removed")
+    assert kairos("replay", runs[5]).code == 0

@@ -1,0 +1,204 @@
+"""What is taken out of a text, and what is left: keys by value, by name and by shape; ordinary text never."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from house import law
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kairos_mcp
+from kairos_mcp.masking import MASK, Mask, known_values
+
+KEY = "kq-4711-zX9+/pLm=c0ffee"
+AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
+
+SECRETS = {
+    "an OpenAI key": ("use sk-proj-abcDEF0123456789abcdef now", "use [secret] now"),
+    "an Anthropic key": ("sk-ant-api03-" + "a1B2" * 20, MASK),
+    "a token of GitHub": (f"ghp_{'a1' * 18}.", f"{MASK}."),
+    "a fine token of GitHub": ("github_pat_" + "A1" * 30, MASK),
+    "an AWS id": (f"id {AWS_ID}", f"id {MASK}"),
+    "an AWS secret": (f"AWS_SECRET_ACCESS_KEY={AWS}\nREGION=x", f"AWS_SECRET_ACCESS_KEY={MASK}\nREGION=x"),
+    "a key of Google": ("AIza" + "Sy4711abcdefghijklmnopqrstuvwxyz-_0", MASK),
+    "a token of Slack": ("xoxb-4711-4711-abcDEF", MASK),
+    "a JSON Web Token": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_9", MASK),
+    "a token of this server": ("kairos.ci.abcdefghijklmnopqrstuvwxyz0123456789-_ABCD", MASK),
+    "a private key": (
+        "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nz",
+        "a\n[secret]\nz",
+    ),
+    "a private key that was cut": ("a -----BEGIN PRIVATE KEY-----\nMIIE", "a [secret]"),
+    "a header": ("Authorization: Bearer abc123def456", "Authorization: Bearer [secret]"),
+    "a header in a command": ('curl -H "X-Api-Key: 4711-abc-4711"', 'curl -H "X-Api-Key: [secret]"'),
+    "a header of a dict": ("{'Authorization': 'Basic dXNlcjpwYXNz'}", "{'Authorization': 'Basic [secret]'}"),
+    "a cookie": ("Set-Cookie: sid=4711abcd; Path=/", "Set-Cookie: [secret]"),
+    "a JSON field": ('{"client_secret": "9f8e7d6c5b4a"}', '{"client_secret": "[secret]"}'),
+    "a JSON field in a text": ('"{\\"api_key\\": \\"9f8e7d6c\\"}"', '"{\\"api_key\\": \\"[secret]\\"}"'),
+    "a YAML field": ("password: 9f8e7D6c5b", "password: [secret]"),
+    "a shell variable": ("export GITLAB_TOKEN=9f8e7D6c5b", "export GITLAB_TOKEN=[secret]"),
+    "a password in an address": ("postgres://bob:s3cr3t@db/x", "postgres://bob:[secret]@db/x"),
+}
+ORDINARY = [
+    'api_key = os.environ["OPENAI_API_KEY"]',
+    "password = get_password(user_1234)",
+    "token = tokens[0]",
+    "token: str | None = None",
+    'headers = {"Authorization": f"Bearer {token}"}',
+    "Authorization: <your token here>",
+    "Authorization: Required",
+    "api_key=settings.provider.key2",
+    "secret = sha256(text).hexdigest()",
+    "token = Token4711Reader(user)",
+    '"token": "round-3/call-2"',
+    "the password is 12345678",
+    "max_tokens: 4096",
+    "secret_key: /run/secrets/key_1",
+    "credential: https://example.org/12345678",
+    "risk-assessment-of-the-long-words",
+    "sk-learn-contrib-package-name",
+    "AKIA is a prefix; eyJ another; sk- too",
+    "http://localhost:8080/@someone",
+    "https://user:password@example.org is how it looks",
+    "commit 2896e9f0b1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "uuid 123e4567-e89b-12d3-a456-426614174000",
+]
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_secret_is_taken_out_and_nothing_else(what: str) -> None:
+    text, plain = SECRETS[what]
+    assert Mask().text(text).text == plain
+    assert Mask().text(text).count == 1
+    assert Mask().text(plain).text == plain
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert Mask().text(text).text == text
+
+
+def test_our_own_sources_stay_as_they_are() -> None:
+    mask = Mask()
+    for file in Path(kairos_mcp.__file__).parent.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert mask.text(text).text == text, file
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "known"),
+    [
+        ("OPENAI_API_KEY", KEY, True),
+        ("GITHUB_TOKEN", KEY, True),
+        ("DB_PASSWORD", "hunter22", True),
+        ("APP_SECRET_2", KEY, True),
+        ("DATABASE_DSN", KEY, True),
+        ("openai_api_key", KEY, True),
+        ("POSTGRES_PASSWORD", "postgres", False),  # a word that stands in ordinary texts
+        ("PIN_TOKEN", "12345678", False),
+        ("SHORT_KEY", "abc123", False),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/run/secrets/google.json", False),
+        ("TOKENIZERS_PARALLELISM", "not-a-secret-1", False),
+        ("PATH", "/usr/bin:/usr/local/bin", False),
+        ("PWD", "/home/me/key4711", False),
+    ],
+)
+def test_variables_that_name_a_key_are_known(name: str, value: str, known: bool) -> None:
+    assert (list(known_values({name: value})) == [value]) is known
+
+
+@law
+@given(
+    before=st.text(), after=st.text(), values=st.lists(st.text(st.characters(codec="utf-8"), min_size=9), max_size=3)
+)
+def test_a_known_value_survives_in_no_form(before: str, after: str, values: list[str]) -> None:
+    """As it is, in a URL, in JSON, in base64 wherever it begins."""
+    mask = Mask([KEY, *values])
+    raw = KEY.encode()
+    forms = [KEY, quote(KEY, safe=""), json.dumps(KEY)[1:-1]]
+    forms += [base64.b64encode(b"x" * lead + raw + b"y" * 3).decode() for lead in range(3)]
+    forms += [base64.urlsafe_b64encode(b"x" * lead + raw).decode() for lead in range(3)]
+    for form in forms:
+        plain = mask.text(f"{before}{form}{after}").text
+        assert KEY not in plain
+        assert quote(KEY, safe="") not in plain
+        assert base64.b64encode(raw).decode().rstrip("=")[:-1] not in plain
+        assert raw not in _decoded(plain)
+
+
+def _decoded(text: str) -> bytes:
+    """What the longest run of base64 in a text says."""
+    runs = "".join(c if c.isascii() and (c.isalnum() or c in "+/-_") else " " for c in text).split()
+    longest = max(runs, key=len, default="").replace("-", "+").replace("_", "/")
+    return base64.b64decode(longest[: len(longest) // 4 * 4])
+
+
+@law
+@given(st.text())
+def test_what_is_masked_once_is_masked(text: str) -> None:
+    mask = Mask([KEY])
+    once = mask.text(text)
+    assert mask.text(once.text) == type(once)(once.text, 0)
+
+
+@law
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_json_keeps_its_shape(value: object) -> None:
+    plain, count = Mask().json(value)
+    assert count or plain == value
+    assert type(plain) is type(value)
+
+
+def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
+    given_ = {"headers": {"Authorization": "Bearer 4711abcd", "Accept": "text/html"}, "apiKey": "4711abcd", "n": 17}
+    plain, count = Mask().json({"a": [given_], "max_tokens": "4711abcd", "tokens": ["4711abcd"]})
+    assert count == 2
+    assert plain["a"][0]["headers"] == {"Authorization": MASK, "Accept": "text/html"}
+    assert plain["a"][0]["apiKey"] == MASK
+    assert plain["max_tokens"] == "4711abcd"
+
+
+def test_a_model_s_text_loses_known_values_alone() -> None:
+    mask = Mask([KEY])
+    assert mask.values(f"{KEY} and sk-proj-abcDEF0123456789abcdef").text == (
+        f"{MASK} and sk-proj-abcDEF0123456789abcdef"
+    )
+    mask.learn("another-4711")
+    assert mask.values("another-4711").text == MASK
+    mask.learn("short")
+    assert mask.values("short").text == "short"
+
+
+BAIT = {
+    "plain": "the quick brown fox; token: 'x' = 12345\n",
+    "the beginning of a key": "sk-",
+    "names without end": "token=aaaaaaaaaaaaa ",
+    "quotes": 'password="',
+    "blocks that never end": "-----BEGIN PRIVATE KEY-----\n",
+    "headers": "authorization: ",
+    "addresses": "http://a:",
+    "letters": "äöüß",
+}
+
+
+@pytest.mark.parametrize("what", BAIT)
+def test_012_masking_takes_time_in_proportion(what: str) -> None:
+    mask, took = Mask([KEY]), []
+    mask.text("warm")
+    for size in (150_000, 1_500_000):
+        text = BAIT[what] * (size // len(BAIT[what]))
+        began = time.process_time()
+        mask.text(text)
+        took.append(time.process_time() - began)
+    assert took[1] < max(0.2, took[0] * 25)  # ten times the text; a square would be a hundred times

@@ -1,0 +1,58 @@
+"""A provider's key that a setting refers to: it reaches the provider, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from house import ME, Place, started
+from providers.servers import Standin, refuses, standin, talks
+
+from kairos_mcp.host import Host
+
+KEY = "kq-4711-provider-c0ffee"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Standin]:
+    async with standin() as provider:
+        yield provider
+
+
+def kept_bytes(place: Place) -> bytes:
+    return b"".join(file.read_bytes() for file in place.home.rglob("*") if file.is_file())
+
+
+async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, server: Standin, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    server.will(talks(f"I was told {KEY}"), refuses(401, f"Incorrect API key provided: {KEY}."))
+    settings = place.settings(model="openai:small", base_url=server.openai, model_key=f"file:{file}")
+    async with Host.open(settings, via="mcp") as host:
+        await started(host)
+        assert server.heard[0].headers["authorization"] == f"Bearer {KEY}"
+        failed = host.report(await started(host, key="other"), ME)
+        assert failed.stop_reason == "llm_error"
+        assert KEY not in str(failed)
+        exported = b"".join(host.export(failed.run_id, ME))
+    assert KEY.encode() not in exported
+    assert KEY.encode() not in kept_bytes(place)
+
+
+async def test_a_key_that_is_not_there_fails_the_run_and_not_the_server(place: Place, server: Standin) -> None:
+    settings = place.settings(model="openai:small", base_url=server.openai, model_key="env:KAIROS_TEST_NO_SUCH_KEY")
+    async with Host.open(settings, via="mcp") as host:
+        report = host.report(await started(host), ME)
+    assert (report.status, report.stop_reason) == ("failed", "llm_error")
+    assert any("Set KAIROS_TEST_NO_SUCH_KEY" in text for text in report.degraded)
+    assert server.heard == []
+
+
+async def test_the_key_goes_to_no_other_provider(place: Place, server: Standin, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    settings = place.settings(model="groq:small", model_key=f"file:{file}", route="provider")
+    async with Host.open(settings, via="mcp") as host:
+        report = host.report(await started(host), ME)
+    assert any("model_key does not go with groq" in text for text in report.degraded)

@@ -1,0 +1,31 @@
+"""A server of one tool, as a process of its own: it runs one program in a workspace and prints the result as JSON.
+
+python commander.py '{"workspace": DIR, "arguments": {...}, "mode": "sandboxed" | "bare"}'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.registry import call
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    with Opener(Path(asked["workspace"])) as opener:
+        commands = Commands(asked.get("mode", "sandboxed"), environ=dict(os.environ))
+        (tool,) = command_tools(opener, commands)
+        around = Surroundings("run-1", time.monotonic() + 60, lambda _: None)
+        result = call(tool, asked["arguments"], around)
+    print(json.dumps({"content": result.content, "is_error": result.is_error, "code": result.code}))
+
+
+if __name__ == "__main__":
+    main()

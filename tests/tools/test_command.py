@@ -1,0 +1,753 @@
+"""Programs that a run starts, with real processes: what they may touch, how they end, and what is told of them.
+
+The sandbox tests need bubblewrap and fail without it: what is not tried is not contained. The COMMAND cases of
+fault_cases.json that are not here by number, and why:
+COMMAND-024: `rg --pre` matters where a list of allowed programs lets rg in; no such list exists, a call of any program
+  asks, and what it starts is as contained as itself.
+COMMAND-002 to 015 expect `command_denied` of a command given as one text; the schema says `bad_arguments` before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.tools.around import Preview, Stop, Surroundings
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.registry import Tool, call, previewed
+from kairos_mcp.tools.sandbox import Sandbox, scrubbed
+from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.tasks import parent_of
+
+PYTHON = os.path.realpath(sys.executable)
+READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder
+SECRET = "kairos-planted-9b1f"
+WITHIN_S = 10.0
+
+
+class Board:
+    """run_command over one workspace, in both ways of running."""
+
+    def __init__(self, workspace: Path, mode: str = "sandboxed", **more: Any) -> None:
+        self.workspace = workspace
+        environ = {"PATH": os.environ["PATH"], "KAIROS_API_KEY": SECRET, "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
+        settings = {"reads": READS, "environ": environ, **more}
+        self.opener = Opener(workspace)
+        (self.tool,) = command_tools(self.opener, Commands(mode, **settings))  # type: ignore[arg-type]
+
+    def run(
+        self, *argv: str, stop: Stop | None = None, base: Mapping[str, str | None] | None = None, **more: Any
+    ) -> ToolResult:
+        return call(self.tool, {"argv": list(argv), **more}, self._around(stop, base))
+
+    def python(self, code: str, **more: Any) -> ToolResult:
+        return self.run(PYTHON, "-I", "-c", code, **more)
+
+    def preview(self, *argv: str, **more: Any) -> Preview | ToolResult:
+        return previewed(self.tool, {"argv": list(argv), **more}, self._around(None, None))
+
+    def _around(self, stop: Stop | None, base: Mapping[str, str | None] | None) -> Surroundings:
+        return Surroundings("run-1", time.monotonic() + 60, lambda _: None, base=base or {}, stop=stop or Stop())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    inside = tmp_path / "W"
+    (inside / "sub").mkdir(parents=True)
+    return inside
+
+
+@pytest.fixture
+def board(workspace: Path) -> Iterator[Board]:
+    made = Board(workspace)
+    yield made
+    made.opener.close()
+
+
+@pytest.fixture
+def bare(workspace: Path) -> Iterator[Board]:
+    made = Board(workspace, "bare")
+    yield made
+    made.opener.close()
+
+
+@pytest.fixture(params=["sandboxed", "bare"])
+def either(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Board]:
+    made = Board(workspace, request.param)
+    yield made
+    made.opener.close()
+
+
+def body(result: ToolResult) -> str:
+    """What standard output brought, of a result whose standard error is empty."""
+    assert "[stderr" not in result.content, result.content
+    return result.content.partition("bytes]\n")[2]
+
+
+def token(number: int) -> str:
+    """Seconds to sleep that nobody else on this machine sleeps."""
+    return f"{number}.{os.getpid()}"
+
+
+def alive(mark: str) -> list[int]:
+    """Processes of the whole machine whose arguments hold the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                told = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in told:
+                found.append(int(entry.name))
+    return found
+
+
+def assert_none_left(mark: str) -> None:
+    until = time.monotonic() + WITHIN_S
+    while alive(mark):
+        assert time.monotonic() < until, alive(mark)
+        time.sleep(0.02)  # processes of another namespace tell nobody of their end
+
+
+# --- what it is told, and tells -------------------------------------------------------------------------------------
+
+
+def test_bubblewrap_works_here() -> None:
+    assert Sandbox(None).why_not() is None, "the sandbox tests need bubblewrap and user namespaces"
+
+
+def test_a_program_runs_and_its_output_comes_back(either: Board) -> None:
+    result = either.run("echo", "hi")
+    assert (result.is_error, body(result)) == (False, "hi")
+
+
+def test_a_non_zero_exit_is_a_failure_with_both_streams(either: Board) -> None:
+    result = either.run("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (result.is_error, result.code, result.data) == (True, None, {"exit_code": 3})
+    assert result.content.startswith("[exit code 3")
+    assert "\n[stdout, 4 bytes]\nout\n[stderr, 4 bytes]\nerr" in result.content
+
+
+def test_the_same_call_with_the_same_outcome_is_the_same_result(board: Board) -> None:
+    assert board.run("sh", "-c", "echo x; exit 1").digest == board.run("sh", "-c", "echo x; exit 1").digest
+
+
+def test_a_program_that_a_signal_ended_has_its_number(either: Board) -> None:
+    assert either.run("sh", "-c", "kill -11 $$").data == {"exit_code": 128 + signal.SIGSEGV}
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("COMMAND-002", "echo hi && touch PWNED"),
+        ("COMMAND-004", 'echo hi | sh -c "touch PWNED"'),
+        ("COMMAND-006", "echo $(touch PWNED)"),
+        ("COMMAND-007", "echo $[ x='a[$(touch PWNED)]', x ]"),
+        ("COMMAND-008", "echo hi\ntouch PWNED"),
+        ("COMMAND-009", "echo hi\rtouch PWNED"),
+        ("COMMAND-010", "echo hi > ~/.bashrc"),
+        ("COMMAND-012", "echo${IFS}hi"),
+        ("COMMAND-015", "true && " * 50 + "touch PWNED"),
+    ],
+)
+def test_no_shell_reads_a_command(board: Board, case: str, text: str) -> None:
+    for arguments in ({"command": text}, {"argv": text}):
+        assert call(board.tool, arguments, board._around(None, None)).code == "bad_arguments", case
+    assert board.run(text).code in ("not_found", "command_denied", "path_denied"), case
+    assert body(board.run("printf", "%s", text)) == text.removesuffix("\n")
+    assert not list(board.workspace.glob("PWNED"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        ([], "bad_arguments"),
+        ([""], "bad_arguments"),
+        (["echo", "a\0b"], "bad_arguments"),  # COMMAND-026
+        (["echo", "\ud800"], "bad_arguments"),
+        (["echo", "x" * 200_000], "bad_arguments"),
+        (["echo", *["x" * 100_000] * 20], "bad_arguments"),
+        (["echo"] * 2_000, "bad_arguments"),
+        (["no-such-program"], "not_found"),
+        (["./no-such-program"], "not_found"),
+        (["./sub"], "not_found"),
+        (["../W/x"], "path_denied"),
+        (["/nonexistent/sh"], "not_found"),
+        (["/etc/passwd"], "command_denied"),
+    ],
+)
+def test_what_can_t_be_run_is_refused(board: Board, argv: list[str], code: str) -> None:
+    result = board.run(*argv)
+    assert (result.is_error, result.code) == (True, code)
+    assert len(result.content) < 600
+
+
+def test_nothing_of_the_environment_is_the_model_s_to_set(board: Board) -> None:
+    assert board.run("env", env={"LD_PRELOAD": "./x.so"}).code == "bad_arguments"  # COMMAND-028
+
+
+def test_a_program_without_its_interpreter_says_that_it_could_not_be_begun(either: Board) -> None:
+    script = either.workspace / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    result = either.run("./script")
+    assert result.is_error
+    assert "No such file" in result.content or "not found" in result.content
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+def test_a_program_reads_nothing_from_the_server_s_input(workspace: Path, mode: str) -> None:
+    server = commander(workspace, ["cat"], mode=mode, stdin=subprocess.PIPE)
+    assert server.stdin is not None
+    server.stdin.write("protocol\n")
+    server.stdin.flush()
+    assert server.stdout is not None
+    told = json.loads(server.stdout.readline())  # STDIO-005
+    server.communicate(timeout=WITHIN_S)
+    assert told["content"].startswith("[exit code 0")
+    assert "protocol" not in told["content"]
+
+
+def test_descriptors_of_the_server_stay_with_it(either: Board, tmp_path: Path) -> None:
+    with (tmp_path / "held").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        listing = body(either.python("import os; print(sorted(map(int, os.listdir('/proc/self/fd')))[:-1])"))
+    assert listing == "[0, 1, 2]"  # PROCESS-023
+
+
+# --- which program, in which folder ---------------------------------------------------------------------------------
+
+
+def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(workspace: Path) -> None:
+    for name in ("ls", "only-here"):
+        (workspace / name).write_text("#!/bin/sh\necho hijacked\n")
+        (workspace / name).chmod(0o755)
+    board = Board(workspace, environ={"PATH": f".:{workspace}:{os.environ['PATH']}"})
+    assert "hijacked" not in board.run("ls").content  # COMMAND-020
+    assert board.run("only-here").code == "not_found"
+    assert body(board.run("./only-here")) == "hijacked"
+    assert body(board.run("../only-here", cwd="sub")) == "hijacked"
+
+
+def test_a_program_in_a_hidden_place_is_named_with_the_cure(workspace: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "mine").write_text("#!/bin/sh\necho mine\n")
+    (tools / "mine").chmod(0o755)
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    refused = Board(workspace, environ=environ).run("mine")
+    assert refused.code == "command_denied"
+    assert "command_reads" in refused.content
+    assert Board(workspace, environ=environ).run(str(tools / "mine")).code == "command_denied"
+    assert body(Board(workspace, environ=environ, reads=(tools,)).run("mine")) == "mine"
+    assert Board(workspace, environ=environ, reads=(tools,)).run("touch", str(tools / "x")).is_error
+    assert not (tools / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("cwd", "code"), [("link", "path_denied"), ("..", "path_denied"), ("/tmp", "path_denied"), ("none", "not_found")]
+)
+def test_a_folder_that_is_not_the_workspace_s_is_refused(either: Board, tmp_path: Path, cwd: str, code: str) -> None:
+    (either.workspace / "link").symlink_to(tmp_path)
+    assert either.run("touch", "here", cwd=cwd).code == code
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere_else(
+    request: pytest.FixtureRequest, either: Board, tmp_path: Path
+) -> None:
+    times = 10 if request.node.callspec.params["either"] == "sandboxed" else 60
+    outside, moved, swapping = tmp_path / "outside", either.workspace / "moved", threading.Event()
+    outside.mkdir()
+
+    def swap() -> None:
+        sub = either.workspace / "sub"
+        while not swapping.is_set():
+            sub.rename(moved)
+            sub.symlink_to(outside)
+            sub.unlink()
+            moved.rename(sub)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        results = [either.run("touch", f"here-{n}", cwd="sub") for n in range(times)]
+    finally:
+        swapping.set()
+        swapper.join()
+    assert list(outside.iterdir()) == []
+    made = {path.name for path in (either.workspace / "sub").iterdir()}
+    assert made >= {f"here-{n}" for n, result in enumerate(results) if not result.is_error} - {
+        path.name for path in either.workspace.iterdir()
+    }
+
+
+# --- what it may touch ----------------------------------------------------------------------------------------------
+
+
+def test_it_writes_the_workspace_and_nothing_else(board: Board, tmp_path: Path) -> None:
+    places = [str(tmp_path / "x"), "/tmp/kairos-x", "/var/tmp/kairos-x", "/dev/shm/kairos-x", "/etc/kairos-x"]
+    places += [str(Path.home() / "kairos-x"), "/usr/kairos-x", "/run/kairos-x", "/kairos-x", "/sys/kairos-x"]
+    places += [str(Path(__file__).parents[2] / "kairos_mcp" / "kairos-x")]
+    board.run("sh", "-c", 'for each; do touch "$each"; done; touch inside; mkdir deep; touch deep/x', "sh", *places)
+    written = [place for place in places if Path(place).exists()]
+    for place in written:
+        Path(place).unlink()
+    assert written == []
+    assert (board.workspace / "inside").exists()
+    assert (board.workspace / "deep" / "x").exists()
+
+
+def test_the_home_folder_and_the_sockets_of_daemons_are_not_there(board: Board) -> None:
+    real = [path for path in (Path.home(), Path("/root"), Path("/home"), Path("/run")) if path.is_dir()]
+    code = "import os, sys; print([sorted(os.listdir(p)) for p in sys.argv[1:]])"
+    seen = body(board.run(PYTHON, "-I", "-c", code, *map(str, real)))
+    for path in real:
+        for name in os.listdir(path) if os.access(path, os.R_OK) else []:
+            inside = any(each.is_relative_to(path / name) for each in READS)
+            assert inside or repr(name) not in seen, f"{path}/{name}"
+
+
+def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
+    by_path, abstract = str(tmp_path / "socket"), f"\0kairos-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX) as hidden,
+    ):
+        unix.bind(by_path)
+        hidden.bind(abstract)
+        for each in (tcp, unix, hidden):
+            each.listen()
+            each.setblocking(False)
+        result = board.python(
+            "import socket\n"
+            f"for family, address in ((socket.AF_INET, {tcp.getsockname()!r}), (socket.AF_UNIX, {by_path!r}),"
+            f" (socket.AF_UNIX, {abstract!r}), (socket.AF_INET, ('192.0.2.1', 80))):\n"
+            "    try:\n        socket.socket(family).connect(address)\n        print('connected', address)\n"
+            "    except OSError as error: print(type(error).__name__)\n"
+        )
+        assert body(result).count("Error") == 4
+        for each in (tcp, unix, hidden):
+            with pytest.raises(BlockingIOError):
+                each.accept()
+
+
+def test_it_is_told_of_the_environment_what_it_needs(either: Board) -> None:
+    told = dict(line.split("=", 1) for line in body(either.run("env")).splitlines())
+    assert set(told) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
+    assert told["HOME"] != str(Path.home())
+    assert SECRET not in str(told)
+    assert scrubbed({"LC_ALL": "C", "TERM": "x", "AWS_KEY": "k", "LD_PRELOAD": "p"}, "/bin").keys() == {
+        "LC_ALL",
+        "TERM",
+        "PATH",
+        "HOME",
+    }
+
+
+def commander(
+    workspace: Path, argv: list[str], *, mode: str = "sandboxed", stdin: int | None = None, **environ: str
+) -> subprocess.Popen[str]:
+    asked = json.dumps({"workspace": str(workspace), "mode": mode, "arguments": {"argv": argv, "timeout_s": 30}})
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("commander.py")), asked],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
+    )
+
+
+def told_by(server: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = server.communicate(timeout=WITHIN_S * 3)
+    assert server.returncode == 0
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+def test_the_server_s_environment_can_t_be_read(workspace: Path) -> None:
+    look = "cat /proc/$PPID/environ /proc/*/environ /proc/self/task/*/environ | tr '\\0' '\\n'"
+    told = told_by(commander(workspace, ["sh", "-c", look], KAIROS_PLANTED=SECRET))
+    assert SECRET not in told["content"]  # COMMAND-038
+    assert "HOME=" in told["content"]
+
+
+def test_no_process_outside_can_be_signalled(board: Board) -> None:
+    with subprocess.Popen(["sleep", "60"]) as outside:
+        tried = board.run("sh", "-c", f"kill -9 $PPID {outside.pid} {os.getpid()}; sleep 0.1")  # COMMAND-040
+        assert "No such process" in tried.content
+        assert outside.poll() is None
+        outside.kill()
+
+
+def test_it_has_no_rights_beyond_the_user_s(board: Board) -> None:
+    status = dict(
+        line.split(":\t", 1) for line in body(board.run("cat", "/proc/self/status")).splitlines() if ":\t" in line
+    )
+    assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    assert status["NoNewPrivs"] == "1"
+    assert board.run("mount", "-t", "tmpfs", "none", "/mnt").is_error
+
+
+# --- what no run writes ---------------------------------------------------------------------------------------------
+
+
+def test_the_repository_is_read_and_never_written(board: Board) -> None:
+    (board.workspace / ".git" / "hooks").mkdir(parents=True)
+    (board.workspace / ".git" / "config").write_text("[core]\n")
+    assert body(board.run("cat", ".git/config")) == "[core]"
+    for attack in (
+        "echo x > .git/config",
+        "echo x > .git/hooks/pre-commit",
+        "rm -rf .git",
+        "mv .git g",
+        "mv .git/config .",
+    ):
+        assert board.run("sh", "-c", attack).is_error, attack
+    assert (board.workspace / ".git" / "config").read_text() == "[core]\n"
+    assert list((board.workspace / ".git" / "hooks").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [".git", ".kairos"])
+def test_a_folder_that_rules_us_is_not_made_where_there_is_none(board: Board, name: str) -> None:
+    made = board.run("sh", "-c", f"mkdir -p {name}/hooks; echo x > {name}/config")  # COMMAND-045
+    moved = board.run("sh", "-c", f"mkdir evil && rmdir {name} && mv evil {name}")
+    linked = board.run("sh", "-c", f"ln -sfn /tmp {name} && rm -rf {name}")
+    assert made.is_error and moved.is_error and linked.is_error  # noqa: PT018
+    assert not os.path.lexists(board.workspace / name)
+
+
+def test_a_place_that_is_held_stays_while_another_program_runs(board: Board) -> None:
+    stop, results = Stop(), []
+    slow = threading.Thread(
+        target=lambda: results.append(
+            board.run("sh", "-c", "while :; do mkdir .git/x && exit 9; done 2>&1 | head -c 9", stop=stop)
+        )
+    )
+    slow.start()
+    for _ in range(5):
+        board.run("true")
+    stop.now()
+    slow.join(WITHIN_S)
+    assert results
+    assert not (board.workspace / ".git").exists()
+
+
+def test_a_linked_repository_is_refused(board: Board, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (board.workspace / ".git").symlink_to(tmp_path / "elsewhere")
+    assert board.run("true").code == "command_denied"
+
+
+def test_the_state_folder_and_the_configuration_are_not_seen(workspace: Path) -> None:
+    state, config = workspace / "state", workspace / "kairos.toml"
+    state.mkdir()
+    (state / "seal.key").write_text(SECRET)
+    config.write_text(SECRET)
+    board = Board(workspace, hidden=(state, config))
+    grabbed = board.run(
+        "sh", "-c", "cat state/* kairos.toml; mv state away; cp -r state copy; ls state; echo x > kairos.toml"
+    )
+    assert SECRET not in grabbed.content
+    assert SECRET not in board.run("sh", "-c", "rm -f kairos.toml; cat kairos.toml; cat copy/*; cat away/*").content
+    assert (state / "seal.key").read_text() == config.read_text() == SECRET
+
+
+def test_a_state_folder_deep_in_the_workspace_is_refused(workspace: Path) -> None:
+    deep = workspace / "a" / "state"
+    deep.mkdir(parents=True)
+    assert Board(workspace, hidden=(deep,)).run("true").code == "command_denied"
+    assert Board(workspace, hidden=(workspace.parent,)).run("true").code == "command_denied"
+
+
+def test_another_folder_at_the_workspace_s_path_is_not_taken_for_it(workspace: Path, board: Board) -> None:
+    workspace.rename(workspace.parent / "moved")
+    workspace.mkdir()
+    assert board.run("touch", "x").code == "command_denied"
+    assert list(workspace.iterdir()) == []
+
+
+# --- how it ends ----------------------------------------------------------------------------------------------------
+
+
+def test_time_out_ends_everything_and_shows_what_there_was(either: Board) -> None:
+    began = time.monotonic()
+    result = either.run(
+        "sh", "-c", f"echo begun; sleep {token(7301)} & sleep {token(7301)}", timeout_s=1
+    )  # COMMAND-029
+    assert (result.code, result.is_error) == ("timeout", True)
+    assert "begun" in result.content
+    assert time.monotonic() - began < 4
+    assert alive(token(7301)) == []
+
+
+def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
+    stop, results = Stop(), []
+    running = threading.Thread(target=lambda: results.append(either.run("sleep", token(7302), stop=stop)))
+    running.start()
+    until = time.monotonic() + WITHIN_S
+    while not alive(token(7302)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    stop.now()
+    running.join(WITHIN_S)
+    assert results[0].code == "cancelled"
+    assert alive(token(7302)) == []
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "setsid sleep 7303 & exit 0",
+        "setsid sh -c 'setsid sleep 7303 & exit 0' & exit 0",
+        "(trap '' TERM HUP INT; setsid nohup sleep 7303 >/dev/null 2>&1 </dev/null &) ; exit 0",
+        "echo hi; exec sleep 7303 >&2 &",  # COMMAND-033
+    ],
+)
+def test_nothing_outlives_its_program(board: Board, how: str) -> None:
+    began = time.monotonic()
+    assert board.run("sh", "-c", how.replace("7303", token(7303))).data == {"exit_code": 0}
+    assert alive(token(7303)) == []
+    assert time.monotonic() - began < 5
+
+
+def test_without_a_sandbox_its_group_ends_with_it(bare: Board) -> None:
+    began = time.monotonic()
+    assert bare.run("sh", "-c", f"echo hi; exec sleep {token(7304)} >&2 &").data == {"exit_code": 0}
+    assert time.monotonic() - began < 2
+    assert_none_left(token(7304))
+
+
+def test_who_holds_a_pipe_beyond_the_group_is_not_waited_for(bare: Board) -> None:
+    began = time.monotonic()
+    assert bare.run("setsid", "-f", "sleep", f"4.{os.getpid()}").data == {"exit_code": 0}
+    assert time.monotonic() - began < 4
+
+
+def _descendants(parent: int) -> list[int]:
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if parent_of(pid) == parent]
+
+
+def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> None:
+    """Kill a server so long after something of its program is there: its starter, the sandbox, or the program."""
+    mark = token(7306)
+    beside = f"setsid sleep {mark} &" if mode == "sandboxed" else ""  # without a sandbox another session survives
+    server = commander(workspace, ["sh", "-c", f"{beside} exec sleep {mark}"], mode=mode)
+    until = time.monotonic() + WITHIN_S
+    while not _descendants(server.pid):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    time.sleep(after)  # no wait for anything: the moment is what is tried
+    os.kill(server.pid, signal.SIGKILL)
+    server.communicate(timeout=WITHIN_S)
+    assert_none_left(mark)
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+def test_the_death_of_the_server_ends_its_programs(workspace: Path, mode: str) -> None:
+    killed_server_leaves_nothing(workspace, mode, 0.1)
+
+
+@pytest.mark.slow
+def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(workspace: Path) -> None:
+    for n in range(60):
+        killed_server_leaves_nothing(workspace, "sandboxed", n * 0.001)
+
+
+# --- how much it may take -------------------------------------------------------------------------------------------
+
+
+# Doubles until 4,096, and no further if nothing stops it: a test must not take a machine down.
+BOMB = "b() { [ $1 -gt 0 ] && { b $(($1-1)) & b $(($1-1)) & }; sleep 7308; }; b 11"
+
+
+def test_a_fork_bomb_is_ended_and_leaves_nothing(board: Board) -> None:
+    began = time.monotonic()
+    result = board.run("sh", "-c", BOMB.replace("7308", token(7308)), timeout_s=20)  # COMMAND-034
+    assert result.is_error
+    assert result.code != "timeout"
+    assert time.monotonic() - began < 10
+    assert_none_left(token(7308))
+    assert body(board.run("echo", "still here")) == "still here"
+
+
+def test_children_that_only_wait_are_counted(board: Board) -> None:
+    result = board.python(
+        "import os, time\nfor n in range(2000):\n    if os.fork() == 0:\n        time.sleep(60)", timeout_s=20
+    )
+    assert result.is_error
+    assert "processes and threads" in result.content or "Errno 11" in result.content
+
+
+def test_the_kernel_s_own_limits_hold(either: Board) -> None:
+    told = {
+        line[:26].strip(): line[26:].split()[:2] for line in body(either.run("cat", "/proc/self/limits")).splitlines()
+    }
+    assert told["Max core file size"] == ["0", "0"]
+    assert told["Max file size"] == [str(1 << 30)] * 2
+    assert told["Max open files"] == ["4096", "4096"]
+    assert told["Max data size"][0] == told["Max data size"][1] != "unlimited"
+    assert told["Max processes"][0] == told["Max processes"][1] != "unlimited"
+
+
+def test_a_file_grows_to_its_limit(either: Board) -> None:
+    result = either.run("truncate", "-s", "2G", "big")  # COMMAND-036
+    assert result.is_error
+    assert not (either.workspace / "big").exists() or (either.workspace / "big").stat().st_size <= 1 << 30
+
+
+def bounded(workspace: Path, memory: int, code: str) -> Ended:
+    sandbox = Sandbox(workspace, reads=READS)
+    until = time.monotonic() + 20
+    argv = [PYTHON, "-I", "-c", code]
+    wrapped = sandbox.wrap(argv, status_fd=STATUS_FD, leash_fd=LEASH_FD)
+    return run_to_end(Order(wrapped, True, "/", scrubbed({}, "/bin"), until, lambda: False, memory))
+
+
+def test_one_process_has_so_much_memory(workspace: Path) -> None:
+    ended = bounded(workspace, 128 << 20, "b = bytearray(256 << 20)")
+    assert (ended.why, ended.exit_code) == ("exit", 1)
+    assert "MemoryError" in ended.err.text()
+
+
+@pytest.mark.parametrize(
+    "held", ["bytearray(60 << 20)", "__import__('mmap').mmap(-1, 60 << 20); m.write(bytes(60 << 20))"]
+)
+def test_all_together_have_so_much_memory(workspace: Path, held: str) -> None:
+    children = f"for n in range(8):\n    if os.fork() == 0:\n        m = {held}\n        time.sleep(60)"
+    code = f"import os, time\n{children}\ntime.sleep(60)"
+    began = time.monotonic()
+    assert bounded(workspace, 200 << 20, code).why == "memory"
+    assert time.monotonic() - began < 10
+
+
+def test_a_flood_of_output_is_cut_and_ended(either: Board) -> None:
+    began = time.monotonic()
+    result = either.run("yes")  # COMMAND-032
+    assert result.is_error
+    assert f"more than {FLOOD_BYTES >> 20} MB" in result.content
+    assert len(result.content) < 1 << 20
+    assert time.monotonic() - began < 10
+
+
+def test_a_long_output_keeps_its_head_and_its_tail(either: Board) -> None:
+    result = either.run("seq", "400000")
+    assert not result.is_error
+    lines = body(result).splitlines()
+    assert (lines[0], lines[-1]) == ("1", "400000")
+    assert "bytes were not kept]" in result.content
+    assert len(result.content) < 600_000
+
+
+def test_what_is_held_of_an_output_stays_small_while_it_runs() -> None:
+    stream = Stream()
+    for _ in range(300):
+        stream.add(b"x" * 65_536)
+        assert len(stream.head) + len(stream.tail) < 1 << 20
+    assert stream.total == 300 * 65_536
+
+
+def test_bytes_that_are_no_text_are_replaced(either: Board) -> None:
+    assert body(either.run("printf", r"\377\376ok\n")) == "\ufffd\ufffdok"
+
+
+# --- without bubblewrap ---------------------------------------------------------------------------------------------
+
+
+def test_without_bubblewrap_nothing_runs(workspace: Path, tmp_path: Path) -> None:
+    told = told_by(commander(workspace, ["/bin/touch", "x"], PATH=str(tmp_path)))  # COMMAND-044
+    assert told["code"] == "command_denied"
+    assert "apt install bubblewrap" in told["content"]
+    assert not (workspace / "x").exists()
+
+
+def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    told = told_by(commander(workspace, ["/bin/touch", "x"], PATH=f"{fake.parent}:{os.environ['PATH']}"))
+    assert told["code"] == "command_denied"
+    assert "No permissions to create new namespace" in told["content"]
+    assert not (workspace / "x").exists()
+
+
+def test_a_person_may_do_without_and_each_result_says_so(workspace: Path, tmp_path: Path) -> None:
+    told = told_by(commander(workspace, ["/bin/touch", "x"], mode="bare", PATH=str(tmp_path)))
+    assert (told["is_error"], told["content"]) == (False, "[exit code 0; without a sandbox]")
+    assert (workspace / "x").exists()
+
+
+def test_a_person_may_switch_it_off(workspace: Path) -> None:
+    with Opener(workspace) as opener:
+        assert command_tools(opener, Commands("off")) == []
+
+
+# --- what a person is shown -----------------------------------------------------------------------------------------
+
+
+def test_a_preview_shows_program_folder_and_arguments(board: Board) -> None:
+    shown = board.preview("echo", "a b", "$HOME", cwd="sub")
+    assert isinstance(shown, Preview)
+    program = next(line for line in shown.text.splitlines() if line.startswith("program:")).split()[1]
+    assert os.path.samefile(program, "/bin/echo")
+    assert "folder:  sub" in shown.text
+    assert "'a b' '$HOME'" in shown.text
+
+
+def test_arguments_that_could_be_misread_stand_apart_and_escaped(board: Board) -> None:
+    shown = board.preview("echo", "one\ncommand: rm", "\u202egnp", "rm -rf \u0430", "x" * 4000)  # COMMAND-043
+    assert isinstance(shown, Preview)
+    assert r"argument 1: 'one\ncommand: rm'" in shown.text
+    assert r"argument 2: '\u202egnp'" in shown.text
+    assert r"argument 3: 'rm -rf \u0430'" in shown.text
+    assert "x" * 4000 in shown.text
+    assert shown.text.isascii()
+
+
+def test_what_can_t_run_is_refused_before_anybody_is_asked(board: Board) -> None:
+    shown = board.preview("no-such-program")
+    assert isinstance(shown, ToolResult)
+    assert shown.code == "not_found"
+
+
+def test_a_program_that_changed_since_it_was_shown_does_not_run(board: Board) -> None:
+    script = board.workspace / "build.sh"
+    script.write_text("#!/bin/sh\ntouch good\n")
+    script.chmod(0o755)
+    shown = board.preview("./build.sh")
+    assert isinstance(shown, Preview)
+    assert set(shown.base) == {"build.sh"}
+    script.write_text("#!/bin/sh\ntouch evil\n")
+    assert board.run("./build.sh", base=shown.base).code == "stale_file"
+    assert not (board.workspace / "evil").exists()
+
+
+def test_the_preview_says_when_there_is_no_sandbox(bare: Board) -> None:
+    shown = bare.preview("echo")
+    assert isinstance(shown, Preview)
+    assert "WITHOUT A SANDBOX" in shown.text
+
+
+def tool_of(board: Board) -> Tool:
+    return board.tool
+
+
+def test_its_effect_is_irreversible(board: Board) -> None:
+    assert tool_of(board).spec.effect == "irreversible"

@@ -1,0 +1,79 @@
+"""Whose file a path is: the server's own files are found where they really lie, and no run writes them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toolsdesk import READ_BYTES, Desk
+
+import kairos_mcp
+from kairos_mcp.configure import load_settings
+from kairos_mcp.settings import Flags
+from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.scopes import scopes_of
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [
+        ("src/main.py", "L2"),
+        (".gitignore", "L2"),
+        ("state", "L2"),
+        ("other/state/x", "L2"),
+        (".git/config", "L0"),
+        ("sub/.GIT/hooks/x", "L0"),
+        ("state/kairos.db", "L0"),
+        ("State/config/prompts/x.md", "L0"),
+        ("own.toml", "L0"),
+        ("scripts/script.jsonl", "L0"),
+        ("AGENTS.md", "L1"),
+        ("sub/CLAUDE.md", "L1"),
+        (".github/workflows/x.yml", "L1"),
+        ("sub/.claude/settings.json", "L1"),
+        (".mcp.json", "L1"),
+    ],
+)
+def test_a_path_has_a_scope_by_what_lies_there_under_these_settings(tmp_path: Path, path: str, scope: str) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "own.toml").write_text("")
+    settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
+    settings = replace(settings, script=tmp_path / "scripts" / "script.jsonl")
+    assert scopes_of(tmp_path, settings).of(path) == scope
+
+
+def test_our_own_package_is_ours_also_where_a_link_leads_to_it(tmp_path: Path) -> None:
+    package = Path(kairos_mcp.__file__).parent
+    assert scopes_of(package.parent).of(f"{package.name}/gate.py") == "L0"
+    assert scopes_of(package.parent).of("README.md") == "L2"
+    assert scopes_of(package / "tools").of("anything.py") == "L0"
+    os.symlink(package.parent, tmp_path / "link")
+    assert scopes_of(tmp_path / "link").of(f"{package.name}/gate.py") == "L0"
+
+
+def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "st[a]te*").mkdir()
+    scopes = scopes_of(tmp_path, load_settings(Flags(home=str(tmp_path / "st[a]te*")), {}))
+    assert (scopes.of("st[a]te*/kairos.db"), scopes.of("state/kairos.db")) == ("L0", "L2")
+
+
+def test_no_run_writes_the_files_that_rule_the_server(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    settings = load_settings(Flags(home=str(tmp_path / "state")), {})
+    with Opener(tmp_path) as opener:
+        tools = builtin_tools(opener, read_bytes=READ_BYTES, scopes=scopes_of(tmp_path, settings))
+        desk = Desk(tmp_path, Registry(tools))
+        desk.write({"state/kairos.toml": "one"})
+        before = desk.content()
+        edit = {"path": "state/kairos.toml", "old_string": "one", "new_string": "two"}
+        assert desk.call("edit_file", **edit).code == "path_denied"
+        assert desk.call("write_file", path="state/new.toml", content="x").code == "path_denied"
+        assert desk.call("plan_edits", edits=[edit]).code == "path_denied"
+        assert desk.call("apply_edits", edits=[edit]).code == "path_denied"
+        assert desk.content() == before
+        assert not desk.call(
+            "write_file", path="AGENTS.md", content="x"
+        ).is_error  # that one is the gate's to ask about

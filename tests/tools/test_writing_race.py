@@ -1,0 +1,104 @@
+"""Edits against another program that swaps folders and writes files: none lands outside, none loses what it wrote."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from toolsdesk import READ_BYTES, Desk
+
+from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools.registry import Registry
+
+RACER = Path(__file__).with_name("racer.py")
+TIMES = [300, pytest.param(20_000, marks=pytest.mark.slow)]
+WAYS = ("rename", "twice", "place", "truncate")
+
+
+@contextmanager
+def racing(kind: str, root: Path) -> Iterator[subprocess.Popen[str]]:
+    begins = [sys.executable, str(RACER), kind, str(root)]
+    with subprocess.Popen(begins, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as racer:
+        assert racer.stdin is not None
+        try:
+            yield racer
+        finally:
+            racer.stdin.close()
+            assert racer.wait(20) == 0
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "W").mkdir()
+    (tmp_path / "outside").mkdir()
+    with Opener(tmp_path / "W") as opener:
+        if not opener.by_exchange:
+            pytest.skip("this system has no renameat2")
+        yield Desk(tmp_path / "W", Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("kind", ["swap", "away"])
+def test_no_write_lands_outside_while_folders_are_swapped(desk: Desk, tmp_path: Path, kind: str, times: int) -> None:
+    secret = tmp_path / "W-secret"
+    secret.mkdir()
+    (secret / "f").write_text("number 0 .\n")
+    desk.write({"flip/f": "number 0 .\n"})
+    os.symlink("../W-secret", desk.workspace / "link")
+    seen: Counter[str | None] = Counter()
+    made, number = 0, 0
+    with racing(kind, tmp_path) as racer:
+        for n in range(times):
+            if n % 3 == 2 and kind == "swap":  # where the folder is missing for a moment, it would be made anew
+                code = desk.call("write_file", path=f"flip/new-{n}", content="new").code
+                made += code is None
+            else:
+                edit = {"old_string": f"number {number} .", "new_string": f"number {number + 1} ."}
+                code = desk.call("edit_file", path="flip/f", **edit).code
+                number += code is None
+            seen[code] += 1
+        assert racer.stdin is not None
+        assert racer.stdout is not None
+        racer.stdin.write("\n")
+        racer.stdin.flush()
+        assert int(racer.stdout.readline()) > 10
+    assert set(seen) <= {None, "path_denied", "not_found", "stale_file"}, seen
+    assert seen[None] > 0
+    assert seen["path_denied"] + seen["not_found"] + seen["stale_file"] > 0  # else nothing was raced
+    assert (os.listdir(secret), (secret / "f").read_text()) == (["f"], "number 0 .\n")
+    assert os.listdir(tmp_path / "outside") == []
+    # Every edit that was said to be made is there, and no other: the number counts them.
+    assert (desk.workspace / "flip" / "f").read_text() == f"number {number} .\n"
+    names = os.listdir(desk.workspace / "flip")
+    assert len(names) == made + 1
+    assert [name for name in names if name.startswith(".kairos")] == []
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_nothing_that_another_wrote_is_lost(desk: Desk, tmp_path: Path, times: int) -> None:
+    file = desk.workspace / "f"
+    chance = random.Random(times)
+    seen: Counter[str | None] = Counter()
+    with racing("write", tmp_path) as racer:
+        assert racer.stdin is not None
+        assert racer.stdout is not None
+        for n in range(times):
+            file.write_text(f"before {n} base\n")
+            way = WAYS[n % len(WAYS)]
+            racer.stdin.write(f"{n} {way} {chance.randrange(4_000)}\n")
+            racer.stdin.flush()
+            result = desk.call("edit_file", path="f", old_string="base", new_string="edit")
+            assert racer.stdout.readline() == "done\n"
+            assert file.read_text() in (f"theirs {n} base\n", f"theirs {n} edit\n"), (n, way, result.code)
+            assert result.code in (None, "stale_file", "match_none"), result.content
+            seen[result.code] += 1
+    assert seen[None] > 0
+    assert seen["stale_file"] > 0  # else nothing was raced
+    assert os.listdir(desk.workspace) == ["f"]
