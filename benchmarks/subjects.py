@@ -19,7 +19,6 @@ from typing import Any
 from kairos_mcp.configure import load_settings
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult, ToolSpec
-from kairos_mcp.performer import Means
 from kairos_mcp.report import Caller
 from kairos_mcp.settings import Durability, Flags, Settings
 from kairos_mcp.spec import PlannerRequest
@@ -111,7 +110,7 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
     """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
     async with Host.open(chosen, via="serve") as host:
         if noop:
-            means = Means(Registry([NOOP]), (), host._wiring.means(None).workers, chosen.shown_chars)
+            means = replace(host._wiring.means(None), registry=Registry([NOOP]))
             host._wiring.means = lambda _workspace: means
         await ended(host, await start(host, 2, ["warm"]))
         yield host

@@ -22,6 +22,10 @@ class Leave:
     """The call may be made."""
 
 
+Considered = Leave | ToolResult | Asking
+"""Leave to make a call, the result that it has without being made, or what a person is to be asked."""
+
+
 def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolResult | None:
     """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
 
@@ -40,7 +44,7 @@ def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolR
 
 def considered(
     gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, workspace: str | None, mask: Mask
-) -> Leave | ToolResult | Asking:
+) -> Considered:
     """Leave to make the call, the result that it has without being made, or what a person is to be asked.
 
     `tool` None: one of the caller's. Never raises; blocks while files are read.

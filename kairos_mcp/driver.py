@@ -101,13 +101,17 @@ class Driver:
             self._looks = False
             if await self._look():
                 return True
+        still = self._stopping or self.standing.run.paused is not None
+        if not still:
+            for path, call in self.standing.undecided():
+                self.standing.considered[path] = await self.standing.performer.consider(path, call)
         at = self.clock()
         turn = self.standing.next_turn(
             self.owner,
             self.fence,
             at,
             await self.charge(self.standing.run.principal, at),
-            still=self._stopping or self.standing.run.paused is not None,
+            still=still,
             performing=bool(self._inflight),
         )
         if turn.says_something and await self._make(turn):
@@ -162,6 +166,7 @@ class Driver:
             if taken.resumed:
                 self.standing.resume_pauses()
         self.standing.collect(reader)
+        self.standing.take_verdicts(reader)
         return False
 
     # -- performing --------------------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ class Driver:
 
     async def _perform(self, path: str, mark: Mark, granted: Grant) -> None:
         """One attempt, and the pause after it where another one follows."""
-        performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted)
+        performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted, mark.base)
         pause, sits_out = self.standing.pause_before_retry(mark, performed), self.standing.sits_out(mark, performed)
         if pause:
             await asyncio.sleep(pause)

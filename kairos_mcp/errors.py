@@ -3,7 +3,7 @@
     KairosError
     ├── BadArguments            the call is wrong: unknown, mistyped, out of range
     │   └── SchemaRejected      a JSON Schema that is refused: remote, recursive, too large
-    ├── UnknownRun · UnknownTool
+    ├── UnknownRun · UnknownTool · UnknownMandate
     ├── NotWaiting · AlreadyAnswered · Stale     the call came at the wrong time
     ├── Busy                    another server owns the run
     ├── Denied                  a rule of the gate forbids it

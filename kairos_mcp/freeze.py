@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.errors import BadArguments, SchemaRejected
+from kairos_mcp import orders
 from kairos_mcp.flows import call, planner
 from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
 from kairos_mcp.flows.outcome import Outcome
@@ -22,9 +23,10 @@ from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest, Spec
 from kairos_mcp.steps import Flow, Limits
 from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.tools.offering import offered
 from kairos_mcp.tools.registry import Registry
 
-VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION}
+VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **orders.VERSIONS}
 MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
 
 Texts = dict[str, str]
@@ -55,7 +57,8 @@ WORDLESS = TextPrompts("", "", "")  # a single call asks no model
 
 @dataclass(frozen=True, slots=True)
 class Thawed:
-    """A spec taken apart: the tools offered, the script if there is one, and how to build the flow anew."""
+    """A spec taken apart: the tools offered and those that its search may find, the script if there is one, and how
+    to build the flow anew."""
 
     spec: Spec
     offered: ToolSet
@@ -63,10 +66,13 @@ class Thawed:
     flow: Callable[[], Flow[Outcome]]
     brief: Brief | None
     text_prompts: TextPrompts = WORDLESS
+    behind: ToolSet = ToolSet()
 
 
 @dataclass(slots=True)
-class _Freezer:
+class Freezer:
+    """Keeps texts by their content hash while a spec is made."""
+
     texts: Texts = field(default_factory=dict)
 
     def keep(self, text: str) -> str:
@@ -82,23 +88,16 @@ def freeze_planner(
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
-    keep = _Freezer()
-    offered = _offered(request, registry)
+    keep = Freezer()
+    offer = offered(_granted(request, registry))
     if request.output_schema is not None:
         compiled(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    script = _script_text(settings)
-    asked = request.route if request.route != "auto" else settings.route
-    route, notes = _route(asked, minds(settings, script is not None, samples), request.limits)
+    thinks = thinking(request.route, request.limits, request.model, settings, samples=samples)
     limits, cut = narrowed(request.limits, settings)
-    model = request.model or (settings.model if route == "provider" else None)
-    if route == "provider" and model is not None and ":" not in model:
-        raise BadArguments(f"model: {model[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
-    if limits.nano_usd is not None and (request.limits.nano_usd is not None or route == "provider"):
-        refuse_unpriced(route, model, settings)
     prompts = Prompts.gathered(settings.prompt)
     earlier = past.summaries if past is not None else ()
     history = in_order((*(past.conversation if past is not None else ()), *request.messages))
@@ -107,23 +106,25 @@ def freeze_planner(
     spec = Spec(
         "planner",
         request.goal,
-        route,
-        keep.keep(encode(tuple(offered))),
+        thinks.route,
+        keep.keep(encode(tuple(offer.shown))),
+        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
         system_text=keep.keep(system),
         history_text=keep.keep(encode(history)) if history else None,
         user_text=keep.keep(user),
         schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
         prompts_text=keep.keep(encode(prompts)),
-        dialect_text=keep.keep(encode(_text_prompts(settings))),
-        asked_route=asked,
-        script_text=keep.keep(script) if script is not None else None,
+        dialect_text=keep.keep(encode(text_prompts(settings))),
+        asked_route=thinks.asked,
+        script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
-        model=model,
+        model=thinks.model,
         temperature=request.temperature,
         continues=request.continues,
     )
-    return Frozen(spec, tuple(keep.texts.items()), limits, (*notes, *cut), planner.VERSION)
+    notes = (*thinks.notes, *cut, *offer.notes, *registry.notes(request.tools))
+    return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
 
 
 def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: Registry) -> Frozen:
@@ -136,10 +137,11 @@ def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: 
     problems = tool.schema.problems(given)
     if problems:
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
-    keep = _Freezer()
+    keep = Freezer()
     spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrowed(Limits(), settings)
-    return Frozen(spec, tuple(keep.texts.items()), replace(limits, rounds=None), cut, call.VERSION)
+    notes = (*cut, *registry.notes((name,)))
+    return Frozen(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
 
 
 def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
@@ -152,6 +154,11 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     def text(content_hash: str | None) -> str:
         return text_of(content_hash) if content_hash is not None else ""
 
+    script = Script.parse(text(spec.script_text)) if spec.script_text else None
+    if spec.flow != "planner":
+        order = orders.thawed(spec, text, offered, _prompts(text(spec.prompts_text)))
+        spoken = decode(TextPrompts, text(spec.dialect_text))
+        return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken)
     brief = Brief(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
@@ -162,9 +169,33 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         max_tokens=spec.max_tokens,
         prompts=_prompts(text(spec.prompts_text)),
     )
-    script = Script.parse(text(spec.script_text)) if spec.script_text else None
     prompts = decode(TextPrompts, text(spec.dialect_text))
-    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts)
+    behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
+    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts, behind)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Who is to complete: as asked, and as chosen; the script and model that go with it."""
+
+    asked: str
+    route: str
+    script: str | None
+    model: str | None
+    notes: Sequence[str]
+
+
+def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> Thinking:
+    """Who thinks in a run with these limits of its own. Raises BadArguments."""
+    script = _script_text(settings)
+    asked = wanted if wanted != "auto" else settings.route
+    route, notes = _route(asked, minds(settings, script is not None, samples), limits)
+    taken = model or (settings.model if route == "provider" else None)
+    if route == "provider" and taken is not None and ":" not in taken:
+        raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
+    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route == "provider"):
+        refuse_unpriced(route, taken, settings)
+    return Thinking(asked, route, script, taken, notes)
 
 
 def _route(asked: str, there: Minds, limits: Limits) -> tuple[str, Sequence[str]]:
@@ -223,7 +254,7 @@ def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]
     return Limits(**kept), tuple(cut)
 
 
-def _offered(request: PlannerRequest, registry: Registry) -> ToolSet:
+def _granted(request: PlannerRequest, registry: Registry) -> ToolSet:
     chosen = registry.select(request.tools)
     for spec in request.caller_tools:
         compiled(spec.input_schema)
@@ -236,7 +267,7 @@ def _offered(request: PlannerRequest, registry: Registry) -> ToolSet:
     return ToolSet((*chosen, *request.caller_tools))
 
 
-def _text_prompts(settings: Settings) -> TextPrompts:
+def text_prompts(settings: Settings) -> TextPrompts:
     return TextPrompts(**{part.name: settings.prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
 
 

@@ -64,18 +64,18 @@ class Wanted:
 def judge(rules: Sequence[GateRule], tool: ToolSpec) -> Verdict:
     """The verdict on a call of which nothing is known but its tool, where nobody can be asked: what would ask is
     denied."""
-    verdict = Gate(rules, lambda _: "L2").verdict(Wanted(tool, {}))
+    verdict = Gate(rules).verdict(Wanted(tool, {}))
     if verdict.decision != "ask":
         return verdict
     return Verdict("deny", f"tools that are {tool.effect} need a rule that allows them")
 
 
 class Gate:
-    """The table of a configuration. `scope_of` says of a plain path whose file it is; `defaults` are functions of the
-    arguments, for tools of which some calls are less than others where no rule says anything."""
+    """The table of a configuration. `scope_of` says of a plain path whose file it is (None: there are no files);
+    `defaults` are functions of the arguments, for tools whose calls differ where no rule says anything."""
 
     def __init__(
-        self, rules: Sequence[GateRule], scope_of: ScopeOf, defaults: Mapping[str, Default] | None = None
+        self, rules: Sequence[GateRule], scope_of: ScopeOf | None = None, defaults: Mapping[str, Default] | None = None
     ) -> None:
         """Raises ConfigError for a glob that can't be read."""
         self._rules = [_Row(rule) for rule in rules]
@@ -127,7 +127,7 @@ class Gate:
     def _scope(self, path: str) -> Scope | None:
         """None for what is no path of the workspace: our tools refuse it, and no rule allows by it."""
         try:
-            return self._scope_of(plain_path(path))
+            return None if self._scope_of is None else self._scope_of(plain_path(path))
         except KairosError:
             return None
 

@@ -107,11 +107,11 @@ class Host:
         """The run as the lines of a file, which `verifying.verified` reads anywhere. Raises UnknownRun."""
         return looking.export(self._house, run_id, caller)
 
-    def registry_search(
+    async def registry_search(
         self, query: str | None, names: tuple[str, ...] | None, category: str | None, cursor: str | None
     ) -> JsonObject:
         """A page of the tools there are. Raises UnknownTool, BadArguments."""
-        registry = self._wiring.registry(self._wiring.workspace(None))
+        registry = await self._wiring.ready(self._wiring.workspace(None), names or ("*",))
         return registry.search(query, names, category, cursor).as_json()
 
     def spending(self, scope: str | None, caller: Caller) -> JsonObject:

@@ -29,7 +29,7 @@ def canonical(value: Any) -> str:
 DIGEST_BYTES = 32  # of SHA-256
 
 
-def digest_of(*parts: bytes) -> bytes:
+def digest_of(*parts: bytes | bytearray) -> bytes:
     """SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
     folded = sha256()
     for part in parts:
@@ -116,7 +116,7 @@ class _Story:
     def push(self, message: Message) -> None:
         encoded = message.encoded()
         size = self.sizes[-1] + len(encoded) if self.sizes else len(encoded)
-        self.digests += digest_of(bytes(self.digests[-DIGEST_BYTES:]), encoded)
+        self.digests += digest_of(self.digests[-DIGEST_BYTES:], encoded)
         self.sizes.append(size)
         self.messages.append(message)
 

@@ -5,37 +5,44 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
+from kairos_mcp.consent import Considered, considered, goes_at_once
 from kairos_mcp.costing import Meter, Performed, costed
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
-from kairos_mcp.gate import Verdict, judge
+from kairos_mcp.finding import SEARCH, widened
+from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.private import Privates
 from kairos_mcp.schemas import compiled
-from kairos_mcp.settings import GateRule
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
+from kairos_mcp.store.approvals import Asking, Base
 from kairos_mcp.store.turns import NewMark
 from kairos_mcp.tools.around import Memory, Stop, Surroundings
-from kairos_mcp.tools.registry import Registry, call, failed
+from kairos_mcp.tools.offering import search_tool
+from kairos_mcp.tools.registry import Registry, Tool, call, failed
 from kairos_mcp.tools.results import shorten
 from kairos_mcp.tools.workers import Workers
 
 COMPLETION_TIMEOUT_MS = 300_000
+CONSIDERED_S = 30.0  # the longest a preview may take
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a server performs steps with: tools, rules, threads, and how much of a result is shown."""
+    """What a server performs steps with: tools, the gate, threads, and how much of a result is shown."""
 
     registry: Registry
-    rules: Sequence[GateRule]
+    gate: Gate
     workers: Workers
     shown_chars: int
+    mask: Mask
+    workspace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ class Performer:
     """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
-    `paid`: the routes that this server pays for.
+    `paid`: the routes that this server pays for. `behind`: what the search among many tools may find, which is offered
+    once it was found.
     """
 
     run_id: str
@@ -64,19 +72,23 @@ class Performer:
     lines: int = 0
     paid: Mapping[str, Paid] = field(default_factory=dict)
     temperature: float | None = None
+    behind: ToolSet = field(default_factory=ToolSet)
     memory: Memory = field(default_factory=Memory.in_process)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
-    _verdicts: dict[str, Verdict] = field(default_factory=dict)
+    _free: dict[str, bool] = field(default_factory=dict)
 
-    def plan(self, path: str, step: Step, route: str, at: int, shares: int = 1) -> NewMark:
-        """How the step is to be marked: begun, open, or answered at once because it is known how it ends."""
+    def plan(
+        self, path: str, step: Step, route: str, at: int, shares: int = 1, said: Considered | None = None
+    ) -> NewMark:
+        """How the step is to be marked: begun, open, or answered at once because it is known how it ends. `said`: what
+        came of a call that had to be considered."""
         match step:
             case RequestCompletion():
                 return self._plan_completion(path, step, route)
             case CallTool():
-                return self._plan_call(path, step, at, shares)
+                return self._plan_call(path, step, at, shares, said)
             case Pause():
                 return NewMark(path, "pause", step.digest, _PAUSED, Sent())
 
@@ -102,21 +114,62 @@ class Performer:
                 bound, wanted = meter.bound(step), step.max_tokens
                 return Claim(counts, step.purpose, open_step, bound, wanted, COMPLETION_TIMEOUT_MS, shares, price)
             case CallTool():
-                tool = self.means.registry.find(step.call.name)
+                tool = self._tool(step.call.name)
                 timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
                 return Claim(counts, "call", timeout_ms=timeout_ms, shares=shares)
             case Pause():
                 return _PAUSED
 
-    def _plan_call(self, path: str, step: CallTool, at: int, shares: int) -> NewMark:
+    def must_consider(self, step: CallTool) -> bool:
+        """Whether files have to be looked at before it is known if this call may be made (`consider`)."""
+        spec = self.offered.find(step.call.name)
+        if spec is None or step.call.unreadable is not None or self._is_free(spec):
+            return False
+        return goes_at_once(self.means.gate, self._wanted(step), self.means.registry.find(spec.name)) is None
+
+    async def consider(self, path: str, step: CallTool) -> Considered:
+        """Leave to make the call, the result that it has without being made, or what a person is to be asked."""
+        tool = self.means.registry.find(step.call.name)
+        spec = self.offered.find(step.call.name)
+        tool = None if spec is not None and spec.source == "caller" else tool
+        around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
+        wanted, gate = self._wanted(step), self.means.gate
+        try:
+            return await self.means.workers.call(
+                CONSIDERED_S, considered, gate, wanted, tool, around, self.means.workspace, self.means.mask
+            )
+        except TimeoutError:
+            return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
+
+    def _wanted(self, step: CallTool) -> Wanted:
+        return Wanted(self.offered.find(step.call.name), step.call.arguments)
+
+    def _is_free(self, spec: ToolSpec) -> bool:
+        """Whether every call of this tool may be made: found once a run, since most calls are of such tools."""
+        if (known := self._free.get(spec.name)) is None:
+            known = self._free[spec.name] = self.means.gate.leave_to_read(spec)
+        return known
+
+    def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewMark:
         spec = self.offered.find(step.call.name)
         refusal = self._refusal(step.call, spec, at)
-        if refusal is not None:
-            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, failed(refusal))
-        self._made(spec, at)
-        if spec is not None and spec.source == "caller":
-            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_CALLER)
-        return NewMark(path, "call", step.digest, self.claim(path, step, "house", counts_of("call"), shares), _BY_HOUSE)
+        if refusal is not None or spec is None:
+            answer = failed(refusal) if refusal is not None else None
+            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, answer)
+        if said is None and not self._is_free(spec):
+            said = goes_at_once(self.means.gate, self._wanted(step), self.means.registry.find(spec.name))
+        sent = _BY_CALLER if spec.source == "caller" else _BY_HOUSE
+        match said:
+            case ToolResult():
+                return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, said)
+            case Asking():
+                self._made(spec, at)
+                return NewMark(path, "call", step.digest, _HANDED_OUT, sent, asking=said)
+            case _:
+                self._made(spec, at)
+        if spec.source == "caller":
+            return NewMark(path, "call", step.digest, _HANDED_OUT, sent)
+        return NewMark(path, "call", step.digest, self.claim(path, step, "house", counts_of("call"), shares), sent)
 
     def _refusal(self, wanted: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
         """Why this call is answered without being made, if it is."""
@@ -125,22 +178,27 @@ class Performer:
             return ToolNotOffered(f"{wanted.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}.")
         if wanted.unreadable is not None:
             return BadArguments(f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object.")
-        verdict = self._verdict(spec)
-        if verdict.decision == "deny":
-            return Denied(f"{spec.name} was not run: {verdict.because}.", "Go on without it, or say what you would do.")
         if spec.source == "caller":
             problems = compiled(spec.input_schema).problems(wanted.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
-        elif self.means.registry.find(spec.name) is None:
-            return ToolNotOffered(f"{spec.name} is not there any more.", "Use another tool.")
+        elif (gone := self._gone(spec)) is not None:
+            return gone
         return self._too_often(spec, at)
 
-    def _verdict(self, spec: ToolSpec) -> Verdict:
-        """The rules look at the tool alone, so they are read once a run and tool."""
-        if (known := self._verdicts.get(spec.name)) is None:
-            known = self._verdicts[spec.name] = judge(self.means.rules, spec)
-        return known
+    def _gone(self, spec: ToolSpec) -> ToolNotOffered | None:
+        """Why the tool that was offered is not called: it is gone, waits for a person, or has become another."""
+        if spec.name == SEARCH and self.behind:
+            return None
+        try:
+            self.means.registry.current(spec)
+        except ToolNotOffered as gone:
+            return gone
+        return None
+
+    def _tool(self, name: str) -> Tool | None:
+        """The tool that a call is made with; one that is gone still answers what was begun for it."""
+        return search_tool(self.behind) if name == SEARCH and self.behind else self.means.registry.find(name)
 
     def _made(self, spec: ToolSpec | None, at: int) -> None:
         """Take note of a call for the limit a minute, which those that only read do not have."""
@@ -187,15 +245,21 @@ class Performer:
             self._made(self.offered.find(step.call.name), at)
 
     def learn(self, path: str, step: Step, answer: Answer) -> None:
-        """Take note of what a completion reported, and of what its provider wants back, however it came."""
+        """Take note of what a completion reported, of what its provider wants back, and of tools that were found,
+        however it came."""
+        if self.behind and isinstance(step, CallTool):
+            self.offered = widened(self.offered, [(step.call.name, answer)])
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
             strand = _strand(path)
             self._meters[strand].learn(step.conversation, answer.usage)
             if answer.private is not None:
                 self._privates[strand].keep(step.name, answer)
 
-    async def perform(self, path: str, step: Step, sent: Sent, grant: Grant) -> Performed:
-        """Carry the step out. Never raises but for cancellation: every failure is an answer."""
+    async def perform(self, path: str, step: Step, sent: Sent, grant: Grant, base: Base | None = None) -> Performed:
+        """Carry the step out. Never raises but for cancellation: every failure is an answer.
+
+        `base`: the files that a person's leave stands on, as they were when it was asked for.
+        """
         began = time.monotonic()
         match step:
             case RequestCompletion():
@@ -203,7 +267,8 @@ class Performer:
                 self.learn(path, step, answer)
                 return costed(path, step, answer, _took(began, grant), grant.held, paid=sent.route in self.paid)
             case CallTool():
-                result, whole = await self._call(path, step, grant, began)
+                result, whole = await self._call(path, step, grant, began, base or {})
+                self.learn(path, step, result)
                 kept = (result.kept, whole) if result.kept is not None and whole is not None else None
                 spent = Units(tool_calls=1, milliseconds=_took(began, grant))
                 return Performed(result, spent, text=kept)
@@ -219,12 +284,14 @@ class Performer:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(self, path: str, step: CallTool, grant: Grant, began: float) -> tuple[ToolResult, str | None]:
+    async def _call(
+        self, path: str, step: CallTool, grant: Grant, began: float, base: Base
+    ) -> tuple[ToolResult, str | None]:
         """The result as it is shown, and its whole text where that must be kept."""
-        tool = self.means.registry.find(step.call.name)
+        tool = self._tool(step.call.name)
         assert tool is not None, "a call is begun only for a tool that is there"
         seconds, stop = grant.timeout_ms / 1000, Stop()
-        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, stop=stop)
+        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base, stop)
         try:
             result = await self.means.workers.call(seconds, call, tool, step.call.arguments, around)
         except TimeoutError:

@@ -78,14 +78,19 @@ class Runner:
             self._collect(gathering, path.removeprefix(gathering.strand.prefix), answer)
 
     def fold(self, record: Iterable[Recorded]) -> None:
-        """Feed what is recorded, in order of the marks; each row must be a step that waits, with its digest."""
+        """Feed what is recorded, in order of the marks. Raises ReplayDiffers."""
         for row in record:
-            step = self.waiting.get(row.path)
-            asked = step.digest if step is not None else b""
-            if asked != row.digest:
-                raise ReplayDiffers(row.path, row.digest.hex(), asked.hex())
-            if row.answer is not None:
-                self.answer(row.path, row.answer)
+            self.replay(row.path, row.digest, row.answer)
+
+    def replay(self, path: str, digest: bytes, answer: Answer | None) -> Step:
+        """Feed one recorded step, which must be one that waits, with this digest. Raises ReplayDiffers."""
+        step = self.waiting.get(path)
+        asked = step.digest if step is not None else b""
+        if step is None or asked != digest:
+            raise ReplayDiffers(path, digest.hex(), asked.hex())
+        if answer is not None:
+            self.answer(path, answer)
+        return step
 
     def _send(self, strand: _Strand, value: Any) -> None:
         try:

@@ -7,13 +7,19 @@ content hash and stored once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kairos_mcp.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.steps import UNLIMITED, Limits
 
+if TYPE_CHECKING:
+    from kairos_mcp.mandates import Mandate
+
+Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
-FlowName = Literal["planner", "call"]
+FlowName = Literal[
+    "planner", "call", "ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,46 @@ class PlannerRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseRequest:
+    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged."""
+
+    phase: Phase
+    mandate: Mandate
+    given: JsonObject | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class CyclesRequest:
+    """Cycles of a saved mandate; None: as many as it allows. `due`: for which time of its schedule."""
+
+    mandate: Mandate
+    cycles: int | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    due: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a run may use until a person looks at it again (SYSTEMS.md O17), and `most` of it in all.
+
+    Only what nobody has set is here: model calls, milliseconds.
+    """
+
+    model_calls: int | None = None
+    milliseconds: int | None = None
+    most: Limits = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes."""
+    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
+
+    Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
+    the mandate is saved.
+    """
 
     flow: FlowName
     goal: str
@@ -58,3 +102,14 @@ class Spec:
     arguments: JsonObject | None = None
     dialect_text: str | None = None
     asked_route: str = "auto"
+    behind_text: str | None = None
+    mandate: str | None = None
+    mandate_text: str | None = None
+    phase_prompts_text: str | None = None
+    given_text: str | None = None
+    carried_text: str | None = None
+    scopes_text: str | None = None
+    cycles: int | None = None
+    reads: tuple[str, ...] | None = None
+    may: tuple[str, ...] | None = None
+    stretch: Stretch | None = None

@@ -5,20 +5,24 @@ All of it can be thrown away and folded again from the rows. Nothing here perfor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import apsw
 
 from kairos_mcp.budget import NOTHING, Grant, Units, counts_of
+from kairos_mcp.consent import Considered, told
 from kairos_mcp.costing import Performed
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
 from kairos_mcp.steps import Answer, CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
-from kairos_mcp.store import reading
+from kairos_mcp.store import approvals, reading
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
+from kairos_mcp.store.approvals import Base
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.reading import WAITED, MarkRow, RunRow
 from kairos_mcp.store.turns import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
@@ -43,7 +47,8 @@ class Ended:
 class Mark:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
     that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
-    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on."""
+    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`: a person was asked for leave; `base`: the files
+    that the leave which they gave stands on."""
 
     id: int
     step: Step
@@ -55,6 +60,8 @@ class Mark:
     tries: int = 1
     shared: Shared = NOT_SHARED
     sits_out: bool = False
+    asked: bool = False
+    base: Base | None = None
 
     def leave(self, marked: Marked, granted: Grant) -> None:
         """It was granted, for the first time or again: it may begin, or waits for somebody else."""
@@ -121,6 +128,7 @@ class Standing:
     runner: Runner = field(init=False)
     marks: dict[str, Mark] = field(default_factory=dict)
     ready: list[Ready] = field(default_factory=list)
+    considered: dict[str, Considered] = field(default_factory=dict)
 
     def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
         """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
@@ -128,16 +136,16 @@ class Standing:
         self.runner = Runner(self.rebuild())
         self.marks = {}
         self.performer.forget()
-        for row in reading.record(connection, self.run.n):
-            step = self.runner.waiting.get(row.path)
-            recorded = row.recorded()
-            self.runner.fold([recorded])
-            assert step is not None, "the fold refuses a row for which no step waits"
-            self.performer.recall(step, row.sent, row.at)
-            if recorded.answer is not None:
-                self.performer.learn(row.path, step, recorded.answer)
-            else:
-                self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
+        with _uncollected():
+            for row in reading.record(connection, self.run.n):
+                answer = row.answer
+                step = self.runner.replay(row.path, row.digest, answer)
+                self.performer.recall(step, row.sent, row.at)
+                if answer is not None:
+                    self.performer.learn(row.path, step, answer)
+                else:
+                    self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
+        self._recall_approvals(connection)
         unsaved, self.ready = self.ready, []
         for each in unsaved:
             if each.path in self.marks:  # else the commit that seemed to fail had been made
@@ -157,6 +165,38 @@ class Standing:
             step = self.marks.pop(path).step
             self.performer.learn(path, step, answer)
             self.runner.answer(path, answer)
+
+    def undecided(self) -> list[tuple[str, CallTool]]:
+        """Calls of which nobody knows yet whether they may be made: `considered` is to say so before the next turn."""
+        return [
+            (path, step)
+            for path, step in self.runner.waiting.items()
+            if path not in self.marks
+            and path not in self.considered
+            and step.kind == "tool_call"
+            and self.performer.must_consider(step)
+        ]
+
+    def _recall_approvals(self, connection: apsw.Connection) -> None:
+        """Which of the marks wait for a person's leave, and which have it."""
+        for path, row in approvals.of_run(connection, self.run.n).items():
+            if (mark := self.marks.get(path)) is not None:
+                mark.asked, mark.base = True, row.base if row.verdict == "approve" else None
+        self.take_verdicts(connection)
+
+    def take_verdicts(self, connection: apsw.Connection) -> None:
+        """Go on with what a person decided about: an approved call of ours begins, a denied one is answered."""
+        if not any(mark.asked and mark.open_step for mark in self.marks.values()):
+            return
+        for path, row in approvals.of_run(connection, self.run.n).items():
+            mark = self.marks.get(path)
+            if mark is None or not mark.open_step or row.verdict is None:
+                continue
+            mark.asked = False
+            if row.verdict == "approve":
+                mark.base = row.base
+            else:
+                self.settle(path, Performed(told(row), counts_of("call")), "person")
 
     def pause_before_retry(self, mark: Mark, performed: Performed) -> float | None:
         """How many seconds to wait before the step is begun again; None where its answer is final."""
@@ -242,7 +282,9 @@ class Standing:
         """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
         del self.ready[: len(turn.answers)]  # others may have come in the meantime
         for new in turn.marks:
-            self.marks[new.path] = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
+            mark = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
+            mark.asked = new.asking is not None
+            self.marks[new.path] = mark
         paths = [each.path for each in turn.retries] + [each.path for each in turn.marks]
         for path, marked in zip(reversed(paths), reversed(committed.marks), strict=True):
             mark = self.marks[path]
@@ -260,7 +302,8 @@ class Standing:
         unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
         planned = []
         for shares, (path, step) in zip(range(len(unmarked), 0, -1), unmarked, strict=True):
-            planned.append(self.performer.plan(path, step, self.run.route, at, shares))
+            said = self.considered.pop(path, None)
+            planned.append(self.performer.plan(path, step, self.run.route, at, shares, said))
         return planned
 
     def _begin_again(self) -> list[Retry]:
@@ -271,9 +314,12 @@ class Standing:
         return [self._retry(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
 
     def _begins_again(self, mark: Mark) -> bool:
-        """An attempt that ended without an answer, or an open completion that a new route performs."""
-        performed = self.run.route in self.performer.models
-        return mark.ended is not None or (mark.open_step and performed and mark.step.kind == "completion")
+        """An attempt that ended without an answer, an open completion that a new route performs, or an approved call."""
+        if mark.ended is not None or not mark.open_step:
+            return mark.ended is not None
+        if mark.step.kind == "completion":
+            return self.run.route in self.performer.models
+        return mark.base is not None and mark.sent.route == "house"
 
     def _give_up_unrepeatable(self) -> None:
         """A lost call that may have changed something is never made again by itself."""
@@ -300,9 +346,22 @@ class Standing:
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
         if mark.sits_out:
             claim = claim._replace(open_step=True)
-        waited = WAITED if route == mark.sent.route else f"rerouted to {route}"
+        waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
         ended = mark.ended or Ended(waited, NOTHING)
         return Retry(path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: what a fold makes stays, and looking through it again and again is a quarter of
+    its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _mark_of(row: MarkRow, step: Step) -> Mark:

@@ -35,7 +35,7 @@ async def planner(house: House, request: PlannerRequest, caller: Caller) -> Star
     start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
     workspace = house.wiring.workspace(request.workspace)
     past = _past(house, request.continues, caller) if request.continues is not None else None
-    registry = house.wiring.registry(workspace)
+    registry = await house.wiring.ready(workspace, request.tools)
     frozen = _said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
     return await _start(house, frozen, caller, workspace, request.key, start)
 
@@ -45,7 +45,8 @@ async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -
     await house.called()
     workspace = house.wiring.workspace(None)
     given, secrets = masked.arguments(arguments, house.wiring.mask)
-    frozen = _said(freeze.freeze_call(name, given, house.settings, house.wiring.registry(workspace)), secrets)
+    registry = await house.wiring.ready(workspace, (name,))
+    frozen = _said(freeze.freeze_call(name, given, house.settings, registry), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
     return (await _start(house, frozen, caller, workspace, None, digest_of(b"registry_call", unique))).run_id
 

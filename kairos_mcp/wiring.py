@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -11,7 +12,9 @@ from pathlib import Path
 
 from kairos_mcp import freeze
 from kairos_mcp.errors import BadArguments, KairosError, Stale
+from kairos_mcp.finding import SEARCH
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
+from kairos_mcp.gate import Gate
 from kairos_mcp.key_sources import secret
 from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion
@@ -32,6 +35,7 @@ from kairos_mcp.store.store import Store
 from kairos_mcp.tools import Commands, builtin_tools, network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.elsewhere import Elsewhere
+from kairos_mcp.tools.fetch import fetch_class
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of
@@ -70,6 +74,13 @@ class Wiring:
 
     def registry(self, workspace: str | None) -> Registry:
         return self.means(workspace).registry
+
+    async def ready(self, workspace: str | None, globs: Sequence[str] | None) -> Registry:
+        """The registry, once the sources that the globs may name know what they have: within half a minute."""
+        registry = self.registry(workspace)
+        if registry.waits_for(globs):
+            await asyncio.to_thread(registry.ready, globs)
+        return registry
 
     def can_perform(self, run: RunRow) -> bool:
         """Whether this server may go on with a run by itself: its workspace, its tools and its flow's version."""
@@ -129,6 +140,7 @@ class Wiring:
             frozenset(own_lines),
             paid=paid,
             temperature=thawed.spec.temperature,
+            behind=thawed.behind,
         )
         return Standing(run, performer, thawed.flow)
 
@@ -166,14 +178,20 @@ class Wiring:
         commands = Commands.of(self.settings)
         built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
         registry = Registry([*built_in, *networked], self._elsewhere.sources(workspace))
-        return Means(registry, self.settings.gate, self._workers, self.settings.shown_chars)
+        gate = Gate(
+            self.settings.gate,
+            scopes.of if scopes is not None else lambda _: "L2",
+            {"http_fetch": lambda arguments: fetch_class(arguments, self.egress)},
+        )
+        return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:
-            registry, offered = self.registry(run.workspace), self.thawed(run).offered
+            registry, thawed = self.registry(run.workspace), self.thawed(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        return all(spec.source == "caller" or registry.knows(spec.name) for spec in offered)
+        granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
+        return all(registry.knows(spec.name) or (thawed.behind and spec.name == SEARCH) for spec in granted)
 
     def _text(self, content_hash: str) -> str:
         return reading.text(self._store.reader, content_hash) or ""

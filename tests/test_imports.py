@@ -20,7 +20,7 @@ FLOORS = {
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "configure", "decoding", "errors", "http_definition", "http_given", "key_sources", "mandates",
+        "__init__", "configure", "decoding", "errors", "finding", "http_definition", "http_given", "key_sources", "mandates",
         "masked", "masking", "messages", "periods", "routes", "schedules", "schema_rules", "schemas", "scopes",
         "settings", "settings_file", "spec", "steps", "urls", "visible",
     ],

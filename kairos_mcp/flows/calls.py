@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from kairos_mcp.flows.brief import Prompts, say
 from kairos_mcp.messages import Completion, Message, ToolCall, ToolResult, ToolSet
@@ -108,12 +107,17 @@ def told(prompts: Prompts, answered: Answered) -> Message:
     return Message("tool", text, tool_call_id=call.id)
 
 
-def _groups(calls: Sequence[ToolCall], offered: ToolSet) -> Iterator[list[ToolCall]]:
-    for reads, run in groupby(calls, lambda call: _only_reads(call, offered)):
-        if reads:
-            yield list(run)
+def _groups(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolCall]]:
+    groups: list[list[ToolCall]] = []
+    after_read = False
+    for call in calls:
+        reads = _only_reads(call, offered)
+        if reads and after_read:
+            groups[-1].append(call)
         else:
-            yield from ([call] for call in run)
+            groups.append([call])
+        after_read = reads
+    return groups
 
 
 def _only_reads(call: ToolCall, offered: ToolSet) -> bool:
@@ -122,10 +126,9 @@ def _only_reads(call: ToolCall, offered: ToolSet) -> bool:
 
 
 def _answers(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
-    steps = [CallTool(call.id, call) for call in group]
-    if len(steps) == 1:
-        return [(yield from steps[0])]
-    answers = yield from side_by_side(steps, READS_AT_ONCE)
+    if len(group) == 1:
+        return [(yield from CallTool(group[0].id, group[0]))]
+    answers = yield from side_by_side([CallTool(call.id, call) for call in group], READS_AT_ONCE)
     return [_or_error(answer) for answer in answers.values()]
 
 

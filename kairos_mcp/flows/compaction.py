@@ -52,6 +52,13 @@ class Room:
         """After a compaction: the last report was of another conversation."""
         return replace(self, reported=None, size=0)
 
+    def beside_more(self, size: int) -> Room:
+        """So many bytes more go with every request from now on, which the last report knew nothing of."""
+        if not size:
+            return self
+        reported = None if self.reported is None else self.reported + size // BYTES_A_TOKEN
+        return replace(self, beside=self.beside + size, reported=reported)
+
     def is_third_smaller(self, short: Conversation, talk: Conversation) -> bool:
         return 3 * (short.size + self.beside) <= 2 * (talk.size + self.beside)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import count
 
+from kairos_mcp.finding import widened
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.calls import executed, not_executed, numbered, stop_of, turn_messages
 from kairos_mcp.flows.closing import delivered, stopped
@@ -25,6 +26,7 @@ VERSION = 1
 def planner(brief: Brief) -> Flow[Outcome]:
     """The loop on one screen; its calls, guards, compaction and endings have a file each."""
     talk, room, guards, record = brief.opening(), Room.of(brief), Guards(brief.prompts), Record()
+    tools = brief.tools
     for number in count(1):
         name = f"round-{number}"
         if room.is_full(talk):
@@ -36,7 +38,7 @@ def planner(brief: Brief) -> Flow[Outcome]:
             guards.forget_repeats()
 
         turn = yield from RequestCompletion(
-            name, "round", talk, brief.tools, brief.output_schema, brief.max_tokens, guards.reminder()
+            name, "round", talk, tools, brief.output_schema, brief.max_tokens, guards.reminder()
         )
         if not isinstance(turn, Completion):
             return (yield from stopped(brief, talk, record, turn))
@@ -49,13 +51,15 @@ def planner(brief: Brief) -> Flow[Outcome]:
             case "final":
                 return (yield from delivered(brief, talk, record, turn))
             case "calls":
-                answered = yield from executed(numbered(turn, name), brief.tools)
+                answered = yield from executed(numbered(turn, name), tools)
                 stop = stop_of(answered) or guards.circling(answered)
             case flaw:
                 answered, stop = not_executed(numbered(turn, name), flaw), None
         record.did(name, answered)
-        talk = talk.add(*turn_messages(brief.prompts, turn.content, answered))
-        talk = talk.add(*lapse(brief.prompts, kind, turn))
+        more = widened(tools, [(each.call.name, each.answer) for each in answered])
+        room, tools = room.beside_more(more.size - tools.size), more
+        said = turn_messages(brief.prompts, turn.content, answered)
+        talk = talk.add(*said, *lapse(brief.prompts, kind, turn))
         if stop is not None:
             return (yield from stopped(brief, talk, record, stop))
     raise AssertionError("rounds are never used up: a limit ends the loop")

@@ -81,7 +81,7 @@ async def run_trace(call: Call, asked: arguments.RunTrace) -> wire.CallToolResul
 
 async def registry_search(call: Call, asked: arguments.RegistrySearch) -> wire.CallToolResult:
     names = None if asked.names is None else tuple(asked.names)
-    return results.plain_result(call.host.registry_search(asked.query, names, asked.category, asked.cursor))
+    return results.plain_result(await call.host.registry_search(asked.query, names, asked.category, asked.cursor))
 
 
 async def registry_call(call: Call, asked: arguments.RegistryCall) -> Result:

@@ -22,6 +22,10 @@ EXPIRES_MS = 8 * 3600 * 1000
 PENDING = 16  # of one principal (SYSTEMS.md O12)
 
 
+Base = Mapping[str, str | None]
+"""The files that a call stands on: SHA-256 in hex by plain path, None where there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """What a person is to be asked, as it goes into the row of its step. `otherwise` answers the step where too many

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 from kairos_mcp.budget import Units
 from kairos_mcp.errors import BadArguments, StoreCorrupt
 from kairos_mcp.messages import Completion, ToolResult
-from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Unknown
+from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
 _BY_KIND: dict[str, type[Any]] = {
     "completion": Completion,
@@ -64,6 +64,12 @@ def kind_of(text: str) -> str:
     """The kind of an encoded answer. Every answer ends with its kind, since the field stands last."""
     tail = text[text.rfind('"kind":"') + 8 :]
     return tail[:-2] if tail.endswith('"}') else ""
+
+
+@lru_cache(maxsize=256)  # those of calls are alike
+def decode_sent(text: str) -> Sent:
+    sent: Sent = decode(Sent, text)
+    return sent
 
 
 def encode_units(units: Units) -> str:

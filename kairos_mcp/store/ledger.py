@@ -11,6 +11,7 @@ import apsw
 
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt
+from kairos_mcp.store import accounts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import row, rows
@@ -109,16 +110,12 @@ def sums(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
 
 
 def _wrong_shares(connection: apsw.Connection) -> Iterator[str]:
-    """An account above others has spent at least what they have (runs that were removed count on), and holds what
-    they hold."""
-    for unit in Units._fields:
-        found = rows(
-            connection,
-            "select above.id from account above join account on account.parent = above.id group by above.id"
-            f" having above.spent_{unit} < sum(account.spent_{unit}) or above.held_{unit} <> sum(account.held_{unit})",
-        )
-        if found:
-            yield f"{unit} of {len(found)} accounts are not what those beneath them have"
+    """Accounts that runs share, as a principal's day."""
+    for (account,) in rows(connection, "select id from account where id not in (select account from run)"):
+        try:
+            accounts.check(connection, account)
+        except StoreCorrupt as wrong:
+            yield wrong.message.removesuffix(".")
 
 
 def _some(names: list[str]) -> str:

@@ -1,7 +1,8 @@
 """Which ended runs may go, and how all that belongs to them goes: rows, accounts, texts that nobody else needs.
 
-A run stays that has not ended, that ended later, or that a run which stays goes on from (`continues`). What belongs to
-a run is what refers to it by a foreign key, so that a new table is pruned without a word here.
+A run stays that has not ended, that ended later, that a run which stays goes on from (`continues`), or that is the
+newest of its mandate, since its lessons go on to the next. What belongs to a run is what refers to it by a foreign
+key, so that a new table is pruned without a word here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ AT_ONCE = 50  # runs in one transaction: others wait for it
 _GOING = """
     with recursive kept(n, earlier) as (
         select n, json_extract(spec, '$.continues') from run where outcome is null or ended_at >= ?
+            or n in (select max(run.n) from run join mandate on mandate.principal = run.principal
+                and mandate.id = run.mandate group by run.principal, run.mandate)
         union select run.n, json_extract(run.spec, '$.continues') from run join kept on run.id = kept.earlier)
     select n from run where n not in (select n from kept) order by n
 """

@@ -10,14 +10,14 @@ import apsw
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.messages import Exactness
-from kairos_mcp.steps import Recorded, Sent
+from kairos_mcp.steps import Answer, Sent
 from kairos_mcp.store.accounts import Shared, decode_shared
-from kairos_mcp.store.codec import decode, decode_answer, decode_units
+from kairos_mcp.store.codec import decode_answer, decode_sent, decode_units
 from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, workspace, account, created_at, owner, fence, route,"
-    " paused, outcome, ended_at, resume_at"
+    " paused, outcome, ended_at, resume_at, mandate"
 )
 
 
@@ -27,7 +27,7 @@ WAITED = "waited"  # how an attempt ended that was never begun: the step waited 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `paused`: why; `resume_at`: when it goes
-    on by itself; `outcome` set: it has ended."""
+    on by itself; `outcome` set: it has ended; `mandate`: the id of the one whose cycles it runs."""
 
     n: int
     id: str
@@ -47,44 +47,85 @@ class RunRow:
     outcome: str | None
     ended_at: int | None
     resume_at: int | None
+    mandate: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class MarkRow:
-    """A step as it stands in the record, its newest attempt included: what it holds, of whose `shared` accounts, and
-    whether it is `open`: handed out, or waiting to be begun. `attempts` are those after the first; `began`: the first
-    one was begun here, not handed out."""
+class Newest(NamedTuple):
+    """The newest attempt at a step after its first: what it holds, whether it was handed out or waits."""
+
+    held_text: str
+    open: int
+    shared_text: str | None
+    sent_text: str
+
+
+class MarkRow(NamedTuple):
+    """A step as it stands in the record: its row, taken apart only as far as somebody asks, since a fold asks little of
+    most. `attempts` are those after the first; the properties include the newest one."""
 
     id: int
     path: str
     kind: str
     digest: bytes
     at: int
-    held: Units
-    open: bool
-    shared: Shared
-    sent: Sent
+    held_text: str | None
+    sent_text: str | None
     body: str | None
     answered_at: int | None
-    spent: Units
+    spent_text: str | None
     cached: int
     exactness: Exactness | None
     by: str | None
+    shared_text: str | None
     attempts: int
-    began: bool
+    newest: Newest | None = None
+
+    @property
+    def held(self) -> Units:
+        """The round or call itself, and what the newest attempt holds."""
+        first = counts_of(self.kind) if self.held_text is None else decode_units(self.held_text)
+        if self.newest is None:
+            return first
+        itself = NOTHING._replace(rounds=first.rounds, tool_calls=first.tool_calls)
+        return itself.plus(decode_units(self.newest.held_text))
+
+    @property
+    def began(self) -> bool:
+        """Whether the first attempt was begun here, not handed out."""
+        return self.held_text is not None
+
+    @property
+    def open(self) -> bool:
+        """Handed out, or waiting to be begun."""
+        return bool(self.newest.open) if self.newest is not None else self.held_text is None
+
+    @property
+    def shared(self) -> Shared:
+        """The accounts beside the run's own that it is charged to."""
+        return decode_shared((self.newest or self).shared_text)
+
+    @property
+    def sent(self) -> Sent:
+        text = (self.newest or self).sent_text
+        return decode_sent(text) if text else Sent()
+
+    @property
+    def spent(self) -> Units:
+        return decode_units(self.spent_text) if self.spent_text is not None else NOTHING
+
+    @property
+    def answer(self) -> Answer | None:
+        return decode_answer(self.body) if self.body is not None else None
 
     @property
     def waits(self) -> bool:
         """Handed out and not yet answered."""
-        return self.open and self.body is None
+        return self.body is None and self.open
 
     @property
     def begun(self) -> bool:
         """Begun by a server, its end not recorded: after a crash, the only question."""
-        return not self.open and self.body is None
-
-    def recorded(self) -> Recorded:
-        return Recorded(self.path, self.digest, decode_answer(self.body) if self.body is not None else None)
+        return self.body is None and not self.open
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +174,8 @@ def due(connection: apsw.Connection, at: int) -> list[RunRow]:
 
 
 _STEPS = """
-    select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, cached, exactness, by_route,
-        shared, (select count(*) from attempt where attempt.mark = mark.id)
+    select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
+        exactness, by_route, shared, (select count(*) from attempt where attempt.mark = mark.id)
     from mark left join answer on answer.mark = mark.id where run = ?
 """
 _RECORD = f"{_STEPS} order by mark.id"
@@ -153,44 +194,13 @@ def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
 
 
 def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
-    mark, path, kind, digest, at, held, sent, body, answered_at, spent, cached, exactness, by, shared, attempts = found
-    newest = _newest(connection, mark, counts_of(kind) if held is None else decode_units(held)) if attempts else None
-    return MarkRow(
-        id=mark,
-        path=path,
-        kind=kind,
-        digest=digest,
-        at=at,
-        held=newest.held if newest else counts_of(kind) if held is None else decode_units(held),
-        open=newest.open if newest else held is None,
-        shared=newest.shared if newest else decode_shared(shared),
-        sent=newest.sent if newest else decode(Sent, sent) if sent else Sent(),
-        body=body,
-        answered_at=answered_at,
-        spent=decode_units(spent) if spent is not None else NOTHING,
-        cached=cached or 0,
-        exactness=exactness,
-        by=by,
-        attempts=attempts,
-        began=held is not None,
-    )
-
-
-class _Newest(NamedTuple):
-    held: Units
-    open: bool
-    shared: Shared
-    sent: Sent
-
-
-def _newest(connection: apsw.Connection, mark: int, first: Units) -> _Newest:
-    """How a mark stands after further attempts: it holds the round or call itself, and what the newest one holds."""
+    mark = MarkRow._make((*found, None))
+    if not mark.attempts:
+        return mark
     tries = "select held, handed_out, shared, sent from attempt where mark = ? order by id desc limit 1"
-    newest = row(connection, tries, (mark,))
-    assert newest is not None, "called only where there are attempts"
-    held, handed_out, shared, sent = newest
-    itself = NOTHING._replace(rounds=first.rounds, tool_calls=first.tool_calls)
-    return _Newest(itself.plus(decode_units(held)), bool(handed_out), decode_shared(shared), decode(Sent, sent))
+    newest = row(connection, tries, (mark.id,))
+    assert newest is not None, "there are attempts"
+    return mark._replace(newest=Newest._make(newest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +245,7 @@ _WAITING = f"""
 def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     """The open steps by path, in the order in which they were handed out."""
     found = rows(connection, _WAITING, (n,))
-    return {path: WaitingRow(mark, kind, decode(Sent, sent)) for path, mark, kind, sent in found}
+    return {path: WaitingRow(mark, kind, decode_sent(sent)) for path, mark, kind, sent in found}
 
 
 def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:

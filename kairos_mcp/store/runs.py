@@ -12,6 +12,7 @@ from kairos_mcp.budget import NOTHING, Account, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Limits
+from kairos_mcp.store import mandates
 from kairos_mcp.store.accounts import Purse, read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
@@ -25,7 +26,10 @@ ATTACH_MS = 10 * 60 * 1000  # hosts repeat calls they gave up on; an identical s
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be made: its frozen spec, the texts the spec refers to by hash, and who asked for it."""
+    """A run to be made: its frozen spec, the texts the spec refers to by hash, and who asked for it.
+
+    `mandate`: the id of the one whose cycles it runs; `due`: for which time of its schedule (milliseconds since 1970).
+    """
 
     id: str
     flow: str
@@ -42,6 +46,8 @@ class NewRun:
     start_digest: bytes
     workspace: str | None
     at: int
+    mandate: str | None = None
+    due: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +59,16 @@ class Made:
 
 
 def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
-    """Make the run, owned; or find the one with this key, or the identical start that is still open."""
+    """Make the run, owned; or find the one with this key, the open one of its mandate, or the identical start that is
+    still open. Raises Stale where the time it is due for was run before."""
     if (same := _made_before(connection, new)) is not None:
         return Made(same, True)
     for text in new.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
     account = _insert(connection, "account", {"scope": "run", **caps})
+    if new.mandate is not None and new.due is not None:
+        mandates.started(connection, new.principal, new.mandate, new.due)
     n = _insert(connection, "run", {**_columns(new), "account": account, "owner": owner, "fence": 1})
     made = run_by_number(connection, n)
     for said in new.notes:
@@ -81,6 +90,7 @@ def _columns(new: NewRun) -> dict[str, Any]:
         "workspace": new.workspace,
         "created_at": new.at,
         "route": new.route,
+        "mandate": new.mandate,
     }
 
 
@@ -104,6 +114,8 @@ def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
                 run_id=found[1],
             )
         return run_by_number(connection, found[0])
+    if new.mandate is not None:
+        return mandates.open_run(connection, new.principal, new.mandate)
     found = row(
         connection,
         "select n from run where start_digest = ? and principal = ? and key is null and outcome is null"

@@ -16,7 +16,9 @@ from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, standing_li
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Refused, Sent
+from kairos_mcp.store import approvals
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Purse, Shared, account_of, encode_shared
+from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.codec import encode, encode_answer, encode_units
 from kairos_mcp.store.connection import row, rows
 
@@ -37,7 +39,8 @@ class Settled(NamedTuple):
 class NewMark(NamedTuple):
     """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
 
-    What is granted joins `sent`, and for a round the line that says where the run stands.
+    What is granted joins `sent`, and for a round the line that says where the run stands. With `asking` it waits for a
+    person's leave.
     """
 
     path: str
@@ -46,6 +49,7 @@ class NewMark(NamedTuple):
     claim: Claim
     sent: Sent
     answer: Answer | None = None
+    asking: Asking | None = None
 
 
 class Retry(NamedTuple):
@@ -214,6 +218,8 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
         sent = replace(new.sent, tail=told, line=None)
         return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
     sent = _with_grant(new.sent, leave, told)
+    if new.asking is not None:
+        return _ask(connection, turn, new, new.asking, leave, purse)
     if new.answer is None:
         held = None if new.claim.open_step else leave.held
         return Marked(_insert_mark(connection, turn, new, held, sent, shared), leave, None, sent, held is None, shared)
@@ -221,6 +227,14 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
     purse.settle(leave.held, spent, shared)
     mark = _insert_mark(connection, turn, new, None, sent, shared)
     return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
+
+
+def _ask(connection: apsw.Connection, turn: Turn, new: NewMark, asking: Asking, leave: Grant, purse: Purse) -> Marked:
+    """Mark a call that waits for a person's leave; where too many do, it is answered instead."""
+    mark = _insert_mark(connection, turn, new, None, new.sent)
+    if approvals.add(connection, turn.run, mark, asking, turn.at):
+        return Marked(mark, leave, None, new.sent, waits=True)
+    return _answered_at_once(connection, mark, turn, asking.otherwise, new.sent, leave, leave.held)
 
 
 def _insert_mark(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kairos_mcp.errors import BadArguments
+from kairos_mcp.finding import SEARCH
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import Tool
@@ -17,7 +18,6 @@ from kairos_mcp.tools.searching import ranked, whole
 TOOLS = 40  # RULINGS.md, "Registry, network"
 SPEC_CHARS = 24_000
 FOUND = 8  # of one search: each stays in every later request
-SEARCH = "registry_search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,15 @@ class Offer:
 
 
 def offered(granted: ToolSet) -> Offer:
-    """The offer to a loop that may use these tools."""
+    """The offer to a loop that may use these tools. What a caller brought along is shown if there is room for it.
+
+    Raises BadArguments where a tool of another has the search's name.
+    """
     if not _too_many(granted):
         return Offer(granted, ToolSet())
-    reads = [spec for spec in granted if spec.effect == "read"]
-    if _too_many(ToolSet(reads)):
-        reads = [spec for spec in reads if spec.source == "builtin"]
-    shown = ToolSet((*reads, SEARCH_SPEC))
+    if granted.find(SEARCH) is not None:
+        raise BadArguments(f"With over {TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name.")
+    shown = ToolSet((*_kept(granted), SEARCH_SPEC))
     behind = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
     note = f"tools: {len(granted)} are too many to show; the run begins with {len(shown)} and finds {len(behind)} more."
     return Offer(shown, behind, (note,))
@@ -69,14 +71,15 @@ def search_tool(behind: ToolSet) -> Tool:
     return Tool(SEARCH_SPEC, run, timeout_s=10, examples=({"query": "read issue"},))
 
 
-def found_in(result: ToolResult) -> tuple[ToolSpec, ...]:
-    """The specs that a search's recorded result adds to the offer; none for any other result."""
-    offer = result.data.get("offer") if isinstance(result.data, dict) else None
-    return tuple(ToolSpec(**_fields(each)) for each in offer or () if isinstance(each, dict))
-
-
-def _fields(told: JsonObject) -> JsonObject:
-    return {name: told[name] for name in ("name", "description", "input_schema", "effect", "category", "source")}
+def _kept(granted: ToolSet) -> list[ToolSpec]:
+    """What stays in sight: all that only reads and all of the caller, or of them what is not the crowd itself."""
+    ours = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
+    callers = [spec for spec in granted if spec.source == "caller"]
+    reads = [spec for spec in granted if spec.effect == "read" and spec.source != "caller"]
+    for kept in ([*reads, *callers], [*ours, *callers]):
+        if not _too_many(ToolSet(kept)):
+            return kept
+    return ours
 
 
 def _too_many(tools: ToolSet) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 
 from kairos_mcp.errors import NotFound, StaleFile, TooLarge
@@ -115,7 +116,7 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
     return [
         Tool(PLAN_SPEC, plan_edits, examples=({"edits": [an_edit, an_edit | {"path": "b.py"}]},)),
         changing_tool(APPLY_SPEC, apply_edit_plan, opener, most, {"plan_id": "0" * ID_CHARS}),
-        changing_tool(BOTH_SPEC, apply_edits, opener, most, {"edits": [an_edit]}),
+        replace(changing_tool(BOTH_SPEC, apply_edits, opener, most, {"edits": [an_edit]}), internal=True),
     ]
 
 

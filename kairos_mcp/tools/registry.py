@@ -139,6 +139,10 @@ class Registry:
             raise ToolNotOffered(f"{spec.name} is another tool now than this run was offered.", "Use another tool.")
         return tool
 
+    def waits_for(self, globs: Sequence[str] | None) -> bool:
+        """Whether `ready` would ask anybody."""
+        return any(source.may_have(globs) for source in self._sources)
+
     def ready(self, globs: Sequence[str] | None, within_s: float = READY_S) -> None:
         """Let the sources that the globs may name find out what they have. Blocks: call it in a worker thread."""
         asked = [source for source in self._sources if source.may_have(globs)]

@@ -34,8 +34,8 @@ def test_a_run_ended_at_any_commit_goes_on_elsewhere(tmp_path: Path, way: str, c
     assert len(found) > 8
     assert reference["mcp"] is False
     for point in found:
-        last = point is found[-1]  # after the last commit of some there is nothing left to end
-        assert code is None or point["code"] == code or (last and point["code"] == 0), point
+        late = point in found[-3:]  # three reads may share a commit, so that there is nothing left to end
+        assert code is None or point["code"] == code or (late and point["code"] == 0), point
         assert (point["again"], point["runs"], point["integrity"]) == (0, 1, "ok"), point
         assert point["same_digests"], point
         assert point["same_outcome"], point

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kairos_mcp.errors import ToolNotOffered, UnknownTool
+from kairos_mcp.finding import SEARCH, found_in
 from kairos_mcp.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.offering import FOUND, SEARCH, SPEC_CHARS, TOOLS, found_in, offered, search_tool
+from kairos_mcp.tools.offering import FOUND, SPEC_CHARS, TOOLS, offered, search_tool
 from kairos_mcp.tools.registry import Registry, Tool, call
 
 AROUND = Surroundings("run-1", time.monotonic() + 600, lambda _ref: None)

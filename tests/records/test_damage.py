@@ -46,6 +46,10 @@ DAMAGE = {
         "update answer set spent = replace(spent, '[1,', '[0,') where mark = (select min(mark) from answer)",
         "not the sum",
     ),
+    "a day that was refilled": (
+        "update account set spent_model_calls = 0 where scope = 'day'",
+        "model_calls were spent",
+    ),
     "an answer that was removed": ("delete from answer where mark = (select min(mark) from answer)", "not the sum"),
     "a mark that was removed": (
         "delete from mark where id = (select max(mark) from answer)",
@@ -105,7 +109,7 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
             ledger.check(host._store.reader, run.n, run.account)
 
 
-@pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if "account set" in statement])
+@pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
 async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
     filled.rows(DAMAGE[what][0])
     async with Host.open(filled.settings(), via="mcp") as host:
