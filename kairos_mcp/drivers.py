@@ -13,7 +13,7 @@ from kairos_mcp.days import Days
 from kairos_mcp.driver import Driver, out_of_step
 from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable
 from kairos_mcp.standing import Standing
-from kairos_mcp.store import owners, reading, runs
+from kairos_mcp.store import decisions, owners, reading, runs
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 from kairos_mcp.wiring import Wiring
@@ -184,11 +184,13 @@ class Drivers:
     # -- what other processes do -------------------------------------------------------------------------------
 
     async def pick_up(self) -> None:
-        """Own and drive the runs whose servers have ended, or whose pause is over, as far as this server can perform
-        them."""
+        """Own and drive the runs whose servers have ended, whose pause is over, or whose approvals have expired, as far
+        as this server can perform them."""
         if not self._store.exists:
             return
         reader, mine = self._store.reader, self._store.own_number
+        if decisions.due(reader, at := self._clock()):
+            await self._store.submit(lambda connection: decisions.expire(connection, at))
         for run in reading.due(reader, self._clock()):
             if self._wiring.can_perform(run):
                 await self._go_on_after_pause(run)

@@ -66,7 +66,7 @@ class Thawed:
     flow: Callable[[], Flow[Outcome]]
     brief: Brief | None
     text_prompts: TextPrompts = WORDLESS
-    behind: ToolSet = ToolSet()
+    behind: ToolSet = field(default_factory=ToolSet)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.freeze import MAX_TOKENS, Freezer, Frozen, Thinking, narrowed, text_prompts, thinking
 from kairos_mcp.mandates import Mandate
 from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec
-from kairos_mcp.orders import RUN
+from kairos_mcp.orders import FLOWS, RUN
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.settings import Settings
 from kairos_mcp.spec import CyclesRequest, PhaseRequest, Spec, Stretch
@@ -52,7 +52,7 @@ def freeze_phase(asked: PhaseRequest, ground: Ground) -> Frozen:
     given = keep.keep(encode(asked.given)) if asked.given is not None else None
     thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
     spec, notes = _spec(keep, asked.mandate, thinks, ground)
-    frozen = replace(spec, flow=f"ooda_{asked.phase}", given_text=given)
+    frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given)
     return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
 
 
@@ -65,7 +65,7 @@ def freeze_cycles(asked: CyclesRequest, ground: Ground) -> Frozen:
             f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
         )
     limits, cut = _limits(asked.limits, mandate, ground.settings)
-    limits, stretch = _stretched(limits)
+    limits, stretch = _stretched(limits, _own(asked.limits, mandate))
     keep = Freezer()
     thinks = thinking(asked.route, _own(asked.limits, mandate), None, ground.settings, samples=ground.samples)
     spec, notes = _spec(keep, mandate, thinks, ground)
@@ -138,6 +138,15 @@ def _least(asked: Limits, own: Limits, unit: str) -> int | None:
     return min(caps, default=None)
 
 
-def _stretched(limits: Limits) -> tuple[Limits, Stretch | None]:
-    """With O17's limits where nobody has set one; what the configuration allows stays the most."""
-    return limits, None
+def _stretched(limits: Limits, own: Limits) -> tuple[Limits, Stretch | None]:
+    """With O17's limits where neither caller nor mandate has set one; what the configuration allows is the most."""
+    calls = STRETCH.model_calls if own.model_calls is None else None
+    time_ms = STRETCH.milliseconds if own.milliseconds is None else None
+    if calls is None and time_ms is None:
+        return limits, None
+    begin = replace(
+        limits,
+        model_calls=min(filter(None, (limits.model_calls, calls)), default=None),
+        milliseconds=min(filter(None, (limits.milliseconds, time_ms)), default=None),
+    )
+    return begin, Stretch(calls, time_ms, limits)

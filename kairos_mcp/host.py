@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from kairos_mcp import changing, health, keeping, looking, spending, starting
+from kairos_mcp import changing, health, keeping, looking, spending, starting, tooling
 from kairos_mcp.asks import Asks
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.house import House
@@ -29,8 +29,11 @@ from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.runs import Action
 from kairos_mcp.store.store import Store
+from kairos_mcp.tooling import Decision, Defined, ToolLine, ToolSheet
 from kairos_mcp.trace import TraceQuery
 from kairos_mcp.wiring import Wiring
+
+Decided = tuple[Defined, ...]
 
 
 class Host:
@@ -114,6 +117,18 @@ class Host:
         registry = await self._wiring.ready(self._wiring.workspace(None), names or ("*",))
         return registry.search(query, names, category, cursor).as_json()
 
+    async def tools(self) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+        """Every tool there is, and what waits for a person; and what the sources have to say."""
+        return await tooling.listed(self._house)
+
+    async def tool(self, name: str) -> ToolSheet:
+        """All there is to say of a tool, or of a definition SOURCE/NAME. Raises UnknownTool."""
+        return await tooling.sheet(self._house, name)
+
+    def tool_notes(self) -> tuple[str, ...]:
+        """What the sources of tools have to say; starts none."""
+        return tooling.noted(self._house)
+
     def spending(self, scope: str | None, caller: Caller) -> JsonObject:
         """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
         UnknownRun."""
@@ -149,6 +164,10 @@ class Host:
     ) -> None:
         """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
         await changing.control(self._house, run_id, action, caller, limits=limits, route=route)
+
+    async def decide_tool(self, address: str, decision: Decision, pin: str | None, caller: Caller) -> Decided:
+        """A person's word on a definition SOURCE/NAME. Raises BadArguments, NotFound."""
+        return await tooling.decided(self._house, address, decision, pin, caller.principal)
 
     async def release(self, owner: int) -> int:
         """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""

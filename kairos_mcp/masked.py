@@ -6,6 +6,7 @@ wrote, and a shape like a key's may be an example.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,11 @@ from kairos_mcp.steps import Failure
 
 def result(found: ToolResult, mask: Mask) -> ToolResult:
     """What a tool gave, or a caller for one."""
-    content, data = mask.text(found.content), mask.json(found.data)
-    return replace(found, content=content.text, data=data[0]) if content.count + data[1] else found
+    content = mask.text(found.content)
+    has_some = found.data is not None and mask.text(json.dumps(found.data, ensure_ascii=False)).count
+    if not (content.count or has_some):
+        return found  # as most: seen in one look at each of the two texts
+    return replace(found, content=content.text, data=mask.json(found.data)[0])
 
 
 def completion(said: Completion, mask: Mask) -> Completion:
@@ -47,6 +51,12 @@ def answer(brought: object, mask: Mask) -> object:
 def arguments(given: JsonObject, mask: Mask) -> tuple[JsonObject, int]:
     """The arguments of a call from outside, and how many secrets were taken out."""
     return mask.json(given)
+
+
+def given(value: JsonObject, mask: Mask) -> JsonObject:
+    """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
+    plain: JsonObject = _values(value, mask)
+    return plain
 
 
 def request(asked: PlannerRequest, mask: Mask) -> tuple[PlannerRequest, int]:

@@ -18,12 +18,19 @@ from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.mandates import Mandate, mandate_of
 from kairos_mcp.messages import JsonObject, ToolSet
 from kairos_mcp.scopes import Scopes
-from kairos_mcp.spec import Phase, Spec
+from kairos_mcp.spec import FlowName, Phase, Spec
 from kairos_mcp.steps import Flow
 from kairos_mcp.store.codec import decode
 
-RUN = "ooda_run"
-VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **{f"ooda_{phase}": phases.VERSION for phase in phases.PHASES}}
+RUN: FlowName = "ooda_run"
+FLOWS: Mapping[Phase, FlowName] = {
+    "observe": "ooda_observe",
+    "orient": "ooda_orient",
+    "decide": "ooda_decide",
+    "act": "ooda_act",
+    "reflect": "ooda_reflect",
+}
+VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values(), phases.VERSION)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, prompt
 
 def phase_of(flow: str) -> Phase | None:
     """The phase that a flow is; None for every other flow."""
-    return next((phase for phase in phases.PHASES if flow == f"ooda_{phase}"), None)
+    return next((phase for phase, name in FLOWS.items() if flow == name), None)
 
 
 def flow_of(ordered: Ordered) -> Flow[Outcome]:

@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from kairos_mcp import masked
 from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
 from kairos_mcp.consent import Considered, considered, goes_at_once
 from kairos_mcp.costing import Meter, Performed, costed
@@ -59,7 +60,7 @@ class Performer:
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
     `paid`: the routes that this server pays for. `behind`: what the search among many tools may find, which is offered
-    once it was found.
+    once it was found. `mandate`: the id of the one that the run works on, for rules of the gate.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class Performer:
     paid: Mapping[str, Paid] = field(default_factory=dict)
     temperature: float | None = None
     behind: ToolSet = field(default_factory=ToolSet)
+    mandate: str | None = None
     memory: Memory = field(default_factory=Memory.in_process)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
@@ -142,7 +144,7 @@ class Performer:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
 
     def _wanted(self, step: CallTool) -> Wanted:
-        return Wanted(self.offered.find(step.call.name), step.call.arguments)
+        return Wanted(self.offered.find(step.call.name), step.call.arguments, mandate=self.mandate)
 
     def _is_free(self, spec: ToolSpec) -> bool:
         """Whether every call of this tool may be made: found once a run, since most calls are of such tools."""
@@ -300,7 +302,7 @@ class Performer:
         except asyncio.CancelledError:
             stop.now()
             raise
-        return shorten(result, self.means.shown_chars, path)
+        return shorten(masked.result(result, self.means.mask), self.means.shown_chars, path)
 
 
 _PAUSED = Claim(NOTHING, "pause", open_step=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import apsw
 
+from kairos_mcp import mandated
 from kairos_mcp.answering import command_of
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.errors import KairosError
@@ -133,7 +134,7 @@ def report(
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
-        output=outcome.output if outcome is not None else None,
+        output=mandated.output_of(run, outcome, waits, status),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=json.loads(run.spec).get("model"),
@@ -175,6 +176,8 @@ def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
         case Completion(tool_calls=calls):
             return calls[int(call.removeprefix("call-")) - 1].name
         case _:
+            if run.flow in orders.VERSIONS:
+                return mandated.tool_at(connection, run, path) or run.flow
             name: str = json.loads(run.spec)["goal"]
             return name
 
@@ -185,7 +188,9 @@ def _ordinal(path: str) -> int:
 
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
-    return outcome.stop_reason if outcome is not None and run.flow != "call" else None
+    """Null for what has no loop that could stop: a single call, a phase alone."""
+    looped = run.flow != "call" and orders.phase_of(run.flow) is None
+    return outcome.stop_reason if outcome is not None and looped else None
 
 
 def _usage(spent: Units, tally: reading.Tally) -> JsonObject:

@@ -47,8 +47,8 @@ class Ended:
 class Mark:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
     that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
-    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`: a person was asked for leave; `base`: the files
-    that the leave which they gave stands on."""
+    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
+    a person was asked for leave; `base`: the files that the leave which they gave stands on."""
 
     id: int
     step: Step
@@ -314,7 +314,7 @@ class Standing:
         return [self._retry(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
 
     def _begins_again(self, mark: Mark) -> bool:
-        """An attempt that ended without an answer, an open completion that a new route performs, or an approved call."""
+        """An attempt that ended without an answer, an open completion that a new route performs, an approved call."""
         if mark.ended is not None or not mark.open_step:
             return mark.ended is not None
         if mark.step.kind == "completion":

@@ -36,8 +36,8 @@ async def planner(house: House, request: PlannerRequest, caller: Caller) -> Star
     workspace = house.wiring.workspace(request.workspace)
     past = _past(house, request.continues, caller) if request.continues is not None else None
     registry = await house.wiring.ready(workspace, request.tools)
-    frozen = _said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
-    return await _start(house, frozen, caller, workspace, request.key, start)
+    frozen = said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
+    return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
 
 
 async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -> str:
@@ -46,19 +46,32 @@ async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -
     workspace = house.wiring.workspace(None)
     given, secrets = masked.arguments(arguments, house.wiring.mask)
     registry = await house.wiring.ready(workspace, (name,))
-    frozen = _said(freeze.freeze_call(name, given, house.settings, registry), secrets)
+    frozen = said(freeze.freeze_call(name, given, house.settings, registry), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
-    return (await _start(house, frozen, caller, workspace, None, digest_of(b"registry_call", unique))).run_id
+    return (await begin(house, Beginning(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
-def _said(frozen: Frozen, secrets: int) -> Frozen:
+def said(frozen: Frozen, secrets: int) -> Frozen:
     """With a note where secrets were taken out."""
     return frozen if not secrets else replace(frozen, notes=(*frozen.notes, masked.note(secrets)))
 
 
-async def _start(
-    house: House, frozen: Frozen, caller: Caller, workspace: str | None, key: str | None, start_digest: bytes
-) -> Started:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A run that is to begin. `start_digest` is equal for identical starts; `mandate` is the id of the one whose cycles
+    it runs, `due` the time of its schedule that it is for."""
+
+    frozen: Frozen
+    workspace: str | None
+    start_digest: bytes
+    key: str | None = None
+    mandate: str | None = None
+    due: int | None = None
+
+
+async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
+    """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
+    frozen = wanted.frozen
     at = house.clock()
     owner = await house.store.own(at)
     new = NewRun(
@@ -73,10 +86,12 @@ async def _start(
         principal=caller.principal,
         via=caller.via,
         client=caller.client,
-        key=key,
-        start_digest=start_digest,
-        workspace=workspace,
+        key=wanted.key,
+        start_digest=wanted.start_digest,
+        workspace=wanted.workspace,
         at=at,
+        mandate=wanted.mandate,
+        due=wanted.due,
     )
     made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
     if not made.attached:
@@ -91,7 +106,7 @@ def _past(house: House, run_id: str, caller: Caller) -> Past:
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     brief = house.wiring.thawed(run).brief
     if brief is None:
-        raise BadArguments("That run is a single call; it has no conversation.", "Start without `continues`.")
+        raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
     told = retold.conversation(brief, reading.record(house.store.reader, run.n))
     summaries: list[str] = []
     before: str | None = run_id

@@ -36,6 +36,7 @@ from kairos_mcp.tools import Commands, builtin_tools, network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.fetch import fetch_class
+from kairos_mcp.tools.internal import internal_tools
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of
@@ -141,6 +142,7 @@ class Wiring:
             paid=paid,
             temperature=thawed.spec.temperature,
             behind=thawed.behind,
+            mandate=thawed.spec.mandate,
         )
         return Standing(run, performer, thawed.flow)
 
@@ -177,7 +179,8 @@ class Wiring:
         scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
         commands = Commands.of(self.settings)
         built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
-        registry = Registry([*built_in, *networked], self._elsewhere.sources(workspace))
+        internal = internal_tools(opener, self._store)
+        registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
         gate = Gate(
             self.settings.gate,
             scopes.of if scopes is not None else lambda _: "L2",

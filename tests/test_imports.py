@@ -12,8 +12,8 @@ HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": [
-        "answering", "asks", "carried", "changing", "drivers", "exporting", "freeze", "health", "host", "house",
-        "items", "keeping", "looking", "replaying", "report", "retold", "spending", "starting", "trace", "verifying",
+        "answering", "asks", "carried", "changing", "drivers", "exporting", "freeze", "freeze_ooda", "health", "host", "house",
+        "items", "keeping", "looking", "replaying", "report", "retold", "spending", "starting", "tooling", "trace", "verifying",
         "wiring",
     ],
     "hinge": ["consent", "costing", "days", "driver", "memory", "performer", "runner", "standing"],

@@ -51,6 +51,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield from _workspaces(settings)
     yield _opener()
     yield _sandbox(settings)
+    yield from _servers(settings)
     yield from _script(settings.script)
     yield from _provider(settings, environ)
     yield _route(settings)
@@ -160,6 +161,13 @@ def _sandbox(settings: Settings) -> Finding:
     if not needed:
         return Finding("sandbox", "note", f"{why} Nothing that is configured needs it")
     return Finding("sandbox", "note", f"{why} run_command and servers with a sandbox are refused", CURE)
+
+
+def _servers(settings: Settings) -> Iterator[Finding]:
+    for server in settings.servers:
+        if server.command and not server.sandbox:
+            text = f"UNSAFE: {server.name} runs without a sandbox, so it does whatever you may do"
+            yield Finding("servers", "note", text, f"Take sandbox = false out of [servers.{server.name}].")
 
 
 def _script(script: Path | None) -> Iterator[Finding]:

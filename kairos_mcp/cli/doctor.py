@@ -71,6 +71,22 @@ def _store(settings: Settings) -> Iterator[Finding]:
         size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {health['runs']['total']} runs"
         yield Finding("store", "ok", f"{health['store']}: {size}")
     yield from _room(health, settings)
+    yield from _tools(settings)
+
+
+def _tools(settings: Settings) -> Iterator[Finding]:
+    """What the sources of tools have to say, so far as it is known: no server is started."""
+
+    async def look(host: Host) -> tuple[str, ...]:
+        return host.tool_notes()
+
+    try:
+        notes = with_host(settings, look)
+    except KairosError as error:
+        yield Finding("tools", "bad", error.message, error.hint)
+        return
+    for note in notes:
+        yield Finding("tools", "note", note)
 
 
 def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:

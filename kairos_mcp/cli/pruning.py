@@ -24,9 +24,7 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
     settings = load_settings(flags, os.environ)
     days = _days(older_than) if older_than is not None else settings.keep_days
     if days is None:
-        raise BadArguments(
-            "Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days."
-        )
+        raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
 
     async def prune(host: Host) -> Pruned:
         return await host.prune(days, shrink=True)

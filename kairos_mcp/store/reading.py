@@ -9,7 +9,7 @@ import apsw
 
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
-from kairos_mcp.messages import Exactness
+from kairos_mcp.messages import Completion, Exactness
 from kairos_mcp.steps import Answer, Sent
 from kairos_mcp.store.accounts import Shared, decode_shared
 from kairos_mcp.store.codec import decode_answer, decode_sent, decode_units
@@ -267,6 +267,19 @@ def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
         (n, path),
     )
     return found[0] if found else None
+
+
+def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Completion | None:
+    """The newest model's turn at a path like this one that was asked before the step at `path`."""
+    found = row(
+        connection,
+        "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
+        " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
+        " order by mark.id desc limit 1",
+        (n, like, path),
+    )
+    answer = decode_answer(found[0]) if found is not None else None
+    return answer if isinstance(answer, Completion) else None
 
 
 def tally(connection: apsw.Connection, n: int) -> Tally:

@@ -6,7 +6,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+
+
 from kairos_mcp.messages import ToolResult
+from kairos_mcp.tools.outside import seen, spelled
 
 HEAD = 0.7  # most texts say what they are at the top, and how they ended in fewer words
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far
@@ -16,10 +19,10 @@ LEAST_SHOWN = 400  # below this the line that says what was left out would be mo
 def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult, str | None]:
     """The result as it is shown, and its whole text when that must be kept in the store under `ref`.
 
-    What is shown has at most `shown_chars` characters (400 at least), its own note included.
+    What is shown has at most `shown_chars` characters (400 at least), its own note included. What can't be seen, or
+    imitates a role, is spelled out; secrets have been taken out before (masked.py).
     """
-    text = visible(result.content)
-    data = _visible_json(result.data)
+    text, data = seen(result.content), _spelled(result.data)
     if text is not result.content or data is not result.data:
         result = replace(result, content=text, data=data)
     allowed = max(shown_chars, LEAST_SHOWN)
@@ -33,23 +36,16 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     return replace(result, content=shown, kept=kept, chars=len(text)), text
 
 
-def visible(text: str) -> str:
-    """The text without what a store or a wire can't carry: lone surrogates become ?, NUL becomes U+2400."""
-    if "\0" in text:
-        text = text.replace("\0", "\u2400")
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _visible_json(value: Any) -> Any:
-    """The same of a JSON value; the very value where nothing has to change."""
+def _spelled(value: Any) -> Any:
+    """A JSON value as its texts may be read; the very value where nothing has to change."""
     match value:
         case str():
-            return visible(value)
+            return spelled(value)
         case dict():
-            seen = {visible(name): _visible_json(item) for name, item in value.items()}
-            return value if seen == value else seen
+            told = {spelled(name): _spelled(item) for name, item in value.items()}
+            return value if told == value else told
         case list() | tuple():
-            items = [_visible_json(item) for item in value]
+            items = [_spelled(item) for item in value]
             return value if items == value else items
         case _:
             return value

@@ -16,6 +16,7 @@ SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
     *("serve", "run", "demo", "runs", "show", "answer", "cancel", "replay", "export", "status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
+    *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 

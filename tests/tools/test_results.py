@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.tools.results import shorten, visible
+from kairos_mcp.tools.outside import seen
+from kairos_mcp.tools.results import shorten
 
 TEXTS = st.text(st.characters(codec=None), max_size=40).flatmap(
     lambda piece: st.integers(1, 200).map(lambda times: (piece + "\n") * times)
@@ -41,18 +42,18 @@ def test_what_is_shown_is_bounded_and_can_be_encoded(text: str, shown_chars: int
     shown.content.encode()
     assert "\0" not in shown.content
     assert len(shown.content) <= max(shown_chars, 400)
-    assert (whole is None) == (shown.kept is None) == (len(text) <= max(shown_chars, 400))
+    assert (whole is None) == (shown.kept is None) == (len(seen(text)) <= max(shown_chars, 400))
     if whole is not None:
-        assert (whole, len(whole)) == (visible(text), len(text))
-        assert shown.kept == sha256(whole.encode()).hexdigest()
+        assert whole == seen(text)
+        assert (shown.kept, shown.chars) == (sha256(whole.encode()).hexdigest(), len(whole))
     else:
-        assert shown.content == visible(text)
+        assert shown.content == seen(text)
 
 
 def test_lone_surrogates_and_nul_are_made_visible_also_in_the_structured_part() -> None:
     shown, _ = shorten(ToolResult("a\udcffb\0c", data={"k\ud800": ["\0", 1, None, 2.5]}), 100, "r")
-    assert shown.content == "a?b\u2400c"
-    assert shown.data == {"k?": ["\u2400", 1, None, 2.5]}
+    assert shown.content.startswith("a⟦U+DCFF⟧b⟦U+0⟧c\n")
+    assert shown.data == {"k⟦U+D800⟧": ["⟦U+0⟧", 1, None, 2.5]}
 
 
 def test_the_same_result_is_shortened_the_same_way() -> None:
