@@ -14,12 +14,13 @@ from kairos_mcp.report import Caller
 from kairos_mcp.routes import chosen
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import approvals, decisions, owners, reading, runs
+from kairos_mcp.store import approvals, decisions, owners, reading, runs, settling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 from kairos_mcp.store.runs import Action, Deposit
 
 BEAT_S = 1.0
@@ -146,6 +147,8 @@ def _wish_body(
             capped = read_account(house.store.reader, run.account).caps.nano_usd
             if capped is not None and (taken == "provider" or capped != house.settings.limits.nano_usd):
                 _refuse_unpriced(house, run, taken)
+            if taken == "provider" and house.settings.day.nano_usd is not None:
+                _refuse_unpriced(house, run, taken, "day.usd")
             return taken
         case "pause":
             return "asked"
@@ -165,9 +168,9 @@ def _extended(house: House, run: RunRow, more: Limits) -> Limits:
     return Limits(**{u: cap if allowed[u] is None else min(cap, allowed[u]) for u, cap in caps.items()})
 
 
-def _refuse_unpriced(house: House, run: RunRow, route: str) -> None:
+def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:
     model = decode(Spec, run.spec).model or house.settings.model
-    freeze.refuse_unpriced(route, model, house.settings)
+    freeze.refuse_unpriced(route, model, house.settings, limit)
 
 
 async def drive_here(house: House, run_id: str) -> None:
@@ -183,3 +186,18 @@ async def release(house: House, owner: int) -> int:
     if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
         raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
     return await house.store.submit(lambda connection: owners.release(connection, owner))
+
+
+async def settle(
+    house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller
+) -> None:
+    """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting."""
+    await house.called()
+    run = house.run(run_id, caller)
+    house.check_awake(run)
+    said = Settling(key.removesuffix(SUFFIX), settlement, note and house.wiring.mask.text(note).text)
+    at, dead = house.clock(), house.dead_owner(run)
+    mine = await house.store.own(at) if house.may_drive(run) else owners.NOBODY
+    who = caller.row
+    fence = await house.store.submit(lambda c: settling.settle(c, run, said, who, mine, at, dead=dead))
+    house.drivers.go_on(run, mine, fence)

@@ -12,6 +12,7 @@ from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.masking import Mask
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, ApprovalRow, Asking
+from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.registry import Tool, as_arguments, failed, previewed
 from kairos_mcp.visible import made_visible
@@ -104,3 +105,9 @@ def _shown(text: str, mask: Mask) -> str:
     visible, remarks = made_visible(masked.text)
     secrets = (f"{masked.count} secrets are not shown",) if masked.count else ()
     return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
+
+
+def settled_result(said: Settling) -> ToolResult:
+    """The result of a call that a person says was made before a crash: nobody knows what it gave."""
+    noted = f" They say: {said.note}" if said.note else ""
+    return ToolResult(f"The server ended during this call. A person looked: it was carried out.{noted}")

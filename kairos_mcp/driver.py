@@ -20,6 +20,7 @@ from kairos_mcp.standing import Charged, Mark, Ready, Standing
 from kairos_mcp.steps import Failure
 from kairos_mcp.store import reading, runs, turns
 from kairos_mcp.store.codec import encode
+from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.store import Store
 from kairos_mcp.store.turns import Turn
 
@@ -103,6 +104,8 @@ class Driver:
                 return True
         still = self._stopping or self.standing.run.paused is not None
         if not still:
+            for path, call, mark in self.standing.unprobed():
+                mark.probed = await self.standing.performer.probe(path, call, mark.base)
             for path, call in self.standing.undecided():
                 self.standing.considered[path] = await self.standing.performer.consider(path, call)
         at = self.clock()
@@ -165,6 +168,7 @@ class Driver:
                 return True
             if taken.resumed:
                 self.standing.resume_pauses()
+            self.standing.take_settlements((wish.id, said_in(wish)) for wish in taken.settled)
         self.standing.collect(reader)
         self.standing.take_verdicts(reader)
         return False

@@ -191,18 +191,18 @@ class Drivers:
         reader, mine = self._store.reader, self._store.own_number
         if decisions.due(reader, at := self._clock()):
             await self._store.submit(lambda connection: decisions.expire(connection, at))
-        for run in reading.due(reader, self._clock()):
-            if self._wiring.can_perform(run):
-                await self._go_on_after_pause(run)
         dead = owners.dead_owners(reader, self._store.home, mine)
+        for run in reading.due(reader, self._clock(), dead):
+            if self._wiring.can_perform(run):
+                await self._go_on_after_pause(run, dead)
         for run in reading.owned_by(reader, dead) if dead else ():
             if run.paused is None and self._wiring.can_perform(run):
                 await self.take(run, dead)
 
-    async def _go_on_after_pause(self, run: RunRow) -> None:
+    async def _go_on_after_pause(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
         mine = await self._store.own(at)
-        fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at))
+        fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at, dead))
         if fence is not None:
             self.start(reading.run_by_number(self._store.reader, n), fence)
 

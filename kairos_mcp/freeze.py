@@ -8,8 +8,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from kairos_mcp.errors import BadArguments, SchemaRejected
 from kairos_mcp import orders
+from kairos_mcp.errors import BadArguments, SchemaRejected
 from kairos_mcp.flows import call, planner
 from kairos_mcp.flows.brief import Brief, Prompts, in_order, render_user
 from kairos_mcp.flows.outcome import Outcome
@@ -195,6 +195,8 @@ def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings,
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
     if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route == "provider"):
         refuse_unpriced(route, taken, settings)
+    if route == "provider" and settings.day.nano_usd is not None:
+        refuse_unpriced(route, taken, settings, "day.usd")
     return Thinking(asked, route, script, taken, notes)
 
 
@@ -207,18 +209,18 @@ def _route(asked: str, there: Minds, limits: Limits) -> tuple[str, Sequence[str]
     return "provider", (note,) if passed else chosen(asked, there)[1]
 
 
-def refuse_unpriced(route: str, model: str | None, settings: Settings) -> None:
+def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: str = "limits.usd") -> None:
     """Dollars can be kept within a limit only where each token has a price. Raises BadArguments."""
+    bounds = f"{limit.partition('.')[0]}.total_tokens bounds what is used"
     if route == "provider" and model is not None:
         if Tariff.configured(settings, model).dearest() is not None:
             return
         raise BadArguments(
-            f"limits.usd can't be kept: the price of {model} is not known.",
-            "Set price_input and price_output, or leave usd out; limits.total_tokens bounds what is used.",
+            f"{limit} can't be kept: the price of {model} is not known.",
+            f"Set price_input and price_output, or leave usd out; {bounds}.",
         )
     raise BadArguments(
-        f"limits.usd can't be kept on the route {route}, which has no price.",
-        "Leave usd out; limits.total_tokens bounds what is used.",
+        f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}."
     )
 
 

@@ -11,29 +11,29 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from kairos_mcp import changing, health, keeping, looking, spending, starting, tooling
+from kairos_mcp import changing, health, keeping, looking, mandating, spending, starting, tooling
 from kairos_mcp.asks import Asks
 from kairos_mcp.drivers import Drivers
 from kairos_mcp.house import House
 from kairos_mcp.keeping import Keeping, Pruned
 from kairos_mcp.looking import OnBeat, Until
+from kairos_mcp.mandating import Asked, Meant
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.replaying import ReplayReport
 from kairos_mcp.report import Beat, Caller, RunReport
 from kairos_mcp.settings import Settings
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.spec import Phase, PlannerRequest
 from kairos_mcp.starting import Started
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.runs import Action
+from kairos_mcp.store.settling import Settlement
 from kairos_mcp.store.store import Store
-from kairos_mcp.tooling import Decision, Defined, ToolLine, ToolSheet
+from kairos_mcp.tooling import Decided, Decision, ToolLine, ToolSheet
 from kairos_mcp.trace import TraceQuery
 from kairos_mcp.wiring import Wiring
-
-Decided = tuple[Defined, ...]
 
 
 class Host:
@@ -76,6 +76,34 @@ class Host:
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
         """Start a run of one tool call; gives its id. Raises UnknownTool, BadArguments."""
         return await starting.call(self._house, name, arguments, caller)
+
+    async def start_cycles(self, meant: Meant, asked: Asked, caller: Caller) -> Started:
+        """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
+        self._keeping.nudge()
+        return await mandating.run(self._house, meant, asked, caller)
+
+    async def start_phase(
+        self, phase: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
+    ) -> Started:
+        """Start one phase alone. Raises BadArguments, also for what is not the whole output of the phase before;
+        UnknownMandate, ConfigError."""
+        self._keeping.nudge()
+        return await mandating.phase(self._house, phase, meant, given, asked, caller)
+
+    # -- mandates ----------------------------------------------------------------------------------------------------
+
+    async def save_mandate(self, given: JsonObject, caller: Caller) -> JsonObject:
+        """Save a mandate under its id, or under one made of its digest. Raises BadArguments."""
+        return await mandating.save(self._house, given, caller)
+
+    def mandates(self, status: str | None, caller: Caller) -> JsonObject:
+        """The caller's mandates, each with its status, which is that of its newest run."""
+        return mandating.listed(self._house, status, caller)
+
+    def mandates_due(self, only: str | None, caller: Caller) -> list[tuple[str, int]]:
+        """The mandates to be run now by their schedules, each with the times (milliseconds since 1970) to run it for.
+        Raises UnknownMandate, BadArguments."""
+        return mandating.all_due(self._house, only, caller)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -168,6 +196,13 @@ class Host:
     async def decide_tool(self, address: str, decision: Decision, pin: str | None, caller: Caller) -> Decided:
         """A person's word on a definition SOURCE/NAME. Raises BadArguments, NotFound."""
         return await tooling.decided(self._house, address, decision, pin, caller.principal)
+
+    async def settle(
+        self, run_id: str, key: str, settlement: Settlement, caller: Caller, *, note: str | None = None
+    ) -> None:
+        """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises
+        NotWaiting."""
+        await changing.settle(self._house, run_id, key, settlement, note, caller)
 
     async def release(self, owner: int) -> int:
         """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""

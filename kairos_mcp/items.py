@@ -9,6 +9,7 @@ from kairos_mcp.answering import command_of
 from kairos_mcp.messages import JsonObject, Message
 from kairos_mcp.models import dialects
 from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
+from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.reading import RunRow, WaitingRow
 
@@ -19,6 +20,7 @@ def waiting_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, St
     """One item for each; without `steps`, which gives what was asked, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
+    yield from _lost_items(waits, steps)
 
 
 def blank(item: JsonObject) -> JsonObject:
@@ -46,6 +48,18 @@ def _approval_items(run: RunRow, waits: Waits, *, full: bool) -> Iterator[JsonOb
             item |= {"name": row.tool, "effect": row.effect, "preview": row.preview, "digest": row.digest}
             item |= {"expires_at": iso(row.expires_at), "command": command_of(run, key)}
         yield item
+
+
+def _lost_items(waits: Waits, steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
+    """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
+    shown = steps() if waits.lost and steps is not None else {}
+    for path in waits.lost:
+        item: JsonObject = {"key": path + settling.SUFFIX, "kind": "settle"}
+        match shown.get(path):
+            case CallTool(call=call):
+                yield item | {"name": call.name, "arguments": call.arguments}
+            case _:
+                yield item
 
 
 def iso(at: int) -> str:

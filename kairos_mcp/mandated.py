@@ -8,13 +8,15 @@ from typing import Any
 
 import apsw
 
+from kairos_mcp import orders
 from kairos_mcp.decoding import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import RISK
 from kairos_mcp.flows.ooda.mandate import CHECKPOINT, DRIFT
+from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.mandates import Mandate, mandate_of
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.orders import RUN, phase_of
+from kairos_mcp.orders import RUN
 from kairos_mcp.store import reading
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode
@@ -24,7 +26,7 @@ _PAUSES = {"checkpoint": CHECKPOINT, "drift": DRIFT, "risk": RISK}
 _WHY: Mapping[str, str] = {
     CHECKPOINT: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
     RISK: "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on.",
-    DRIFT: "The mandate's goal was changed; resuming reads it again. Cancel the run, and start a new one.",
+    DRIFT: "The mandate's goal was changed or can't be read, so this run goes no further; start a new one afterwards.",
 }
 
 
@@ -34,9 +36,24 @@ def pause_of(waits: Waits) -> str | None:
     return next((_word(path) for path in pauses), None)
 
 
-def why_paused(word: str) -> str:
-    """What to think of before the run is resumed."""
-    return _WHY[word]
+def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
+    """The call that makes sense at a pause: its tool, arguments and reason."""
+    action = "cancel" if word == DRIFT else "resume"
+    return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
+
+
+def after_phase(run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
+    phase = orders.phase_of(run.flow)
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
+        return None
+    following = PHASES[PHASES.index(phase) + 1]
+    spec = json.loads(run.spec)
+    about = {"mandate_id": spec["mandate"]} if spec.get("mandate") else {"goal": spec["goal"]}
+    arguments = {**about, GIVEN[following]: "<the output of this result, unchanged>"}
+    why = f"It takes what {phase} gave; name the same mandate as before."
+    return orders.FLOWS[following], arguments, why
 
 
 def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
@@ -60,7 +77,7 @@ def output_of(run: RunRow, outcome: Outcome | None, waits: Waits, status: str) -
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
         return told | ({"act": awaits} if awaits is not None else {})
-    if phase_of(run.flow) is not None:
+    if orders.phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits
     return None
 
@@ -102,7 +119,8 @@ def _decided(connection: apsw.Connection, run: RunRow, spec: JsonObject, path: s
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:
             return None
-    return _TOOLS.get(decision.get("action", ""), decision.get("tool"))
+    tool: str | None = _TOOLS.get(decision.get("action", ""), decision.get("tool"))
+    return tool
 
 
 def _mandate(connection: apsw.Connection, spec: JsonObject) -> Mandate:

@@ -21,8 +21,8 @@ from kairos_mcp.spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.starting import Beginning, Started, begin, said
 from kairos_mcp.steps import UNLIMITED, Limits
 from kairos_mcp.store import approvals, mandates
-from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.codec import encode
+from kairos_mcp.store.mandates import MandateRow
 
 ID_CHARS = 12  # of the digest, where a mandate has no id of its own
 GOAL_CHARS = 200

@@ -98,7 +98,7 @@ class Mask:
     def learn(self, value: str) -> None:
         """Know a further secret, as one that was read from a file. A short one can't be known: see LEAST_CHARS."""
         if is_long(value.strip()) and value.strip() not in self._known:
-            self._known.add(value.strip())
+            self._known = self._known | {value.strip()}  # a new set: worker threads look at the old one
             self.__dict__.pop("_forms", None)
 
     def text(self, text: str) -> Masked:

@@ -23,9 +23,10 @@ from kairos_mcp.schemas import compiled
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
 from kairos_mcp.store.approvals import Asking, Base
 from kairos_mcp.store.turns import NewMark
-from kairos_mcp.tools.around import Memory, Stop, Surroundings
+from kairos_mcp.tools.around import Memory, Probed, Stop, Surroundings
+from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.offering import search_tool
-from kairos_mcp.tools.registry import Registry, Tool, call, failed
+from kairos_mcp.tools.registry import Registry, Tool, failed, probed
 from kairos_mcp.tools.results import shorten
 from kairos_mcp.tools.workers import Workers
 
@@ -142,6 +143,26 @@ class Performer:
             )
         except TimeoutError:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
+
+    def probes(self, step: CallTool) -> bool:
+        """Whether a look can tell if this call was carried out before a crash."""
+        tool = self._tool(step.call.name)
+        return tool is not None and tool.spec.effect == "checked" and tool.probe is not None
+
+    async def probe(self, path: str, step: CallTool, base: Base | None) -> Probed:
+        """Look whether a lost call was carried out; what can't be told is for a person."""
+        tool = self._tool(step.call.name)
+        assert tool is not None
+        around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory, base or {})
+        try:
+            found = await self.means.workers.call(CONSIDERED_S, probed, tool, step.call.arguments, around)
+        except TimeoutError:
+            return Probed("unclear")
+        if found.result is None:
+            return found
+        return Probed(
+            found.state, shorten(masked.result(found.result, self.means.mask), self.means.shown_chars, path)[0]
+        )
 
     def _wanted(self, step: CallTool) -> Wanted:
         return Wanted(self.offered.find(step.call.name), step.call.arguments, mandate=self.mandate)
@@ -295,14 +316,15 @@ class Performer:
         seconds, stop = grant.timeout_ms / 1000, Stop()
         around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base, stop)
         try:
-            result = await self.means.workers.call(seconds, call, tool, step.call.arguments, around)
+            mask = self.means.mask
+            result = await self.means.workers.call(seconds, masked_call, mask, tool, step.call.arguments, around)
         except TimeoutError:
             stop.now()
             result = failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
         except asyncio.CancelledError:
             stop.now()
             raise
-        return shorten(masked.result(result, self.means.mask), self.means.shown_chars, path)
+        return shorten(result, self.means.shown_chars, path)
 
 
 _PAUSED = Claim(NOTHING, "pause", open_step=True)

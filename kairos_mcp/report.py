@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp import mandated
+from kairos_mcp import mandated, orders
 from kairos_mcp.answering import command_of
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.errors import KairosError
@@ -34,6 +34,7 @@ Decides = Literal[
 NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
 NEWEST_CALLS = 5
+_ATTACHED = "an identical start made this run before"
 EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
 
 
@@ -110,7 +111,7 @@ def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
         return outcome.status
     if run.paused is not None or around.trouble is not None:
         return "paused"
-    if waits.approvals or any(row.kind != "pause" for row in waits.steps.values()):
+    if waits.approvals or waits.lost or any(row.kind != "pause" for row in waits.steps.values()):
         return "input_required"
     return "working" if around.owner_lives and not waits.steps else "paused"
 
@@ -145,7 +146,7 @@ def report(
         plan=(),
         waiting=items,
         degraded=_degraded(connection, run, around, tally),
-        next=_next(run, status, items, around),
+        next=_next(run, status, items, around, mandated.pause_of(waits)),
     )
 
 
@@ -229,7 +230,8 @@ def _remaining(account: Account) -> JsonObject:
 def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally) -> tuple[str, ...]:
     texts = reading.notes(connection, run.n)
     if around.attached:
-        texts.append("attached: an identical start made this run before; another key makes a new one.")
+        other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
+        texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if around.trouble is not None:
         texts.append(f"The run stands still: {around.trouble}")
     if around.needs is not None:
@@ -243,10 +245,16 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
     return tuple(texts)
 
 
-def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances) -> JsonObject | None:
+def _next(
+    run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances, pause: str | None
+) -> JsonObject | None:
     match status:
         case "input_required":
             sampled = run.route == "sampling"
+            if lost := [item for item in items if item["kind"] == "settle"]:
+                said = {"key": lost[0]["key"], "settlement": "<reattempt or already_done>"}
+                why = "Nobody knows whether this call was carried out: a person looks, then says which."
+                return _call("run_control", {"run_id": run.id, "action": "settle", **said}, why)
             asked = [item for item in items if not (sampled and item["kind"] == "completion")]
             answers = {item["key"]: blank(item) for item in asked if _is_callers(item, around)}
             if not answers and (held := [item for item in asked if item["kind"] == "approval"]):
@@ -260,6 +268,8 @@ def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circu
             return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
         case "paused" if around.trouble is not None and around.trouble.code == "stale":
             return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
+        case "paused" if pause is not None and run.paused is None:
+            return _call(*mandated.after_pause(run, pause))
         case "paused" if run.paused is None:
             return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
         case "paused" if run.resume_at is not None:
@@ -273,6 +283,9 @@ def _next(run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circu
                 {"goal": "Go on.", "continues": run.id},
                 "A limit ended it; a new run can go on.",
             )
+        case "completed":
+            following = mandated.after_phase(run)
+            return _call(*following) if following is not None else None
         case _:
             return None
 

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.http_definition import HttpDefinition
 from kairos_mcp.messages import Effect
 from kairos_mcp.steps import Limits
-from kairos_mcp.urls import HostRule
+
+if TYPE_CHECKING:  # read by most starts, and filled in by few
+    from kairos_mcp.http_definition import HttpDefinition
+    from kairos_mcp.urls import HostRule
 
 Durability = Literal["full", "process"]
 Route = Literal["auto", "caller", "scripted", "provider", "sampling"]

@@ -14,20 +14,22 @@ from typing import NamedTuple
 import apsw
 
 from kairos_mcp.budget import NOTHING, Grant, Units, counts_of
-from kairos_mcp.consent import Considered, told
+from kairos_mcp.consent import Considered, settled_result, told
 from kairos_mcp.costing import Performed
 from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.messages import ToolResult
 from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
-from kairos_mcp.steps import Answer, CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step, Unknown
+from kairos_mcp.steps import CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step
 from kairos_mcp.store import approvals, reading
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import Base
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.reading import WAITED, MarkRow, RunRow
+from kairos_mcp.store.reading import UNKNOWN, WAITED, MarkRow, RunRow
+from kairos_mcp.store.settling import Settling
 from kairos_mcp.store.turns import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
+from kairos_mcp.tools.around import Probed
 
-UNKNOWN = "unknown"  # the end of an attempt whose server died
 TRIES = 4  # of a completion whose route fails in a way that may pass
 BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
 SIT_OUT_MS, LONGEST_MS = 30_000, 3_600_000  # how long a run sits out a provider's outage: a minute, two, … an hour
@@ -48,7 +50,8 @@ class Mark:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
     that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
     accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
-    a person was asked for leave; `base`: the files that the leave which they gave stands on."""
+    a person was asked for leave; `base`: the files that the leave which they gave stands on. `probed`: what a look
+    after a crash found; `settled`: a person said that it may be made again."""
 
     id: int
     step: Step
@@ -62,12 +65,14 @@ class Mark:
     sits_out: bool = False
     asked: bool = False
     base: Base | None = None
+    probed: Probed | None = None
+    settled: bool = False
 
     def leave(self, marked: Marked, granted: Grant) -> None:
         """It was granted, for the first time or again: it may begin, or waits for somebody else."""
         self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
         self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
-        self.shared, self.sits_out = marked.shared, False
+        self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
         self.grant = None if marked.waits else granted
 
     def begin(self) -> Grant:
@@ -129,6 +134,7 @@ class Standing:
     marks: dict[str, Mark] = field(default_factory=dict)
     ready: list[Ready] = field(default_factory=list)
     considered: dict[str, Considered] = field(default_factory=dict)
+    taken: list[int] = field(default_factory=list)
 
     def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
         """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
@@ -165,6 +171,26 @@ class Standing:
             step = self.marks.pop(path).step
             self.performer.learn(path, step, answer)
             self.runner.answer(path, answer)
+
+    def unprobed(self) -> list[tuple[str, CallTool, Mark]]:
+        """Lost calls whose tool can look whether they were carried out: `probed` is to say so before the next turn."""
+        return [
+            (path, mark.step, mark)
+            for path, mark in self.marks.items()
+            if mark.lost and mark.probed is None and mark.step.kind == "tool_call" and self.performer.probes(mark.step)
+        ]
+
+    def take_settlements(self, said: Iterable[tuple[int, Settling]]) -> None:
+        """Go on with what a person said of lost calls."""
+        for deposit, each in said:
+            mark = self.marks.get(each.path)
+            if mark is None or not mark.open_step or deposit in self.taken:
+                continue
+            self.taken.append(deposit)
+            if each.settlement == "reattempt":
+                mark.settled = True
+            else:
+                self.settle(each.path, Performed(settled_result(each), counts_of("call")), "person")
 
     def undecided(self) -> list[tuple[str, CallTool]]:
         """Calls of which nobody knows yet whether they may be made: `considered` is to say so before the next turn."""
@@ -265,7 +291,8 @@ class Standing:
             park=not (performing or still),
             waiting=[mark.id for mark in self.marks.values() if mark.open_step],
             shared=charged.shared,
-            pause=self._pause(at),
+            taken=tuple(self.taken),
+            pause=None if still else self._pause(at),
             otherwise=charged.otherwise,
         )
 
@@ -281,6 +308,7 @@ class Standing:
     def learn(self, turn: Turn, committed: Committed) -> None:
         """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
         del self.ready[: len(turn.answers)]  # others may have come in the meantime
+        del self.taken[: len(turn.taken)]
         for new in turn.marks:
             mark = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
             mark.asked = new.asking is not None
@@ -310,7 +338,7 @@ class Standing:
         """What ended without an answer and may be tried again; what may not is given up."""
         if not self.marks:
             return []
-        self._give_up_unrepeatable()
+        self._settle_probed()
         return [self._retry(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
 
     def _begins_again(self, mark: Mark) -> bool:
@@ -319,19 +347,29 @@ class Standing:
             return mark.ended is not None
         if mark.step.kind == "completion":
             return self.run.route in self.performer.models
-        return mark.base is not None and mark.sent.route == "house"
+        return mark.settled or (mark.base is not None and mark.sent.route == "house" and mark.ended is None)
 
-    def _give_up_unrepeatable(self) -> None:
-        """A lost call that may have changed something is never made again by itself."""
-        for path, mark in [item for item in self.marks.items() if item[1].lost]:
-            match mark.step:
-                case CallTool(call=call):
-                    spec = self.performer.offered.find(call.name)
-                    if spec is None or spec.effect not in REPEATABLE:
-                        unknown: Answer = Unknown()
-                        self.settle(path, Performed(unknown, mark.held), "house")
+    def _settle_probed(self) -> None:
+        """What a look after a crash found to be done is answered by what it found."""
+        for path, mark in [item for item in self.marks.items() if item[1].probed is not None]:
+            match mark.probed:
+                case Probed(state="done", result=result):
+                    told = result or ToolResult("It was done before the server ended.")
+                    self.settle(path, Performed(told, mark.held), "house")
                 case _:
                     pass
+
+    def _is_unsettled(self, mark: Mark) -> bool:
+        """A lost call that may have changed something is never made again by itself: a person has to settle it."""
+        if not mark.lost or mark.settled:
+            return False
+        match mark.step:
+            case CallTool(call=call):
+                spec = self.performer.offered.find(call.name)
+                repeatable = spec is not None and spec.effect in REPEATABLE
+                return not (repeatable or (mark.probed is not None and mark.probed.state == "not_done"))
+            case _:
+                return False
 
     def _is_out_of_reach(self, route: str) -> bool:
         """A route that somebody performs, but nobody here."""
@@ -344,7 +382,7 @@ class Standing:
         counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
-        if mark.sits_out:
+        if mark.sits_out or self._is_unsettled(mark):
             claim = claim._replace(open_step=True)
         waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
         ended = mark.ended or Ended(waited, NOTHING)

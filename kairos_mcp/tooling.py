@@ -49,6 +49,9 @@ class Defined:
         return self.row.hash[:PIN_CHARS]
 
 
+Decided = tuple[Defined, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSheet:
     """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.

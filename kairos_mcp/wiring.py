@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -14,7 +14,7 @@ from kairos_mcp import freeze
 from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.finding import SEARCH
 from kairos_mcp.freeze import VERSIONS, Thawed, thaw
-from kairos_mcp.gate import Gate
+from kairos_mcp.gate import Default, Gate
 from kairos_mcp.key_sources import secret
 from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion
@@ -33,12 +33,10 @@ from kairos_mcp.store import reading
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools import Commands, builtin_tools, network_tools
-from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.elsewhere import Elsewhere
-from kairos_mcp.tools.fetch import fetch_class
 from kairos_mcp.tools.internal import internal_tools
 from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import Registry, Tool
 from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.workers import Workers
 
@@ -56,7 +54,6 @@ class Wiring:
         self._workers: Workers | None = None
         self._providers: dict[str, Provider] = {}
         self.mask = Mask.of(os.environ)
-        self.egress = Egress(settings.http_hosts, settings.private_hosts)
         self._elsewhere = Elsewhere(settings, store, self._key)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
@@ -175,7 +172,7 @@ class Wiring:
         if self._workers is None:
             self._workers = Workers(THREADS, "kairos-tools")
         opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
-        networked = network_tools(self.egress, self.settings.http_tools, self._key, fetch=self.settings.http_fetch)
+        networked, judged = self._networked()
         scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
         commands = Commands.of(self.settings)
         built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
@@ -184,9 +181,21 @@ class Wiring:
         gate = Gate(
             self.settings.gate,
             scopes.of if scopes is not None else lambda _: "L2",
-            {"http_fetch": lambda arguments: fetch_class(arguments, self.egress)},
+            judged,
         )
         return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
+
+    def _networked(self) -> tuple[list[Tool], Mapping[str, Default]]:
+        """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""
+        settings = self.settings
+        if not settings.http_fetch and not settings.http_tools:
+            return [], {}  # most houses have none, and don't import what it takes
+        from kairos_mcp.tools.egress import Egress
+        from kairos_mcp.tools.fetch import fetch_class
+
+        egress = Egress(settings.http_hosts, settings.private_hosts)
+        tools = network_tools(egress, settings.http_tools, self._key, fetch=settings.http_fetch)
+        return tools, {"http_fetch": lambda arguments: fetch_class(arguments, egress)}
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:

@@ -13,7 +13,7 @@ FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": [
         "answering", "asks", "carried", "changing", "drivers", "exporting", "freeze", "freeze_ooda", "health", "host", "house",
-        "items", "keeping", "looking", "replaying", "report", "retold", "spending", "starting", "tooling", "trace", "verifying",
+        "items", "keeping", "looking", "mandated", "mandating", "orders", "replaying", "report", "retold", "spending", "starting", "tooling", "trace", "verifying",
         "wiring",
     ],
     "hinge": ["consent", "costing", "days", "driver", "memory", "performer", "runner", "standing"],

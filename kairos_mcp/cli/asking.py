@@ -93,13 +93,14 @@ def _request(wish: Wish, settings: Settings, before: str | None = None) -> Plann
         continues=before,
         model=wish.model,
         route=wish.route or "auto",
-        limits=_limits(wish.limits),
+        limits=limits_of(wish.limits),
         workspace=str(workspace_here(settings)),
         key=wish.key,
     )
 
 
-def _limits(texts: tuple[str, ...]) -> Limits:
+def limits_of(texts: tuple[str, ...]) -> Limits:
+    """Limits as a person types them, KEY=VALUE. Raises BadArguments."""
     from kairos_mcp.settings_file import caps_from_texts
 
     given: dict[str, str] = {}

@@ -70,6 +70,11 @@ def speak(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
             say(line)
         for item in report.waiting:
             say_waiting(report.run_id, item, flags)
+    return code_of(report)
+
+
+def code_of(report: RunReport) -> int:
+    """The exit code that a run's rest means."""
     match report.status:
         case "completed":
             return COMPLETED

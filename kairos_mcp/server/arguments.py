@@ -16,6 +16,7 @@ from kairos_mcp.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.steps import Limits
 
 if TYPE_CHECKING:
+    from kairos_mcp.mandating import Asked, Meant
     from kairos_mcp.spec import PlannerRequest
     from kairos_mcp.trace import TraceQuery
 
@@ -182,6 +183,123 @@ class PlannerRun(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
 
+RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
+MandateId = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class _Ordered(Arguments):
+    """What all runs of OODA are told; the mandate itself is read by `mandate_of`."""
+
+    mandate_id: MandateId | None = None
+    mandate: JsonObject | None = None
+    route: RouteArgument | None = None
+    limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
+    wait_s: Wait | None = None
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+    @property
+    def meant(self) -> Meant:
+        from kairos_mcp.mandating import Meant
+
+        return Meant(self.mandate_id, self.mandate)
+
+    @property
+    def asked(self) -> Asked:
+        from kairos_mcp.mandating import Asked
+
+        return Asked(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
+
+
+class OodaRun(_Ordered):
+    cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(None, description="Default: its max_cycles")
+
+    @property
+    def asked(self) -> Asked:
+        from dataclasses import replace
+
+        return replace(super().asked, cycles=self.cycles)
+
+
+class OodaPhase(_Ordered):
+    """A phase alone. `given`: what the phase before gave, which each phase but the first names in its own way."""
+
+    goal: Annotated[str, Field(min_length=1, max_length=8_000)] | None = Field(
+        None, description="In place of a mandate"
+    )
+
+    @property
+    def meant(self) -> Meant:
+        from dataclasses import replace
+
+        return replace(super().meant, goal=self.goal)
+
+    @property
+    def given(self) -> JsonObject | None:
+        return None
+
+
+class OodaObserve(OodaPhase):
+    pass
+
+
+class OodaOrient(OodaPhase):
+    observation: JsonObject = Field(description="Output of ooda_observe")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.observation
+
+
+class OodaDecide(OodaPhase):
+    orientation: JsonObject = Field(description="Output of ooda_orient")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.orientation
+
+
+class OodaAct(OodaPhase):
+    decision: JsonObject = Field(description="Output of ooda_decide")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.decision
+
+
+class OodaReflect(OodaPhase):
+    act_result: JsonObject = Field(description="Output of ooda_act")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.act_result
+
+
+class MandateSave(Arguments):
+    mandate: JsonObject = Field(
+        description="{goal, id?, observe?: [tool | {tool, args}], max_cycles?, checkpoint_every?, risk_budget?, "
+        "allowed_actions?: [code_edit, edit_plan, create_file, run_tool, noop], decide_hints?, acceptance?, tools?, "
+        "workspace?, limits?, schedule?}"
+    )
+
+
+class MandateList(Arguments):
+    status: (
+        Literal[
+            "created",
+            "active",
+            "paused_at_checkpoint",
+            "paused_risk_exceeded",
+            "paused_goal_drift",
+            "interrupted",
+            "terminated",
+        ]
+        | None
+    ) = None
+
+
 class RunStatus(Arguments):
     run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(None, description="Default: the newest")
     until: Literal["attention", "done"] | None = Field(
@@ -213,9 +331,11 @@ class RunContinue(Arguments):
 
 class RunControl(Arguments):
     run_id: RunId
-    action: Literal["pause", "resume", "cancel", "extend", "reroute"]
+    action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
     limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
     route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(None, description="For reroute")
+    key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
+    settlement: Literal["reattempt", "already_done"] | None = Field(None, description="For settle")
 
     @model_validator(mode="after")
     def _has_what_the_action_needs(self) -> Self:
@@ -223,6 +343,9 @@ class RunControl(Arguments):
             raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
         if (self.action == "reroute") != (self.route is not None):
             raise PydanticCustomError("needs", "`route` is for reroute, which needs it")
+        for name in ("key", "settlement"):
+            if (self.action == "settle") != (getattr(self, name) is not None):
+                raise PydanticCustomError("needs", f"`{name}` is for settle, which needs it")
         return self
 
 

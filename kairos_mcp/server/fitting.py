@@ -44,6 +44,11 @@ def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
     return {**body, "waiting": [item for item, _ in items]}
 
 
+def with_whole_output(result: JsonObject) -> JsonObject:
+    """The result fitted but for its output, which the next call takes unchanged and whole."""
+    return {**fitted({**result, "output": None}), "output": result["output"]}
+
+
 def _noted(body: JsonObject, note: str, **changed: Any) -> JsonObject:
     return {**body, **changed, "degraded": [*body["degraded"], note]}
 
@@ -79,6 +84,9 @@ def _output_by_ref(body: JsonObject, chars: int) -> JsonObject:
         case {"content": str() as content, "is_error": bool()}:
             data = output.get("data") if size(output.get("data")) <= room // 2 else None
             shown: JsonObject = {**output, "content": _ends(content, room // 2), "data": data}
+        case {"mandate_status": _}:
+            brief = ("mandate_id", "mandate_status", "reason")
+            shown = {name: output[name] for name in brief if name in output} | {"ref": "output", "chars": long}
         case _:
             shown = {"ref": "output", "chars": long}
     return _noted(body, f"output cut from {long} characters: run_trace ref=output", output=shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import mcp_types as wire
@@ -12,6 +13,7 @@ from kairos_mcp.server.call import Call
 
 if TYPE_CHECKING:
     from kairos_mcp.server import arguments
+    from kairos_mcp.spec import Phase
 
 Result = wire.CallToolResult | wire.InputRequiredResult
 
@@ -49,6 +51,33 @@ async def planner_run(call: Call, asked: arguments.PlannerRun) -> Result:
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
+async def ooda_run(call: Call, asked: arguments.OodaRun) -> Result:
+    if call.resumed is not None:
+        return await rest(call, call.resumed.run_id, asked.wait)
+    started = await call.host.start_cycles(asked.meant, asked.asked, call.caller)
+    return await rest(call, started.run_id, asked.wait, attached=started.attached)
+
+
+def phase(name: Phase) -> Callable[[Call, arguments.OodaPhase], Awaitable[Result]]:
+    """The function of the tool that is this phase alone."""
+
+    async def ooda_phase(call: Call, asked: arguments.OodaPhase) -> Result:
+        if call.resumed is not None:
+            return await rest(call, call.resumed.run_id, asked.wait)
+        started = await call.host.start_phase(name, asked.meant, asked.given, asked.asked, call.caller)
+        return await rest(call, started.run_id, asked.wait, attached=started.attached)
+
+    return ooda_phase
+
+
+async def mandate_save(call: Call, asked: arguments.MandateSave) -> wire.CallToolResult:
+    return results.plain_result(await call.host.save_mandate(asked.mandate, call.caller))
+
+
+async def mandate_list(call: Call, asked: arguments.MandateList) -> wire.CallToolResult:
+    return results.plain_result(call.host.mandates(asked.status, call.caller))
+
+
 async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolResult:
     run_ids = asked.run_ids or call.host.newest(call.caller, results.NEWEST)
     if asked.wait and run_ids:
@@ -70,8 +99,13 @@ async def run_continue(call: Call, asked: arguments.RunContinue) -> Result:
 
 
 async def run_control(call: Call, asked: arguments.RunControl) -> wire.CallToolResult:
-    limits = None if asked.limits is None else asked.limits.limits()
-    await call.host.control(asked.run_id, asked.action, call.caller, limits=limits, route=asked.route)
+    if asked.action == "settle":
+        assert asked.key is not None
+        assert asked.settlement is not None
+        await call.host.settle(asked.run_id, asked.key, asked.settlement, call.caller)
+    else:
+        limits = None if asked.limits is None else asked.limits.limits()
+        await call.host.control(asked.run_id, asked.action, call.caller, limits=limits, route=asked.route)
     return results.run_result(call.host.report(asked.run_id, call.caller))
 
 

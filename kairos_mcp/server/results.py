@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 from pydantic_core import to_json
 
+from kairos_mcp.orders import phase_of
 from kairos_mcp.server import lines
-from kairos_mcp.server.fitting import RESULT_CHARS, fitted
+from kairos_mcp.server.fitting import RESULT_CHARS, fitted, with_whole_output
 
 if TYPE_CHECKING:
     from kairos_mcp.errors import KairosError
@@ -23,7 +24,8 @@ LEAST_CHARS = 1_100  # what one run among several has at least
 
 def run_result(report: RunReport) -> wire.CallToolResult:
     """One run. Where it is a single tool's call, the protocol's mark of an error is that call's."""
-    body = fitted(report.as_json())
+    whole = report.as_json()
+    body = with_whole_output(whole) if phase_of(report.flow) is not None else fitted(whole)
     failed = report.flow == "call" and isinstance(report.output, dict) and report.output.get("is_error") is True
     return _result(body, lines.run_text(body), is_error=failed)
 

@@ -41,6 +41,12 @@ RUNS_RESULT: JsonObject = {
 }
 
 
+def _phase_result(**keys: str) -> JsonObject:
+    """A run result whose `output` has these keys, of these types, once the phase has given them."""
+    output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
+    return {**RUN_RESULT, "properties": {**RUN_RESULT["properties"], "output": output}}
+
+
 @dataclass(frozen=True, slots=True)
 class Offered:
     """A tool of this server. `effect` is its effect class, from which its hints follow."""
@@ -64,13 +70,16 @@ class Offered:
         )
 
     def _input_schema(self) -> JsonObject:
-        """Limits are spelled out in planner_run alone: the listing is sent in every session."""
+        """Limits are spelled out in planner_run alone, and phases are told as briefly as can be: the listing is sent in
+        every session."""
         schema = listed_schema(self.arguments)
         limits = schema["properties"].get("limits")
         if limits is None or self.name == "planner_run":
             return schema
-        brief = {"type": "object", "description": limits["description"]}
-        return {**schema, "properties": {**schema["properties"], "limits": brief}}
+        briefs: JsonObject = {"limits": {"type": "object", "description": limits["description"]}}
+        if issubclass(self.arguments, arguments.OodaPhase):
+            briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
+        return {**schema, "properties": {**schema["properties"], **briefs}}
 
 
 def hints(effect: Effect) -> wire.ToolAnnotations:
@@ -93,6 +102,77 @@ TOOLS = (
         arguments.PlannerRun,
         handlers.planner_run,
         RUN_RESULT,
+    ),
+    Offered(
+        "ooda_run",
+        "Run a mandate",
+        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
+        "one open run; a second call attaches to it.",
+        "idempotent",
+        arguments.OodaRun,
+        handlers.ooda_run,
+        RUN_RESULT,
+    ),
+    Offered(
+        "ooda_observe",
+        "Observe",
+        "One phase alone: look, with tools that only read.",
+        "idempotent",
+        arguments.OodaObserve,
+        handlers.phase("observe"),
+        _phase_result(observations="array"),
+    ),
+    Offered(
+        "ooda_orient",
+        "Orient",
+        "One phase alone: weigh an observation against the goal.",
+        "idempotent",
+        arguments.OodaOrient,
+        handlers.phase("orient"),
+        _phase_result(summary="string", priorities="array", risk_level="string"),
+    ),
+    Offered(
+        "ooda_decide",
+        "Decide",
+        "One phase alone: choose one action. Nothing is changed yet.",
+        "idempotent",
+        arguments.OodaDecide,
+        handlers.phase("decide"),
+        _phase_result(action="string"),
+    ),
+    Offered(
+        "ooda_act",
+        "Act",
+        "One phase alone: carry a decision out, after a person's leave where it needs one.",
+        "irreversible",
+        arguments.OodaAct,
+        handlers.phase("act"),
+        _phase_result(status="string", decision="object"),
+    ),
+    Offered(
+        "ooda_reflect",
+        "Reflect",
+        "One phase alone: judge what an act came to.",
+        "idempotent",
+        arguments.OodaReflect,
+        handlers.phase("reflect"),
+        _phase_result(assessment="string", lessons="array", confidence="number"),
+    ),
+    Offered(
+        "mandate_save",
+        "Save a mandate",
+        "Save a standing order for ooda_run, under its id.",
+        "idempotent",
+        arguments.MandateSave,
+        handlers.mandate_save,
+    ),
+    Offered(
+        "mandate_list",
+        "List mandates",
+        "Mandates, their status and newest run.",
+        "read",
+        arguments.MandateList,
+        handlers.mandate_list,
     ),
     Offered(
         "run_status",

@@ -174,14 +174,47 @@ def shares(connection: apsw.Connection, account: int) -> list[Share]:
     return [Share(route, model, count, Units(*sums)) for route, model, count, *sums in found]
 
 
+_HELD = f"""
+    select iif({_NEWEST.format("id")} is null, mark.held, {_NEWEST.format("held")}) as held,
+        iif({_NEWEST.format("id")} is null, mark.shared, {_NEWEST.format("shared")}) as shared
+    from mark join run on run.n = mark.run left join answer on answer.mark = mark.id
+    where answer.mark is null and run.outcome is null and mark.shared is not null
+"""
+_HELD_SUMS = ", ".join(
+    f"sum(coalesce(json_extract(held, '$[{n}]'), {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
+)
+_LOST = """
+    select 1 from (select run, at, shared from mark union all
+        select mark.run, attempt.at, attempt.shared from attempt join mark on mark.id = attempt.mark) as charged
+    join run on run.n = charged.run, json_each(charged.shared)
+    where principal = ? and charged.at >= ? and charged.at < ? and value not in (select id from account) limit 1
+"""
+
+
 def check(connection: apsw.Connection, account: int) -> None:
-    """Raises StoreCorrupt where less is spent of a shared account than its rows say; more is what removed runs used."""
-    kept = read_account(connection, account).spent
-    charged = row(connection, f"select {_SUMS} from {_OF_ACCOUNT}", (account,))
-    by_rows = shared_part(Units(*(amount or 0 for amount in charged or ())))
-    for unit, told, found in zip(Units._fields, kept, by_rows, strict=True):
-        if told < found:
-            raise StoreCorrupt(
-                f"The account of a day says {told} {unit} were spent, its rows {found}.",
-                "Run `kairos-mcp doctor`; nothing more is spent of it.",
-            )
+    """Raises StoreCorrupt where less is spent or held of a shared account than its rows say; more is what removed runs
+    used. All is to be read from one state of the file."""
+    kept = read_account(connection, account)
+    spent = row(connection, f"select {_SUMS} from {_OF_ACCOUNT}", (account,))
+    held = row(
+        connection,
+        f"select {_HELD_SUMS} from ({_HELD}) where exists (select 1 from json_each(shared) where value = ?)",
+        (account,),
+    )
+    for said, told, sums in (("spent", kept.spent, spent), ("held", kept.held, held)):
+        by_rows = shared_part(Units(*(amount or 0 for amount in sums or ())))
+        for unit, by_account, found in zip(Units._fields, told, by_rows, strict=True):
+            if by_account < found:
+                raise StoreCorrupt(
+                    f"The account of a day says {by_account} {unit} were {said}, its rows {found}.", _NO_MORE
+                )
+
+
+def check_none_lost(connection: apsw.Connection, principal: str, begins: int, ends: int) -> None:
+    """Raises StoreCorrupt where something was charged between these moments to an account that is not there: what a
+    day has used does not begin anew."""
+    if row(connection, _LOST, (principal, begins, ends)) is not None:
+        raise StoreCorrupt("An account that a day's calls were charged to is gone.", _NO_MORE)
+
+
+_NO_MORE = "Run `kairos-mcp doctor`; nothing more is spent of it."

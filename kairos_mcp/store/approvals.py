@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import apsw
@@ -63,11 +63,13 @@ class ApprovalRow:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What a run waits for: open steps by path, and approvals by key. A step whose approval is not given, or was not
-    taken up yet, is in neither but by its approval: nobody may answer it past the person who was asked."""
+    """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles. A
+    step whose approval is not given, or was not taken up yet, is in neither but by its approval: nobody may answer it
+    past the person who was asked."""
 
     steps: Mapping[str, WaitingRow]
     approvals: Mapping[str, ApprovalRow]
+    lost: Mapping[str, WaitingRow] = field(default_factory=dict)
 
 
 def is_key(key: str) -> bool:
@@ -137,11 +139,13 @@ def _row(found: Row) -> ApprovalRow:
 
 def waits(connection: apsw.Connection, n: int) -> Waits:
     """What the run waits for now."""
-    steps, asked = reading.waiting(connection, n), of_run(connection, n)
+    found, asked = reading.waiting(connection, n), of_run(connection, n)
+    lost = {path: step for path, step in found.items() if step.is_lost}
+    steps = {path: step for path, step in found.items() if path not in lost}
     if not asked:
-        return Waits(steps, {})
+        return Waits(steps, {}, lost)
     free = {path: step for path, step in steps.items() if path not in asked or _is_handed_out(step, asked[path])}
-    return Waits(free, {each.key: each for path, each in asked.items() if each.verdict is None and path in steps})
+    return Waits(free, {each.key: each for path, each in asked.items() if each.verdict is None and path in steps}, lost)
 
 
 def _is_handed_out(step: WaitingRow, asked: ApprovalRow) -> bool:

@@ -63,6 +63,16 @@ def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = (
     return found[0] if found else None
 
 
+@contextmanager
+def one_state(connection: apsw.Connection) -> Iterator[apsw.Connection]:
+    """What is read within is one state of the file, however much others write meanwhile. Nothing may be awaited."""
+    rows(connection, "savepoint one_state")
+    try:
+        yield connection
+    finally:
+        rows(connection, "release one_state")
+
+
 def patience() -> Callable[[int], bool]:
     """A busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
     since = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ _RUN = (
 )
 
 
+UNKNOWN = "unknown"  # how an attempt ended whose server died
 WAITED = "waited"  # how an attempt ended that was never begun: the step waited until the run went on
 
 
@@ -165,12 +167,21 @@ def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
     return [RunRow(*found) for found in rows(connection, statement, owners)]
 
 
-def due(connection: apsw.Connection, at: int) -> list[RunRow]:
-    """The paused runs that may go on by themselves now, and that nobody moves."""
+LONGEST_PAUSE_MS = 26 * 3_600_000  # no run is paused for longer than the longest day
+
+
+def is_due(resume_at: int, at: int) -> bool:
+    """Whether a pause is over; also one that ends too far off: it was begun before the clock was set back."""
+    return not at < resume_at <= at + LONGEST_PAUSE_MS
+
+
+def due(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
+    """The paused runs that may go on by themselves now, and that nobody living moves."""
     statement = (
-        f"select {_RUN} from run where resume_at <= ? and paused is not null and outcome is null and owner is null"
+        f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
+        f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
     )
-    return [RunRow(*found) for found in rows(connection, statement, (at,))]
+    return [RunRow(*found) for found in rows(connection, statement, (at, at + LONGEST_PAUSE_MS, *dead))]
 
 
 _STEPS = """
@@ -205,11 +216,17 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """An open step: its mark, kind, and what the hands added."""
+    """An open step: its mark, kind, and what the hands added. `ended`: how the attempt before it did."""
 
     mark: int
     kind: str
     sent: Sent
+    ended: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """A call that was begun and whose end nobody knows: a person has to settle it."""
+        return self.kind == "call" and self.ended == UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +253,7 @@ IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
 """Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
 
 _WAITING = f"""
-    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent)
+    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST})
     from mark left join answer on answer.mark = mark.id
     where run = ? and answer.mark is null and {IS_OPEN} order by mark.id
 """
@@ -245,7 +262,7 @@ _WAITING = f"""
 def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     """The open steps by path, in the order in which they were handed out."""
     found = rows(connection, _WAITING, (n,))
-    return {path: WaitingRow(mark, kind, decode_sent(sent)) for path, mark, kind, sent in found}
+    return {path: WaitingRow(mark, kind, decode_sent(sent), ended) for path, mark, kind, sent, ended in found}
 
 
 def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:

@@ -12,11 +12,11 @@ from kairos_mcp.budget import NOTHING, Account, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Limits
-from kairos_mcp.store import mandates
+from kairos_mcp.store import mandates, stretching
 from kairos_mcp.store.accounts import Purse, read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import MarkRow, RunRow, run_by_number, step_at, wishes
+from kairos_mcp.store.reading import MarkRow, RunRow, Wish, is_due, run_by_number, step_at, wishes
 from kairos_mcp.store.turns import Settled, insert_answer
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
@@ -139,13 +139,15 @@ def take(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -
 _GO_ON = "update run set paused = null, resume_at = null where n = ?"
 
 
-def take_due(connection: apsw.Connection, n: int, owner: int, at: int) -> int | None:
+def take_due(connection: apsw.Connection, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
     """Own a run whose pause is over, if nobody was quicker: the new fencing number, or None."""
     run = run_by_number(connection, n)
-    if run.owner is not None or run.outcome is not None or run.resume_at is None or run.resume_at > at:
+    if run.resume_at is None or not is_due(run.resume_at, at):
         return None
-    rows(connection, _GO_ON, (n,))
-    return take(connection, n, owner, ())
+    fence = take(connection, n, owner, dead)
+    if fence is not None:
+        rows(connection, _GO_ON, (n,))
+    return fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,7 @@ class TakenUp:
     run: RunRow
     cancelled: bool
     resumed: bool
+    settled: Sequence[Wish] = ()
 
 
 def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> TakenUp:
@@ -278,10 +281,12 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
             case "verdict":
                 pass  # it stands in its approval's row, where the owner looks next
             case _:
-                continue  # never taken up: the outcome, which the driver writes next, is what ends it
+                continue  # taken up by the turn that acts on it; a cancel by the outcome that the driver writes next
         rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
+    stretching.renew(connection, run, came)
     kinds = {each.kind for each in came}
-    return TakenUp(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds)
+    settled = [each for each in came if each.kind == "settle"]
+    return TakenUp(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
 
 
 def _was_refused(connection: apsw.Connection, n: int) -> bool:

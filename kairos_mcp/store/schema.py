@@ -82,9 +82,10 @@ MIGRATIONS: tuple[str, ...] = (
     create table memory(run integer not null references run, name text not null, body text not null,
         primary key(run, name)) without rowid;
     create table approval(mark integer not null references mark, n integer not null,
-        run integer not null references run, key text not null, tool text not null, effect text not null, digest text not null, preview text not null,
-        base text not null, asked_at integer not null, expires_at integer not null, verdict text, by text,
-        through text, client text, feedback text, decided_at integer, primary key(mark, n), unique(run, key));
+        run integer not null references run, key text not null, tool text not null, effect text not null,
+        digest text not null, preview text not null, base text not null, asked_at integer not null,
+        expires_at integer not null, verdict text, by text, through text, client text, feedback text,
+        decided_at integer, primary key(mark, n), unique(run, key));
     create index approval_waiting on approval(expires_at) where verdict is null;
     create table definition(source text not null, name text not null, hash text not null, body text not null,
         state text not null, at integer not null, by text not null, primary key(source, name, hash));

@@ -79,7 +79,8 @@ class Turn(NamedTuple):
     nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
     and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing. `shared`: what
     new model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
-    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left."""
+    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left. `taken`: deposits that this turn
+    acts on."""
 
     run: int
     run_id: str
@@ -97,13 +98,14 @@ class Turn(NamedTuple):
     park: bool = False
     waiting: Sequence[int] = ()
     shared: Shared = NOT_SHARED
+    taken: Sequence[int] = ()
     pause: Paused | None = None
     otherwise: Paused | None = None
 
     @property
     def says_something(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.answers or self.marks or self.retries or self.pause) or self.outcome is not None
+        return bool(self.answers or self.marks or self.retries or self.pause or self.taken) or self.outcome is not None
 
 
 class Marked(NamedTuple):
@@ -171,6 +173,8 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     paused = turn.pause or (turn.otherwise if any(each.refused for each in marked) else None)
     if paused is not None:
         rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
+    for deposit in turn.taken:
+        rows(connection, "update deposit set taken = ? where id = ?", (turn.at, deposit))
     quiet = turn.park and all(each.waits for each in marked)
     came = quiet and somebody_came(connection, turn.run, turn.waiting)
     parked = quiet and not came

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kairos_mcp.http_definition import HttpDefinition
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.egress import Egress
-from kairos_mcp.tools.fetch import fetching_tool
 from kairos_mcp.tools.files import reading_tool
-from kairos_mcp.tools.http_tools import Secret, http_tool
 from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
 from kairos_mcp.tools.listings import listing_tools
 from kairos_mcp.tools.opener import Opener
@@ -21,6 +18,11 @@ from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.search import search_tool
 from kairos_mcp.tools.stating import tool
 from kairos_mcp.tools.writing import writing_tools
+
+if TYPE_CHECKING:
+    from kairos_mcp.http_definition import HttpDefinition
+    from kairos_mcp.tools.egress import Egress
+    from kairos_mcp.tools.http_tools import Secret
 
 __all__ = ["Commands", "Opener", "builtin_tools", "network_tools", "reading_tools", "tool"]
 
@@ -61,5 +63,8 @@ def network_tools(
     egress: Egress, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
 ) -> list[Tool]:
     """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
+    from kairos_mcp.tools.fetch import fetching_tool
+    from kairos_mcp.tools.http_tools import http_tool
+
     own = [fetching_tool(egress)] if fetch else []
     return [*own, *(http_tool(each, egress, secret) for each in definitions)]

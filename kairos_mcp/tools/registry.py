@@ -224,6 +224,15 @@ def previewed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Previe
     return _surely(tool, arguments, lambda given: preview(given, around))
 
 
+def probed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Probed:
+    """What a look after a crash finds of a call; never raises: what fails to look can't tell."""
+    probe = tool.probe
+    if probe is None:
+        return Probed("unclear")
+    found = _surely(tool, arguments, lambda given: probe(given, around))
+    return Probed("unclear", found) if isinstance(found, ToolResult) else found
+
+
 def as_arguments(spec: ToolSpec, arguments: JsonObject) -> str:
     """A call in full, for a person: the tool, then its arguments, a string with its line breaks as lines."""
     lines = [spec.name if spec.source == "builtin" else f"{spec.name} ({spec.source})"]

@@ -97,6 +97,22 @@ async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(pla
         assert_all_lawful(host)
 
 
+@pytest.mark.parametrize("said", ["approve", "deny"])
+async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(place, said):
+    settings = place.settings(EDIT, says("done"))
+    async with Host.open(settings, via="mcp") as host:
+        run_id = await begun(host)
+    async with Host.open(settings, via="command") as person:
+        await person.decide(run_id, KEY, said, None, PERSON, drive=False)
+    async with Host.open(settings, via="mcp") as host:
+        await host.wait([run_id], until="done", wait_s=20, caller=ME)
+        assert (told(place).get("code"), host.report(run_id, ME).status) == (
+            None if said == "approve" else "denied",
+            "completed",
+        )
+        assert_all_lawful(host)
+
+
 async def test_EDIT_032_what_nobody_decides_expires_and_the_model_goes_on(place):
     async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await begun(host)

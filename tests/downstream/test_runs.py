@@ -38,8 +38,6 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
 
 
 async def run_with(host: Host, *globs: str) -> str:
-    registry = host._wiring.registry(host._wiring.workspace(None))
-    await asyncio.to_thread(registry.ready, globs)
     return (await host.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 

@@ -47,3 +47,29 @@ async def test_a_run_uses_an_http_tool_and_its_secret_is_in_no_file(place: Place
     stored = b"".join(file.read_bytes() for file in place.home.rglob("*") if file.is_file())
     assert b"Rex" in stored
     assert KEY.encode() not in stored
+
+
+async def test_a_run_reads_a_listed_host_at_once_and_a_person_is_asked_about_the_rest(place: Place, web: Peer) -> None:
+    listed = tuple(rules(f"127.0.0.1:{web.port}"))
+    lines = (
+        {"tool_calls": [{"name": "http_fetch", "arguments": {"url": web.url("/read")}}]},
+        {"tool_calls": [{"name": "http_fetch", "arguments": {"url": "http://10.0.0.1/"}}]},
+        {
+            "tool_calls": [
+                {"name": "http_fetch", "arguments": {"url": web.url("/write"), "method": "POST", "body": "x"}}
+            ]
+        },
+        {"content": "done", "finish": "stop"},
+    )
+    settings = place.settings(*lines, http_fetch=True, http_hosts=listed, private_hosts=listed)
+    async with watched(settings) as host:
+        run_id = await started(host, tools=("http_fetch",))
+        report = await rests(host, run_id)
+        assert [(call["ok"], call["name"]) for call in report.calls][:2] == [
+            (True, "http_fetch"),
+            (False, "http_fetch"),
+        ]
+        (waiting,) = report.waiting
+        assert (report.status, waiting["kind"]) == ("input_required", "approval")
+        assert f"POST {web.url('/write')}" in waiting["preview"]
+    assert [(each.method, each.target) for each in web.heard] == [("GET", "/read")]

@@ -1,0 +1,22 @@
+"""`settle`: a person's word on a call whose end nobody knows; the run then goes on here, if no server does."""
+
+from __future__ import annotations
+
+import os
+
+from kairos_mcp.cli.running import PERSON, speak, stay
+from kairos_mcp.configure import load_settings
+from kairos_mcp.host import Host
+from kairos_mcp.settings import Flags
+from kairos_mcp.store.settling import Settlement
+
+
+def settle_call(flags: Flags, run_id: str, key: str, settlement: Settlement, note: str | None, *, as_json: bool) -> int:
+    """The exit code is that of the run as it then rests."""
+
+    async def begin(host: Host) -> str:
+        await host.settle(run_id, key, settlement, PERSON, note=note)
+        await host.drive_here(run_id)
+        return run_id
+
+    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json), flags, as_json=as_json)

@@ -1,0 +1,138 @@
+"""A server killed in the middle of a call: what only reads is made again, an edit is looked at, a command is settled by
+a person; nothing that can't be undone happens twice by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import ME, Books, Place, rests, says, started
+from talker import Talker
+
+from kairos_mcp.host import Host
+from kairos_mcp.settings import GateRule
+
+WITHIN_S = 30.0
+ONCE = "echo made >> made.txt; test $(wc -l < made.txt) -gt 1 || sleep 60"
+
+
+def commands(place: Place) -> None:
+    """A run that makes one command, which leaves a line in a file and then hangs the first time."""
+    call = {"name": "run_command", "arguments": {"argv": ["sh", "-c", ONCE]}}
+    lines = [{"content": "", "tool_calls": [call]}, {"content": "done", "finish": "stop"}]
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / "kairos.toml").write_text('[[gate]]\ntools = "run_command"\nverdict = "allow"\n')
+
+
+def made(place: Place) -> int:
+    file = place.workspace / "made.txt"
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+def killed_in_a_command(place: Place) -> str:
+    """The run of a server that was killed while its command ran."""
+    commands(place)
+    with Talker.start(place) as first:
+        run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]
+        until = time.monotonic() + WITHIN_S
+        while not made(place):
+            assert time.monotonic() < until, place.rows("select body from answer")
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGKILL)
+        first.ends()
+    return run_id
+
+
+def waits_for_a_person(talker: Talker, run_id: str) -> dict[str, Any]:
+    report = talker.call("run_status", run_ids=[run_id], until="attention", wait_s=20)["runs"][0]
+    assert report["status"] == "input_required", report
+    (item,) = report["waiting"]
+    assert (item["kind"], item["name"]) == ("settle", "run_command")
+    return item
+
+
+@pytest.mark.parametrize(("settlement", "times"), [("already_done", 1), ("reattempt", 2)])
+def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(place: Place, settlement: str, times: int) -> None:
+    run_id = killed_in_a_command(place)
+    with Talker.start(place) as second:
+        item = waits_for_a_person(second, run_id)
+        assert made(place) == 1
+        answered = second.call("run_continue", run_id=run_id, answers={item["key"]: {"content": "it was made"}})
+        assert answered["code"] in ("not_waiting", "bad_arguments")
+        second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
+        report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
+        assert (report["status"], report["summary"]) == ("completed", "done"), report
+        again = second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
+        assert again["code"] == "not_waiting"
+    assert made(place) == times
+    books = Books.of(place, run_id)
+    assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows)
+    assert place.rows("select count(*) from deposit where kind = 'settle' and taken is not null") == [(1,)]
+
+
+def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: Place) -> None:
+    run_id = killed_in_a_command(place)
+    with Talker.start(place) as second:
+        item = waits_for_a_person(second, run_id)
+    words = ["settle", run_id, item["key"], "already_done", "--note", "I saw the line", "--json"]
+    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["summary"] == "done"
+    assert made(place) == 1
+    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
+    assert "I saw the line" in body
+
+
+def lose(place: Place) -> None:
+    """As if the server had died after the edit and before its end was recorded."""
+    place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
+    place.rows("delete from mark where id > (select id from mark where kind = 'call')")
+    place.rows("update run set outcome = null, ended_at = null, owner = 0")
+    held = "(select json_extract(held, '$[7]') from mark where kind = 'call')"
+    amounts = f"held_tool_calls = 1, spent_tool_calls = 0, held_milliseconds = {held}"
+    place.rows(f"update account set {amounts} where scope = 'run'")
+
+
+async def edited_once(place: Place) -> tuple[Any, str, Path]:
+    arguments = {"path": "a.txt", "old_string": "alpha", "new_string": "alpha alpha"}
+    settings = place.settings(
+        {"tool_calls": [{"name": "edit_file", "arguments": arguments}]},
+        says("done"),
+        gate=(GateRule("edit_file", "allow"),),
+    )
+    async with Host.open(settings, via="mcp") as host:
+        run_id = await started(host, tools=("edit_file",))
+        assert host.report(run_id, ME).summary == "done"
+    return settings, run_id, place.workspace / "a.txt"
+
+
+async def test_an_edit_that_was_made_before_the_crash_is_not_made_again(place: Place) -> None:
+    settings, run_id, file = await edited_once(place)
+    assert file.read_text() == "alpha alpha\n"
+    lose(place)
+    async with Host.open(settings, via="mcp") as host:
+        report = await rests(host, run_id)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.report(run_id, ME)
+        assert (report.status, report.summary) == ("completed", "done"), report.degraded
+    assert file.read_text() == "alpha alpha\n"
+
+
+async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Place) -> None:
+    settings, run_id, file = await edited_once(place)
+    file.write_text("alpha\n")
+    lose(place)
+    async with Host.open(settings, via="mcp") as host:
+        await rests(host, run_id)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "completed"
+    assert file.read_text() == "alpha alpha\n"

@@ -1,0 +1,193 @@
+"""`kairos-mcp tools …` as real processes: what they list and decide, which files they write, what they start."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Desk, listed
+from house import ME, rests
+
+from kairos_mcp.cli.importing import import_tools
+from kairos_mcp.host import Host
+from kairos_mcp.settings import Flags
+from kairos_mcp.tools.downstream import Downstream
+
+DOCUMENT = {
+    "openapi": "3.0.0",
+    "info": {"title": "pets", "version": "1"},
+    "servers": [{"url": "https://pets.example"}],
+    "paths": {
+        "/pets/{id}": {
+            "get": {
+                "operationId": "getPet",
+                "summary": "One pet.",
+                "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+            }
+        }
+    },
+}
+
+
+def tools(desk: Desk) -> dict[str, dict[str, Any]]:
+    return {
+        tool["name"] + ("" if tool["state"] == "offered" else "?"): tool
+        for tool in desk("tools", "list", "--json").json["tools"]
+    }
+
+
+async def met(desk: Desk, *then: dict[str, Any]) -> None:
+    """The server was met; then it listed other tools, and a call found that out."""
+    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+        await host.tools()
+        if then:
+            desk.lists(*then)
+            registry = host._wiring.registry(host._wiring.workspace(None))
+            (server,) = [each for each in registry._sources if isinstance(each, Downstream)]
+            server._lined()._link.watch.changed = True  # as its word that the list has changed does
+            await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))
+
+
+def test_the_list_has_ours_and_theirs(desk: Desk) -> None:
+    desk.configured()
+    first = tools(desk)
+    assert {name: first[name]["effect"] for name in ("read_file", "x__echo", "x__write")} == {
+        "read_file": "read",
+        "x__echo": "read",
+        "x__write": "irreversible",
+    }
+    assert first["x__echo"]["address"] == "x/echo"
+
+
+async def test_a_changed_definition_waits_until_its_pin_is_approved(desk: Desk) -> None:
+    desk.configured()
+    await met(desk, listed("echo", "Says it, and sends it on."), listed("write"))
+    assert desk.logged("call") == []
+    started = len(desk.logged("start"))
+    waiting = [each["text"] for each in desk("doctor", "--json").json["findings"] if each["matter"] == "tools"]
+    assert any("echo" in text for text in waiting)
+
+    looked = desk("tools", "approve", "x/echo", "--json")
+    (pin,) = [each["pin"] for each in looked.json["definitions"] if each["state"] == "pending"]
+    diff = looked.json["diff"].splitlines()
+    assert looked.code == 3
+    assert '-  "description": "Says it.",' in diff
+    assert '+  "description": "Says it, and sends it on.",' in diff
+    other = pin[:-1] + ("0" if pin[-1] != "0" else "1")
+    assert desk("tools", "approve", "x/echo", "--pin", other).code == 1
+    assert desk("tools", "approve", "x/echo", "--pin", pin).code == 0
+    assert len(desk.logged("start")) == started
+    assert desk("tools", "call", "x__echo", '{"text": "hi"}', "--json").json["output"]["content"] == "hi"
+
+
+async def test_what_a_person_removed_is_not_called(desk: Desk) -> None:
+    desk.configured()
+    await met(desk)
+    assert desk("tools", "remove", "x/write").code == 0
+    assert desk("tools", "call", "x__write", "{}").code == 2
+    assert desk.logged("call") == []
+
+
+def test_a_call_by_hand_passes_the_gate_and_leaves_a_run(desk: Desk) -> None:
+    desk.configured()
+    said = desk("tools", "call", "x__echo", '{"text": "by hand"}', "--json")
+    assert (said.code, said.json["flow"], said.json["output"]["content"]) == (0, "call", "by hand")
+    target = desk.place.root / "w"
+    waits = desk("tools", "call", "x__write", json.dumps({"text": str(target)}), "--json")
+    assert waits.code in (1, 3)
+    assert not target.exists()
+    assert desk.logged("call") == ["call echo"]
+    assert desk.place.rows("select count(*) from run") == [(2,)]
+
+
+@pytest.mark.parametrize("words", [("tools", "call", "nothing"), ("tools", "call", "read_file", "[]")])
+def test_a_wrong_name_or_no_object_is_a_wrong_use(desk: Desk, words: tuple[str, ...]) -> None:
+    said = desk(*words)
+    assert (said.code, said.out) == (2, "")
+
+
+def test_show_has_the_whole_schema(desk: Desk) -> None:
+    shown = desk("tools", "show", "read_file", "--json").json
+    assert shown["tool"]["input_schema"]["properties"]["path"]
+    assert shown["definitions"] == []
+
+
+def test_servers_of_another_program_are_printed_and_written_only_on_request(desk: Desk) -> None:
+    theirs = desk.place.workspace / ".mcp.json"
+    theirs.write_text(
+        json.dumps({"mcpServers": {"files": {"command": "npx", "args": ["a"], "env": {"K": "${SECRET}"}}}})
+    )
+    printed = desk("tools", "import", ".mcp.json")
+    assert tomllib.loads(printed.out)["servers"]["files"]["env"] == {"K": "env:SECRET"}
+    assert not desk.config.exists()
+    written = desk("tools", "import", ".mcp.json", "--write")
+    assert written.code == 0
+    assert stat.S_IMODE(desk.config.stat().st_mode) == 0o600
+    assert tomllib.loads(desk.config.read_text())["servers"]["files"]["command"] == "npx"
+    before = desk.config.read_bytes()
+    assert desk("tools", "import", ".mcp.json", "--write").code == 2  # it is there already
+    assert desk.config.read_bytes() == before
+    assert sorted(path.name for path in desk.config.parent.iterdir() if path.name.startswith(".kairos")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("claude_desktop_config.json", {"mcpServers": {"files": {"command": "npx", "args": ["a"]}}}),
+        (".vscode/mcp.json", {"servers": {"files": {"command": "npx", "args": ["a"]}}}),
+        (".cursor/mcp.json", {"mcpServers": {"files": {"command": "npx", "args": ["a"]}}}),
+    ],
+)
+def test_each_program_s_file_is_known_by_its_name(desk: Desk, capsys: Any, path: str, content: dict[str, Any]) -> None:
+    file = desk.place.workspace / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content))
+    assert import_tools(Flags(home=str(desk.place.home)), str(file), None, write=False, as_json=True) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["names"] == ["files"]
+    assert tomllib.loads(said["toml"])["servers"]["files"]["args"] == ["a"]
+
+
+def test_a_file_of_settings_that_would_break_stays_as_it_was(desk: Desk) -> None:
+    desk.place.home.mkdir()
+    desk.config.write_text('servers = { y = { command = "y" } }\n')
+    theirs = desk.place.workspace / ".mcp.json"
+    theirs.write_text(json.dumps({"mcpServers": {"files": {"command": "npx"}}}))
+    before = desk.config.read_bytes()
+    said = desk("tools", "import", ".mcp.json", "--write")
+    assert said.code == 2
+    assert desk.config.read_bytes() == before
+    assert desk("tools", "import", "a.txt").code == 2
+
+
+def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk) -> None:
+    document = desk.place.workspace / "pets.json"
+    document.write_text(json.dumps(DOCUMENT))
+    assert [each["id"] for each in desk("tools", "import", "pets.json", "--openapi", "--json").json["operations"]] == [
+        "getPet"
+    ]
+    words = ("tools", "import", "pets.json", "--openapi", "--operation", "getPet", "--reads")
+    assert tomllib.loads(desk(*words).out)["http_tools"][0]["name"] == "getPet"
+    assert desk(*words, "--write").code == 0
+    assert tools(desk)["getPet"]["effect"] == "read"
+    assert desk("tools", "import", "pets.json", "--operation", "getPet").code == 2
+
+
+def test_doctor_names_servers_without_a_sandbox_and_starts_none(desk: Desk) -> None:
+    desk.configured()
+    said = [each["text"] for each in desk("doctor", "--json").json["findings"] if each["matter"] == "servers"]
+    assert [text.startswith("UNSAFE: x ") for text in said] == [True]
+    assert desk.logged("start") == []
+
+
+def test_the_state_folder_is_not_the_only_place_for_settings(desk: Desk, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("default_rounds = 5")
+    theirs = desk.place.workspace / ".mcp.json"
+    theirs.write_text(json.dumps({"mcpServers": {"files": {"command": "npx"}}}))
+    assert desk("tools", "import", ".mcp.json", "--write", "--config", str(other)).code == 0
+    assert tomllib.loads(other.read_text()) == {"default_rounds": 5, "servers": {"files": {"command": "npx"}}}
