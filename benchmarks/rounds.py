@@ -19,10 +19,12 @@ async def floor(folder: Path, rounds: int) -> float:
     return (time.process_time() - began) / rounds
 
 
-async def house(folder: Path, rounds: int, tool: str) -> tuple[float, float]:
-    """CPU seconds a round: of starting the run (its script is parsed there), and of running it."""
+async def house(folder: Path, rounds: int, tool: str, shared: int = 1) -> tuple[float, float]:
+    """CPU seconds a round: of starting the run (its script is parsed there), and of running it. `shared`: how many
+    accounts, beside the run's own, each call is charged to."""
     chosen = subjects.settings(folder, rounds, "process", tool)
     async with subjects.house(chosen, noop=tool == "noop") as host:
+        await subjects.charge_to(host, shared)
         began = time.process_time()
         runs = await subjects.start(host, rounds, ["measured"])
         started = time.process_time()
@@ -33,15 +35,17 @@ async def house(folder: Path, rounds: int, tool: str) -> tuple[float, float]:
 
 
 def figures(rounds: int = 100, times: int = 9) -> dict[str, float]:
-    floors, reads, noops = [], [], []
+    floors, reads, noops, deep = [], [], [], []
     for _ in range(times):
         floors.append(fresh(floor, rounds))
         reads.append(fresh(house, rounds, "read_file"))
         noops.append(fresh(house, rounds, "noop"))
+        deep.append(fresh(house, rounds, "read_file", 3))
     least = median(floors)
     return {
         "floor_us": least * 1e6,
         "round_reading": median(run for _, run in reads) / least,
         "round_noop": median(run for _, run in noops) / least,
+        "round_four_deep": median(run for _, run in deep) / least,
         "start_a_round": median(start for start, _ in reads) / least,
     }

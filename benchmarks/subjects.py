@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kairos_mcp.report import Caller
 from kairos_mcp.settings import Durability, Flags, Settings
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
+from kairos_mcp.store import accounts
 from kairos_mcp.tools.registry import Registry, Tool
 
 ME = Caller()
@@ -114,6 +116,18 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
             host._wiring.means = lambda _workspace: means
         await ended(host, await start(host, 2, ["warm"]))
         yield host
+
+
+async def charge_to(host: Host, shared: int) -> None:
+    """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
+    days, caps = host._drivers._days, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
+    (_, charged) = days._known[ME.principal]
+    more = [
+        (await host._store.submit(partial(accounts.day_account, principal=f"shared {n}", day="any", caps=caps))).id
+        for n in range(1, shared)
+    ]
+    day, _ = days._known[ME.principal]
+    days._known[ME.principal] = day, charged._replace(shared=(*charged.shared, *more))
 
 
 async def start(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:

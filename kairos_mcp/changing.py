@@ -20,8 +20,8 @@ from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 from kairos_mcp.store.runs import Action, Deposit
+from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 
 BEAT_S = 1.0
 TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows

@@ -18,11 +18,13 @@ from kairos_mcp.memory import memory_of
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.standing import Charged, Mark, Ready, Standing
 from kairos_mcp.steps import Failure
-from kairos_mcp.store import reading, runs, turns
+from kairos_mcp.store import ledger, reading, runs, turns
 from kairos_mcp.store.codec import encode
+from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.settling import said_in
+from kairos_mcp.store.reading import MarkRow
 from kairos_mcp.store.store import Store
-from kairos_mcp.store.turns import Turn
+from kairos_mcp.store.turns import Settled, Turn
 
 TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
 
@@ -48,6 +50,7 @@ class Driver:
     _alone: bool = False
     _interrupted: bool = False
     _stopping: bool = False
+    _unfit: list[MarkRow] = field(default_factory=list)  # unanswered steps of a record that does not fit the flow
 
     async def drive(self) -> None:
         """Go on until the run waits, is paused, has ended, or belongs to another.
@@ -125,14 +128,21 @@ class Driver:
         return await self._perform_granted(group, turn, granted)
 
     def _fold(self) -> None:
-        """Build the run from its rows. One that does not fit its flow any more can still be cancelled."""
+        """Build the run from its rows. One that does not fit its flow any more, or whose account is not the sum of its
+        rows, can still be cancelled, and nothing else."""
+        run = self.standing.run
+        came = reading.wishes(self.store.reader, run.n)
+        cancelled = any(wish.kind == "cancel" for wish in came)
         try:
-            self.standing.fold(self.store.reader, self._inflight)
+            with one_state(self.store.reader) as reader:
+                self.standing.fold(reader, self._inflight)
+                if not cancelled:
+                    ledger.check(reader, run.n, run.account)
         except ReplayDiffers:
-            came = reading.wishes(self.store.reader, self.standing.run.n)
-            if all(wish.kind != "cancel" for wish in came):
+            if not cancelled:
                 raise
             self.standing.marks.clear()
+            self._unfit = [row for row in reading.record(self.store.reader, self.standing.run.n) if row.body is None]
         self.folded = True
 
     async def _make(self, turn: Turn) -> bool:
@@ -235,10 +245,18 @@ class Driver:
             task.cancel()
         standing, run = self.standing, self.standing.run
         begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
-        stopped = [Ready(path, mark, _stopped(mark), "house") for path, mark in begun]
-        released = tuple((mark.id, mark.held, mark.shared) for mark in standing.marks.values() if mark.open_step)
+        stopped = [Ready(path, mark, _stopped(mark.kind, mark.held), "house").settled() for path, mark in begun]
+        released = [(mark.id, mark.held, mark.shared) for mark in standing.marks.values() if mark.open_step]
+        for row in self._unfit:
+            if row.open:
+                released.append((row.id, row.held, row.shared))
+            else:
+                done = _stopped(row.kind, row.held)
+                stopped.append(
+                    Settled(row.id, done.answer, row.held, done.spent, "house", 0, done.exactness, row.shared)
+                )
         outcome = encode(ended("cancelled", self.summarise()))
-        answers = tuple(each.settled() for each in (*standing.ready, *stopped))
+        answers = (*(each.settled() for each in standing.ready), *stopped)
         turn = Turn(
             run.n,
             run.id,
@@ -262,10 +280,10 @@ def out_of_step(run_id: str, differs: BaseException) -> Stale:
     return Stale(f"The record does not fit the flow: {differs}.", go_on, run_id=run_id)
 
 
-def _stopped(mark: Mark) -> Performed:
+def _stopped(kind: str, held: Units) -> Performed:
     """The answer of an attempt that a cancellation stopped: charged with all that it held, but time."""
-    spent: Units = mark.held._replace(milliseconds=0)
-    if mark.step.kind == "completion":
+    spent: Units = held._replace(milliseconds=0)
+    if kind != "call":
         return Performed(Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded")
     return Performed(ToolResult("The run was cancelled during this call.", is_error=True, code="cancelled"), spent)
 

@@ -52,7 +52,8 @@ async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
     """Save a mandate under its id, or one made of its digest. Raises BadArguments."""
     mandate, secrets = _read(house, given)
     house.wiring.workspace(mandate.workspace)
-    mandate, changed = await _saved(house, mandate, caller)
+    mandate = _with_id(mandate)
+    changed = await _saved(house, mandate, caller)
     told = _listed(house, mandates.named(house.store.reader, caller.principal, mandate.id or ""))
     notes = [masked.note(secrets)] if secrets else []
     following = {"tool": RUN, "arguments": {"mandate_id": mandate.id}, "why": "It runs its cycles."}
@@ -69,15 +70,13 @@ def listed(house: House, status: str | None, caller: Caller) -> JsonObject:
 async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Started:
     """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
     await house.called()
-    if meant.mandate is not None and meant.mandate_id is None:
-        mandate, secrets = _read(house, meant.mandate)
-        house.wiring.workspace(mandate.workspace)
-        mandate, _ = await _saved(house, mandate, caller)
-    else:
-        mandate, secrets = _found(house, meant, caller)
+    mandate, secrets = _found(house, meant, caller)
+    mandate = _with_id(mandate)
     request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
     ground = await _ground(house, mandate, caller)
     frozen = said(freeze_ooda.freeze_cycles(request, ground), secrets)
+    if meant.mandate is not None:  # only now: nothing is saved where nothing can start
+        await _saved(house, mandate, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _rest(asked))
     wanted = Beginning(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
     return await begin(house, wanted, caller)
@@ -122,8 +121,11 @@ def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
     return (mandate_of(plain), secrets) if secrets else (checked, 0)
 
 
-async def _saved(house: House, mandate: Mandate, caller: Caller) -> tuple[Mandate, bool]:
-    mandate = replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
+def _with_id(mandate: Mandate) -> Mandate:
+    return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
+
+
+async def _saved(house: House, mandate: Mandate, caller: Caller) -> bool:
     row = MandateRow(
         caller.principal,
         mandate.id or "",
@@ -132,7 +134,7 @@ async def _saved(house: House, mandate: Mandate, caller: Caller) -> tuple[Mandat
         mandate.goal_hash,
         house.clock(),
     )
-    return mandate, await house.store.submit(lambda connection: mandates.save(connection, row))
+    return await house.store.submit(lambda connection: mandates.save(connection, row))
 
 
 def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int]:

@@ -10,6 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from kairos_mcp.errors import ConfigError
 
 
+ONE_DAY = timedelta(days=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Day:
     """A day of a time zone, as ISO 8601 has it (`2026-11-22`); its bounds in milliseconds since 1970, the end not
@@ -28,7 +31,9 @@ def day_at(at: int, time_zone: str) -> Day:
     """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
     zone = zone_named(time_zone)
     today = datetime.fromtimestamp(at / 1000, zone).date()
-    return Day(today.isoformat(), _midnight(today, zone), _midnight(today + timedelta(days=1), zone))
+    begins = _midnight(today, zone)
+    ends = _midnight(today + ONE_DAY, zone) if today < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
+    return Day(today.isoformat(), begins, ends)
 
 
 def moment(at: int) -> str:

@@ -171,14 +171,14 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
 
 
 def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
+    if run.flow in orders.VERSIONS:
+        return mandated.tool_at(connection, run, path) or run.flow
     turn, _, call = path.rpartition("/")
     body = reading.body_at(connection, run.n, turn) if turn else None
     match decode_answer(body) if body is not None else None:
         case Completion(tool_calls=calls):
             return calls[int(call.removeprefix("call-")) - 1].name
         case _:
-            if run.flow in orders.VERSIONS:
-                return mandated.tool_at(connection, run, path) or run.flow
             name: str = json.loads(run.spec)["goal"]
             return name
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 TINY = [
-    ("rounds", "--rounds 3 --times 1", {"floor_us", "round_reading", "round_noop", "start_a_round"}),
+    ("rounds", "--rounds 3 --times 1", {"floor_us", "round_reading", "round_noop", "round_four_deep", "start_a_round"}),
     ("growth", "--few 12 --many 14", {"statements_grows", "encoded_grows", "hashed_grows", "bound_grows"}),
     ("syncs", "--rounds 2 --times 1", {"floor_ms", "wall"}),
     ("abreast", "--few 2 --many 3 --rounds 2 --times 1", {"round_reading_of_2", "round_noop_of_3", "commits_of_3"}),

@@ -25,7 +25,8 @@ def damage(connection: apsw.Connection) -> list[str]:
     found = [text for (text,) in rows(connection, f"pragma integrity_check({SHOWN})") if text != "ok"]
     if found:
         return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
-    return [*_loose_rows(connection), *_missing_texts(connection), *_wrong_sums(connection)]
+    loose = [*_loose_rows(connection), *_missing_texts(connection), *_lost_accounts(connection)]
+    return [*loose, *_wrong_sums(connection)]
 
 
 def check(connection: apsw.Connection, n: int, account: int) -> None:
@@ -116,6 +117,17 @@ def _wrong_shares(connection: apsw.Connection) -> Iterator[str]:
             accounts.check(connection, account)
         except StoreCorrupt as wrong:
             yield wrong.message.removesuffix(".")
+
+
+def _lost_accounts(connection: apsw.Connection) -> Iterator[str]:
+    """Accounts that steps are charged to, and that are not there."""
+    found = row(
+        connection,
+        "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
+        " json_each(charged.shared) where value not in (select id from account)",
+    )
+    if found is not None and found[0]:
+        yield f"{found[0]} steps are charged to an account that is not there"
 
 
 def _some(names: list[str]) -> str:

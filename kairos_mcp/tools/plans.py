@@ -1,5 +1,4 @@
-"""Several edits as one: plan_edits checks and shows them and changes nothing, apply_edit_plan makes all or none;
-apply_edits is both in one call.
+"""Several edits as one: plan_edits checks and shows them, apply_edit_plan makes all or none; apply_edits does both.
 
 A plan is kept in the run's memory under its own hash, made of the edits and of what their files held. So a plan that
 is applied is the one that was shown, whoever names it, and no model can write one.

@@ -6,8 +6,6 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-
-
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools.outside import seen, spelled
 

@@ -14,7 +14,8 @@ from kairos_mcp.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "answer", "cancel", "replay", "export", "status", "doctor", "install"),
+    *("serve", "run", "demo", "runs", "show", "answer", "approve", "deny", "cancel", "replay", "export"),
+    *("status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
     *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
 ]

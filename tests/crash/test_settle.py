@@ -12,12 +12,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from house import ME, Books, Place, rests, says, started
 from talker import Talker
 
 from kairos_mcp.host import Host
 from kairos_mcp.settings import GateRule
+from kairos_mcp.store import ledger
+from kairos_mcp.store.accounts import amounts
 
 WITHIN_S = 30.0
 ONCE = "echo made >> made.txt; test $(wc -l < made.txt) -gt 1 || sleep 60"
@@ -97,9 +100,13 @@ def lose(place: Place) -> None:
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
-    held = "(select json_extract(held, '$[7]') from mark where kind = 'call')"
-    amounts = f"held_tool_calls = 1, spent_tool_calls = 0, held_milliseconds = {held}"
-    place.rows(f"update account set {amounts} where scope = 'run'")
+    connection = apsw.Connection(str(place.db))
+    spent, held = ledger.sums(connection, 1)
+    connection.execute(
+        f"update account set {', '.join(f'{name} = ?' for name in amounts('spent', 'held'))} where scope = 'run'",
+        (*spent, *held),
+    )
+    connection.close()
 
 
 async def edited_once(place: Place) -> tuple[Any, str, Path]:

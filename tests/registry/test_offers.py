@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Desk, listed
 from house import ME, assert_lawful, assert_replays, rests, says, watched
+from registrydesk import Desk, listed
 
 from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.finding import SEARCH

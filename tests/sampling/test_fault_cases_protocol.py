@@ -1,7 +1,7 @@
 """The PROTOCOL cases of fault_cases.json that concern asking a client, by id; each ends with a call that is answered.
 
-Not here: PROTOCOL-018 and -024 (no elicitation yet: another kind of answer is PROTOCOL-020), -029 (the HTTP door has
-no JSON-response mode), -032 (no tool writes files yet). PROTOCOL-009's refusal to listen is the HTTP door's; the
+Not here: PROTOCOL-018 and -024 (dialogs: tests/approvals/test_dialogs.py), -029 (the HTTP door has no JSON-response
+mode), -032 (no tool writes files yet). PROTOCOL-009's refusal to listen is the HTTP door's; the
 binding to a principal is in test_rounds.
 """
 

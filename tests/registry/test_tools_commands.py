@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Desk, listed
 from house import ME, rests
+from registrydesk import Desk, listed
 
-from kairos_mcp.cli.importing import import_tools
+from kairos_mcp.cli.importing import Wanted, import_tools
 from kairos_mcp.host import Host
 from kairos_mcp.settings import Flags
-from kairos_mcp.tools.downstream import Downstream
 
 DOCUMENT = {
     "openapi": "3.0.0",
@@ -41,15 +40,15 @@ def tools(desk: Desk) -> dict[str, dict[str, Any]]:
 
 
 async def met(desk: Desk, *then: dict[str, Any]) -> None:
-    """The server was met; then it listed other tools, and a call found that out."""
-    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+    """The server was met; then it was started again, listed other tools, and the call that started it was refused."""
+    settings = desk.place.settings(servers=(desk.server(),))
+    async with Host.open(settings, via="mcp") as host:
         await host.tools()
-        if then:
-            desk.lists(*then)
-            registry = host._wiring.registry(host._wiring.workspace(None))
-            (server,) = [each for each in registry._sources if isinstance(each, Downstream)]
-            server._lined()._link.watch.changed = True  # as its word that the list has changed does
-            await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))
+    if then:
+        desk.lists(*then)
+        async with Host.open(settings, via="mcp") as host:
+            report = await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))
+        assert report.output["is_error"]
 
 
 def test_the_list_has_ours_and_theirs(desk: Desk) -> None:
@@ -81,7 +80,9 @@ async def test_a_changed_definition_waits_until_its_pin_is_approved(desk: Desk) 
     assert desk("tools", "approve", "x/echo", "--pin", other).code == 1
     assert desk("tools", "approve", "x/echo", "--pin", pin).code == 0
     assert len(desk.logged("start")) == started
-    assert desk("tools", "call", "x__echo", '{"text": "hi"}', "--json").json["output"]["content"] == "hi"
+    called = desk("tools", "call", "x__echo", '{"text": "hi"}', "--json")
+    assert (called.code, called.json["flow"], called.json["output"]["content"]) == (0, "call", "hi")
+    assert desk.place.rows("select count(*) from run") == [(2,)]
 
 
 async def test_what_a_person_removed_is_not_called(desk: Desk) -> None:
@@ -92,19 +93,19 @@ async def test_what_a_person_removed_is_not_called(desk: Desk) -> None:
     assert desk.logged("call") == []
 
 
-def test_a_call_by_hand_passes_the_gate_and_leaves_a_run(desk: Desk) -> None:
+def test_a_call_by_hand_passes_the_gate(desk: Desk) -> None:
     desk.configured()
-    said = desk("tools", "call", "x__echo", '{"text": "by hand"}', "--json")
-    assert (said.code, said.json["flow"], said.json["output"]["content"]) == (0, "call", "by hand")
     target = desk.place.root / "w"
     waits = desk("tools", "call", "x__write", json.dumps({"text": str(target)}), "--json")
-    assert waits.code in (1, 3)
+    assert (waits.code, waits.json["status"]) == (3, "input_required")
     assert not target.exists()
-    assert desk.logged("call") == ["call echo"]
-    assert desk.place.rows("select count(*) from run") == [(2,)]
+    assert desk.logged("call") == []
 
 
-@pytest.mark.parametrize("words", [("tools", "call", "nothing"), ("tools", "call", "read_file", "[]")])
+@pytest.mark.parametrize(
+    "words",
+    [("tools", "call", "nothing"), ("tools", "call", "read_file", "[]"), ("tools", "import", "f", "--operation", "x")],
+)
 def test_a_wrong_name_or_no_object_is_a_wrong_use(desk: Desk, words: tuple[str, ...]) -> None:
     said = desk(*words)
     assert (said.code, said.out) == (2, "")
@@ -164,17 +165,15 @@ def test_a_file_of_settings_that_would_break_stays_as_it_was(desk: Desk) -> None
     assert desk("tools", "import", "a.txt").code == 2
 
 
-def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk) -> None:
+def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk, capsys: Any) -> None:
     document = desk.place.workspace / "pets.json"
     document.write_text(json.dumps(DOCUMENT))
-    assert [each["id"] for each in desk("tools", "import", "pets.json", "--openapi", "--json").json["operations"]] == [
-        "getPet"
-    ]
-    words = ("tools", "import", "pets.json", "--openapi", "--operation", "getPet", "--reads")
-    assert tomllib.loads(desk(*words).out)["http_tools"][0]["name"] == "getPet"
-    assert desk(*words, "--write").code == 0
+    assert import_tools(Flags(), str(document), Wanted(), write=False, as_json=True) == 0
+    assert [each["id"] for each in json.loads(capsys.readouterr().out)["operations"]] == ["getPet"]
+    assert import_tools(Flags(), str(document), Wanted(("getPet",)), write=False, as_json=False) == 0
+    assert tomllib.loads(capsys.readouterr().out)["http_tools"][0]["name"] == "getPet"
+    assert desk("tools", "import", "pets.json", "--openapi", "--operation", "getPet", "--reads", "--write").code == 0
     assert tools(desk)["getPet"]["effect"] == "read"
-    assert desk("tools", "import", "pets.json", "--operation", "getPet").code == 2
 
 
 def test_doctor_names_servers_without_a_sandbox_and_starts_none(desk: Desk) -> None:

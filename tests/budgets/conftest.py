@@ -1,0 +1,21 @@
+"""A place for each test of budgets, and a provider on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from house import Place, place_in
+from providers.servers import Standin, standin
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_in(tmp_path / "place")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Standin]:
+    async with standin() as provider:
+        yield provider

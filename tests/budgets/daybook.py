@@ -1,0 +1,134 @@
+"""A house whose clock the test sets, and the books of its days: as their accounts say, and as their rows add up."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from house import ME, WITHIN_S, Place, assert_all_lawful, total
+
+from kairos_mcp.budget import Units, counts_of, shared_part
+from kairos_mcp.host import Host
+from kairos_mcp.report import RunReport
+from kairos_mcp.settings import Settings
+
+ZONE = "America/New_York"
+
+
+def at(text: str, zone: str = ZONE) -> int:
+    """A moment as a wall clock of the zone shows it, in milliseconds since 1970."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+
+
+NOON, MIDNIGHT = at("2026-11-20T12:00"), at("2026-11-21T00:00")
+
+
+@dataclass
+class Clock:
+    """Stands still until the test sets it."""
+
+    now: int = NOON
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@asynccontextmanager
+async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[Host]:
+    """A house with this clock; its runs and days are held against their rows when the block ends."""
+    host = Host(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
+    try:
+        yield host
+        assert_all_lawful(host)
+        assert_days_add_up(Place(settings.home.parent))
+    finally:
+        await host._close()
+
+
+async def ended(host: Host, *run_ids: str) -> RunReport:
+    """The report of the first run, once all have ended by themselves."""
+    await host.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
+    report = host.report(run_ids[0], ME)
+    assert report.status in ("completed", "failed", "cancelled"), report
+    return report
+
+
+@dataclass(frozen=True)
+class DayBook:
+    """What the account of a day says."""
+
+    held: Units
+    spent: Units
+
+
+def days_of(place: Place, principal: str = "local") -> dict[str, DayBook]:
+    """The days' accounts by name."""
+    columns = ", ".join(f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields)
+    found = place.rows(f"select period, {columns} from account where scope = 'day' and name = ?", principal)
+    return {period: DayBook(Units(*amounts[:8]), Units(*amounts[8:])) for period, *amounts in found}
+
+
+def assert_days_add_up(place: Place) -> None:
+    """Each shared account is the sum of what its rows charge to it, and hold of it."""
+    spent, held = by_rows(place)
+    columns = ", ".join(f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields)
+    for number, *amounts in place.rows(f"select id, {columns} from account where scope = 'day'"):
+        assert Units(*amounts[:8]) == total(held[number]), ("held", number)
+        assert Units(*amounts[8:]) == total(spent[number]), ("spent", number)
+
+
+def by_rows(place: Place) -> tuple[dict[int, list[Units]], dict[int, list[Units]]]:
+    """Every amount that is spent, and held, by the account that it is charged to."""
+    spent: dict[int, list[Units]] = defaultdict(list)
+    held: dict[int, list[Units]] = defaultdict(list)
+    for mark, kind, first, shared, answer, outcome in place.rows(
+        "select mark.id, kind, held, shared, answer.spent, outcome from mark join run on n = run"
+        " left join answer on mark.id = answer.mark"
+    ):
+        tries = place.rows("select held, shared, lost from attempt where mark = ? order by id", mark)
+        charged = [shared, *(each[1] for each in tries)]
+        for accounts, (_, _, lost) in zip(charged, tries, strict=False):
+            _add(spent, accounts, lost)
+        if answer is not None:
+            _add(spent, charged[-1], answer)
+        elif outcome is None:
+            _add(held, charged[-1], tries[-1][0] if tries else first, kind)
+    return spent, held
+
+
+def _add(book: dict[int, list[Units]], accounts: str | None, amount: str | None, kind: str = "pause") -> None:
+    units = Units(*json.loads(amount)) if amount is not None else counts_of(kind)
+    for number in json.loads(accounts) if accounts else ():
+        book[number].append(shared_part(units))
+
+
+def watch_peaks(place: Place) -> None:
+    """From now on the file itself notes each commit that takes a day past one of its caps."""
+    over = " or ".join(
+        f"new.held_{unit} + new.spent_{unit} > new.cap_{unit} and new.held_{unit} + new.spent_{unit}"
+        f" > old.held_{unit} + old.spent_{unit}"
+        for unit in Units._fields
+    )
+    place.rows("create table passed(account integer)")
+    place.rows(
+        "create trigger peak after update on account when new.scope = 'day' and"
+        f" ({over}) begin insert into passed values (new.id); end"
+    )
+
+
+def passed(place: Place) -> int:
+    """How many commits took a day past a cap."""
+    ((count,),) = place.rows("select count(*) from passed")
+    return int(count)
+
+
+def used(read: int, written: int = 100) -> dict[str, Any]:
+    """What a line of a script says that it used."""
+    return {"usage": {"input_tokens": read, "output_tokens": written}}

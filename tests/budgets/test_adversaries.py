@@ -1,0 +1,106 @@
+"""A provider that lies about what it used, or says nothing: no call that was let through takes an account over, and what
+it reports beyond its reservation is recorded, named, and ends the run."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from daybook import ZONE, Clock, assert_days_add_up, days_of, house_at, passed, watch_peaks
+from house import ME, Place, started
+
+from kairos_mcp.steps import Limits
+from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends, talks
+
+RUNS, MANY = 20, 1_000
+DAY = Limits(model_calls=400, total_tokens=1_500_000)
+NARROW = ("read_file",)
+FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
+USABLE = 0.95
+
+
+def lie(chance: random.Random, told: list[str]) -> Reply:
+    """The next reply of a provider that can't be trusted."""
+    kind = chance.choice((FINE, FINE, NOTHING, TOO_MUCH, ODD, FAILS))
+    told.append(kind)
+    asked = calls(("read_file", {"path": chance.choice(("a.txt", "b.txt")), "start_line": chance.randint(1, 3)}))
+    usage: Any = (chance.randint(100, 1_500), chance.randint(1, 300), 0)
+    match kind:
+        case "nothing":
+            usage = None
+        case "too much":
+            usage = (chance.randint(20_000, 90_000), chance.randint(5_000, 90_000), 0)
+        case "odd":
+            odd = chance.choice((-5, 1.5, "12", True, float("nan"), 2**63, None))
+            usage = {"prompt_tokens": odd, "completion_tokens": 5, "total_tokens": 5}
+        case "fails after charging":
+            return chance.choice((breaks_off, refuses(500, Retry_After="0"), raw(b"{")))
+    body = chat(None, asked, finish="tool_calls", usage=usage)
+    return raw(json.dumps(body).encode()) if kind == ODD else sends(body)
+
+
+async def lied_to(place: Place, server: Standin, seeds: range) -> int:
+    """So many runs; how many of them were told too much."""
+    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
+    over = 0
+    async with house_at(settings, Clock()) as host:
+        for seed in seeds:
+            chance, told = random.Random(seed), list[str]()
+            server.replies.clear()
+            server.will(*(lie(chance, told) for _ in range(12)))
+            before = len(server.heard)
+            cap = chance.choice((15_000, 40_000, 90_000))
+            run_id = await started(host, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
+            if seed == seeds.start:
+                watch_peaks(place)
+            report = host.report(run_id, ME)
+            used = report.usage["input_tokens"] + report.usage["output_tokens"]
+            heard = told[: len(server.heard) - before]
+            named = any("tokens were reported" in text for text in report.degraded)
+            assert used <= cap or named, (seed, heard, used, cap)
+            if TOO_MUCH in heard:
+                over += 1
+                assert named, (seed, heard)
+            if used > cap:
+                assert heard[-1] == TOO_MUCH, (seed, heard)  # nothing was asked after it
+                assert report.status != "working"
+    assert passed(place) == 0 or days_of(place)["2026-11-20"].spent.total_tokens > 1_500_000
+    assert_days_add_up(place)
+    return over
+
+
+async def test_twenty_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
+    assert await lied_to(place, server, range(RUNS)) > 3
+
+
+@pytest.mark.slow
+async def test_1000_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
+    for first in range(0, MANY, RUNS):
+        assert await lied_to(place, server, range(first, first + RUNS)) >= 0
+
+
+async def test_most_of_a_budget_can_be_used_where_usage_is_reported(place: Place, server: Standin) -> None:
+    """Twenty rounds and more, each reported: what is left when the run is closed is at most a twentieth."""
+    cap, rounds = 120_000, 40
+
+    def answers() -> list[Reply]:
+        read = 1_200
+        replies = []
+        for n in range(rounds):
+            asked = calls(("read_file", {"path": "a.txt", "start_line": n + 1}))
+            replies.append(talks(None, asked, finish="tool_calls", usage=(read, 300, 0)))
+            read += 450
+        return replies
+
+    server.will(*answers())
+    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
+    async with house_at(settings, Clock()) as host:
+        run_id = await started(host, tools=NARROW, limits=Limits(total_tokens=cap, rounds=90))
+        report = host.report(run_id, ME)
+    used = report.usage["input_tokens"] + report.usage["output_tokens"]
+    assert used <= cap
+    assert report.rounds >= 15
+    print(f"usable: {used / cap:.1%} in {report.rounds} rounds, {report.stop_reason}")  # noqa: T201
+    assert used / cap >= USABLE

@@ -1,0 +1,127 @@
+"""What is left, as a client is told in either era, and as the command `budget` says it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from daybook import MIDNIGHT, ZONE, Clock, house_at, used
+from house import Place, reads, says, started
+from mcp.client.client import Client
+
+from kairos_mcp.cli.spending import show_budget
+from kairos_mcp.errors import UnknownRun
+from kairos_mcp.host import Host
+from kairos_mcp.server.door import build_server
+from kairos_mcp.settings import Flags
+from kairos_mcp.steps import Limits
+
+ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
+LINES = (reads("a.txt", **used(2_000)), says("done", **used(3_000)))
+
+
+async def asked(host: Host, mode: str, **arguments: Any) -> wire.CallToolResult:
+    """What `budget_status` tells a client of this era."""
+
+    async def reach() -> Host:
+        return host
+
+    async with Client(build_server(reach, host.settings), mode=mode) as client:
+        return await client.call_tool("budget_status", arguments)
+
+
+@pytest.mark.parametrize("mode", ERAS.values(), ids=ERAS.keys())
+async def test_a_client_is_told_what_the_day_has_left_and_who_used_it(place: Place, mode: str) -> None:
+    clock = Clock()
+    day = Limits(model_calls=10, total_tokens=50_000)
+    async with house_at(place.settings(*LINES, day=day, time_zone=ZONE), clock) as host:
+        await started(host)
+        await started(host, "waits", route="caller")
+        for arguments in ({}, {"scope": "day"}):
+            told = (await asked(host, mode, **arguments)).structured_content
+            assert told is not None
+            assert (told["day"], told["time_zone"]) == ("2026-11-20", ZONE)
+            assert told["resets_at"] == "2026-11-21T05:00:00Z"
+            assert (told["spent"]["model_calls"], told["held"]["model_calls"]) == (2, 1)
+            assert (told["limits"]["model_calls"], told["remaining"]["model_calls"]) == (10, 7)
+            assert told["remaining"]["total_tokens"] == 50_000 - 5_200
+            assert (told["limits"]["usd"], told["remaining"]["usd"]) == (None, None)
+            assert [(each["route"], each["attempts"], each["total_tokens"]) for each in told["by"]] == [
+                ("scripted", 2, 5_200)
+            ]
+
+
+@pytest.mark.parametrize("mode", ERAS.values(), ids=ERAS.keys())
+async def test_a_client_is_told_of_the_days_and_of_a_run(place: Place, mode: str) -> None:
+    clock = Clock()
+    async with house_at(place.settings(*LINES, time_zone=ZONE), clock) as host:
+        empty = (await asked(host, mode)).structured_content
+        assert empty is not None
+        assert (empty["spent"]["model_calls"], empty["by"]) == (0, [])
+        await started(host)
+        clock.now = MIDNIGHT
+        run_id = await started(host, "again", limits=Limits(rounds=4, total_tokens=40_000))
+        days = (await asked(host, mode, scope="days")).structured_content
+        assert days is not None
+        assert [(each["day"], each["spent"]["model_calls"]) for each in days["days"]] == [
+            ("2026-11-21", 2),
+            ("2026-11-20", 2),
+        ]
+        run = (await asked(host, mode, scope=run_id)).structured_content
+        assert run is not None
+        assert (run["scope"], run["spent"]["rounds"], run["remaining"]["rounds"]) == (run_id, 2, 2)
+        assert run["remaining"]["total_tokens"] == 40_000 - 5_200
+
+
+@pytest.mark.parametrize("mode", ERAS.values(), ids=ERAS.keys())
+async def test_an_unknown_run_has_no_budget(place: Place, mode: str) -> None:
+    async with house_at(place.settings(*LINES), Clock()) as host:
+        for scope in ("run-none", "week", "run-" + "0" * 90):
+            result = await asked(host, mode, scope=scope)
+            assert result.is_error
+            assert (result.structured_content or {})["code"] == "unknown_run"
+
+
+def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id, flags = asyncio.run(one_run(place)), Flags(home=str(place.home))
+    today = datetime.now(UTC).date().isoformat()
+
+    def told(run: str | None = None, *, days: bool = False) -> Any:
+        assert show_budget(flags, run, days=days, as_json=True) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert (told()["day"], told()["spent"]["model_calls"]) == (today, 2)
+    assert [each["spent"]["total_tokens"] for each in told(days=True)["days"]] == [5_200]
+    assert told(run_id)["spent"]["total_tokens"] == 5_200
+    for scope, days in ((None, False), (None, True), (run_id, False)):
+        show_budget(flags, scope, days=days, as_json=False)
+        assert "5,200" in capsys.readouterr().out
+    with pytest.raises(UnknownRun):
+        show_budget(flags, "run-none", days=False, as_json=False)
+
+
+async def one_run(place: Place) -> str:
+    async with Host.open(place.settings(*LINES), via="mcp") as host:
+        return await started(host)
+
+
+def test_the_command_knows_the_limits_of_the_day_before_anything_was_used(place: Place) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    said = subprocess.run(
+        [sys.executable, "-m", "kairos_mcp", "budget", "--json", "--home", str(place.home)],
+        cwd=place.workspace,
+        env={**environ, "KAIROS_DAY_MODEL_CALLS": "9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(said.stdout)["remaining"]["model_calls"] == 9
+    assert not place.db.exists()

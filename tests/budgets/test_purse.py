@@ -1,0 +1,187 @@
+"""The law of shared accounts: in whatever order it is claimed and settled, no grant takes one over a cap, and each
+account is the sum of what was charged to it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+
+import apsw
+import pytest
+
+from kairos_mcp.budget import NOTHING, USEFUL_TOKENS, Account, Claim, Grant, Price, Units, counts_of, grant, shared_part
+from kairos_mcp.steps import Limits, Refused
+from kairos_mcp.store.accounts import Purse, Shared, amounts, read_account
+from kairos_mcp.store.schema import MIGRATIONS
+
+PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
+SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")
+SAMPLE, WHOLE = 1_000, 100_000
+OWN = 1
+
+
+@dataclass
+class Held:
+    """A step under way: what it holds, of which accounts, and whether somebody else completes it."""
+
+    units: Units
+    shared: Shared
+    claim: Claim
+
+
+@dataclass
+class Books:
+    """The sums as the test keeps them, apart from the accounts' own."""
+
+    held: dict[int, Units] = field(default_factory=dict)
+    spent: dict[int, Units] = field(default_factory=dict)
+
+    def add(self, book: dict[int, Units], shared: Shared, amount: Units) -> None:
+        book[OWN] = book.get(OWN, NOTHING).plus(amount)
+        for number in shared:
+            book[number] = book.get(number, NOTHING).plus(shared_part(amount))
+
+
+def some_claim(chance: random.Random) -> Claim:
+    purpose = chance.choice(PURPOSES)
+    if purpose == "call":
+        return Claim(counts_of("call"), "call", timeout_ms=chance.randint(1, 60_000))
+    price = chance.choice((Price(0, 0), Price(10, 50), Price(1_000, 10_000), None))
+    return Claim(
+        counts_of(purpose),
+        purpose,
+        open_step=chance.random() < 0.2,
+        input_bound=chance.randint(0, 6_000),
+        wanted_tokens=chance.randint(1, 4_096),
+        timeout_ms=300_000,
+        price=price,
+    )
+
+
+def some_caps(chance: random.Random, units: tuple[str, ...]) -> Limits:
+    tops = {"rounds": 12, "model_calls": 15, "tool_calls": 12, "nano_usd": 90_000_000, "milliseconds": 3_000_000}
+    return Limits(**{unit: chance.randint(0, tops.get(unit, 60_000)) for unit in units if chance.random() < 0.5})
+
+
+@pytest.fixture
+def connection() -> apsw.Connection:
+    """An empty store in memory."""
+    connection = apsw.Connection(":memory:")
+    for statements in MIGRATIONS:
+        connection.execute(statements)
+    return connection
+
+
+def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
+    """An account for each of these caps, the first a run's own."""
+    connection.execute("delete from account")
+    for number, each in enumerate(caps, OWN):
+        columns = f"id, scope, {', '.join(amounts('cap'))}"
+        scope = "run" if number == OWN else "day"
+        connection.execute(
+            f"insert into account({columns}) values (?, ?{', ?' * 8})", (number, scope, *asdict(each).values())
+        )
+
+
+def history(connection: apsw.Connection, seed: int) -> None:
+    """One history: a few transactions, each of which claims and settles."""
+    chance = random.Random(seed)
+    numbers = tuple(range(2, 2 + chance.randint(0, 3)))
+    caps = [some_caps(chance, Units._fields), *(some_caps(chance, SHARED_UNITS) for _ in numbers)]
+    open_accounts(connection, caps)
+    under_way: list[Held] = []
+    books = Books()
+    for _ in range(chance.randint(1, 6)):
+        purse = Purse(connection, read_account(connection, OWN))
+        for _ in range(chance.randint(1, 5)):
+            if under_way and chance.random() < 0.45:
+                settle(purse, under_way.pop(chance.randrange(len(under_way))), chance, books)
+            else:
+                hold(purse, some_claim(chance), numbers, under_way, books)
+        purse.write()
+        agree(connection, books, numbers)
+    for each in under_way:
+        purse = Purse(connection, read_account(connection, OWN))
+        purse.settle(each.units, NOTHING, each.shared)
+        books.add(books.held, each.shared, NOTHING.minus(each.units))
+        purse.write()
+    agree(connection, books, numbers)
+    assert all(set(read_account(connection, number).held) == {0} for number in (OWN, *numbers))
+
+
+def hold(purse: Purse, claim: Claim, numbers: Shared, under_way: list[Held], books: Books) -> None:
+    shared = numbers if claim.counts.model_calls else ()
+    leave = purse.hold(claim, shared)
+    if isinstance(leave, Refused):
+        assert leave.allowed is not None
+        return
+    assert 0 <= leave.max_tokens <= claim.wanted_tokens
+    if claim.purpose == "round" and not claim.open_step:
+        assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
+    books.add(books.held, shared, leave.held)
+    for number in shared:  # what was held at this moment fits every cap
+        _, now = purse._shared[number]
+        for unit in SHARED_UNITS:
+            cap = getattr(now.caps, unit)
+            if cap is not None and getattr(leave.held, unit):
+                assert getattr(now.held, unit) + getattr(now.spent, unit) <= cap, (number, unit)
+    under_way.append(Held(leave.held, shared, claim))
+
+
+def settle(purse: Purse, each: Held, chance: random.Random, books: Books) -> None:
+    """It cost at most what was held; a step of somebody else may cost anything."""
+    held = each.units
+    read, written = chance.randint(0, held.input_tokens), chance.randint(0, held.output_tokens)
+    if each.claim.open_step:
+        read, written = chance.randint(0, 9_000), chance.randint(0, 9_000)
+    cost = 0 if each.claim.open_step else (each.claim.price or Price(0, 0)).of(read, written)
+    spent = held._replace(
+        input_tokens=read, output_tokens=written, total_tokens=read + written, nano_usd=cost, milliseconds=0
+    )
+    purse.settle(held, spent, each.shared)
+    books.add(books.held, each.shared, NOTHING.minus(held))
+    books.add(books.spent, each.shared, spent)
+
+
+def agree(connection: apsw.Connection, books: Books, numbers: Shared) -> None:
+    for number in (OWN, *numbers):
+        account = read_account(connection, number)
+        assert account.held == books.held.get(number, NOTHING)
+        assert account.spent == books.spent.get(number, NOTHING)
+        assert all(left is None or left >= 0 for left in account.rest)
+        for unit in ("model_calls", "nano_usd"):  # what no answer from outside can pass
+            cap = getattr(account.caps, unit)
+            assert cap is None or getattr(account.held, unit) + getattr(account.spent, unit) <= cap
+
+
+def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection) -> None:
+    for seed in range(SAMPLE):
+        history(connection, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
+    for seed in range(part * WHOLE // 10, (part + 1) * WHOLE // 10):
+        history(connection, seed)
+
+
+@pytest.mark.parametrize("unit", SHARED_UNITS)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_one_empty_account_among_several_refuses_and_is_named(unit: str, at: int) -> None:
+    caps = Limits(**{unit: 0})
+    several = [Account(2 + nth, caps if nth == at else Limits(), NOTHING, NOTHING, f"day {nth}") for nth in range(3)]
+    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
+    assert isinstance(refused, Refused)
+    assert (refused.limit, refused.scope) == (unit, f"day {at}")
+
+
+def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
+    several = [
+        Account(2 + nth, Limits(total_tokens=left), NOTHING, NOTHING, "day") for nth, left in enumerate((900, 500, 700))
+    ]
+    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    leave = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
+    assert isinstance(leave, Grant)
+    assert (leave.max_tokens, leave.held.total_tokens) == (400, 500)

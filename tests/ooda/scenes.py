@@ -1,0 +1,95 @@
+"""Mandates, and what a model says in the phases of a cycle, as lines of a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from approvals.people import UNHURRIED, Person, accepts, seated
+from house import Place, assert_all_lawful
+from sampling.minds import ERAS, Door
+
+from kairos_mcp.host import Host
+from kairos_mcp.settings import GateRule
+
+__all__ = ["ERAS", "Person", "accepts"]
+
+PAGE = "# Index\n\nSee [one](oen.md), [two](tow.md) and [three](trhee.md).\n"
+MANDATE = {
+    "id": "links",
+    "goal": "Every link in docs leads to a file.",
+    "observe": ["file_tree", {"tool": "read_file", "args": {"path": "docs/index.md"}}],
+}
+LOOK = {"files": [{"path": "docs/index.md"}]}
+EDITS_ALLOWED = (GateRule("edit_file", "allow"),)
+
+
+def gives(value: Any, **more: Any) -> dict[str, Any]:
+    """A line of a script: a turn whose text is this object, or this text."""
+    return {"content": value if isinstance(value, str) else json.dumps(value), "finish": "stop", **more}
+
+
+def oriented(**more: Any) -> dict[str, Any]:
+    return gives({"summary": "A link is broken.", "priorities": ["Mend it."], "risk_level": "low", **LOOK, **more})
+
+
+def edit(old: str, new: str, **more: Any) -> dict[str, Any]:
+    words = {
+        "action": "code_edit",
+        "target": "docs/index.md",
+        "old_string": old,
+        "new_string": new,
+        "intent": "mend it",
+    }
+    return gives({**words, **more})
+
+
+def noop(reason: str = "Nothing to do.") -> dict[str, Any]:
+    return gives({"action": "noop", "reason": reason})
+
+
+def judged(confidence: float = 0.5, *, lessons: tuple[str, ...] = (), remaining: tuple[str, ...] = ("more",)) -> Any:
+    said = {"assessment": "success", "lessons": list(lessons), "confidence": confidence, "remaining": list(remaining)}
+    return gives(said)
+
+
+def cycle(decision: Mapping[str, Any], **more: Any) -> tuple[Mapping[str, Any], ...]:
+    """The three turns of a cycle."""
+    return (oriented(), decision, judged(**more))
+
+
+MENDED = (
+    *cycle(edit("oen.md", "one.md"), lessons=("Names are swapped.",)),
+    *cycle(edit("tow.md", "two.md")),
+    *cycle(edit("trhee.md", "three.md")),
+)
+
+
+def page(place: Place) -> str:
+    return (place.workspace / "docs" / "index.md").read_text()
+
+
+@asynccontextmanager
+async def opened(
+    place: Place, era: str, *lines: Mapping[str, Any], person: Person | None = None, **changes: Any
+) -> AsyncIterator[Door]:
+    """A house with this script, and a client of this era; in the end every run is held against the laws."""
+    async with Host.open(place.settings(*lines, **changes), via="mcp") as host:
+        async with seated(host, era, person, patience=UNHURRIED) as door:
+            yield door
+        if place.db.exists():
+            assert_all_lawful(host)
+
+
+async def ended(door: Door, run: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's result after every checkpoint was resumed."""
+    told = dict(run)
+    while told["status"] in ("paused", "working"):
+        if told["status"] == "paused":
+            assert told["output"]["mandate_status"] == "paused_at_checkpoint"
+            assert told["next"]["arguments"] == {"run_id": told["run_id"], "action": "resume"}
+            await door.ask("run_control", told["next"]["arguments"])
+        (told,) = (await door.ask("run_status", {"run_ids": [told["run_id"]], "until": "attention"}))["runs"]
+    return told

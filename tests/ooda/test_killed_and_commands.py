@@ -1,0 +1,143 @@
+"""Mandates by command, and a server that is killed while a person is asked: approved elsewhere, it is done once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from crash.talker import Talker
+from house import Place, outcome_of
+
+from kairos_mcp.cli import exit_code_of
+from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
+
+MENDED_ONCE = PAGE.replace("oen.md", "one.md")
+
+
+def script(place: Place, *lines) -> None:
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def kairos(place: Place, capsys, monkeypatch) -> Callable[..., str]:
+    """The words of a command over this place, in this process; it has to end with this code."""
+    monkeypatch.setenv("KAIROS_SCRIPT", str(place.script))
+    monkeypatch.setenv("KAIROS_HOME", str(place.home))
+    monkeypatch.chdir(place.workspace)
+
+    def command(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        ended = exit_code_of(words)
+        said = capsys.readouterr()
+        assert ended == code, (ended, said)
+        return str(said.out)
+
+    return command
+
+
+def saved(place: Place, kairos, **changes) -> Path:
+    file = place.root / "links.json"
+    file.write_text(json.dumps({**MANDATE, **changes}))
+    kairos("mandate", "save", str(file))
+    return file
+
+
+def test_killed_while_a_person_is_asked_then_approved_it_is_applied_once(place, kairos):
+    script(place, *cycle(edit("oen.md", "one.md")))
+    with Talker.start(place) as talker:
+        waits = talker.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
+        (item,) = waits["waiting"]
+        assert (waits["status"], item["key"]) == ("input_required", "cycle-1/act/call-1/approval")
+        assert waits["output"]["act"]["status"] == "awaiting_approval"
+        os.kill(talker.pid, signal.SIGKILL)
+        talker.ends()
+    assert page(place) == PAGE
+    said = kairos("approve", waits["run_id"], item["key"])
+    assert "max_cycles_reached" in said
+    assert page(place) == MENDED_ONCE
+    with Talker.start(place) as talker:
+        again = talker.call("run_status", run_ids=[waits["run_id"]])["runs"][0]
+        assert (again["status"], again["output"]["cycles"][0]["status"]) == ("completed", "applied")
+    calls = place.rows("select count(*) from answer join mark on id = mark where path = 'cycle-1/act/call-1'")
+    assert calls == [(1,)]
+    assert place.rows("select count(*) from attempt") == [(1,)]  # it waited open, and was begun once
+
+
+def test_killed_while_a_person_is_asked_then_denied_nothing_is_changed(place, kairos):
+    script(place, *cycle(edit("oen.md", "one.md")))
+    with Talker.start(place) as talker:
+        waits = talker.call("ooda_run", mandate={**MANDATE, "max_cycles": 1}, wait_s=15)
+    kairos("deny", waits["run_id"], waits["waiting"][0]["key"], "--feedback", "call it first.md")
+    assert page(place) == PAGE
+    outcome = outcome_of(place, waits["run_id"])
+    assert outcome["output"]["cycles"][0]["status"] == "denied"
+
+
+def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
+    script(place, *MENDED)
+    file = saved(place, kairos)
+    assert kairos("mandate", "save", str(file)).startswith("unchanged: links")
+    assert "created" in kairos("mandate", "list")
+    assert "+See [one](one.md)" in kairos("mandate", "run", "links", code=3)
+    ((run_id,),) = place.rows("select id from run")
+    for number in (1, 2, 3):
+        kairos("approve", run_id, f"cycle-{number}/act/call-1/approval", code=3 if number < 3 else 0)
+        if number < 3:
+            assert "paused_at_checkpoint" in kairos("mandate", "list")
+            kairos("mandate", "run", "links", code=3)  # it attaches, and stays where it is
+            assert f"cycle-{number + 1}/goal-1" not in str(place.rows("select path from mark"))
+            kairos("mandate", "run", "links", "--resume", code=3)
+    assert "terminated (max_cycles_reached)" in kairos("mandate", "list")
+    assert "oen" not in page(place)
+    assert place.rows("select count(*) from run") == [(1,)]
+
+
+def test_a_persons_word_begins_another_stretch(place, kairos):
+    script(place, *MENDED)
+    saved(place, kairos, checkpoint_every=3)
+    kairos("mandate", "run", "links", code=3)
+    cap = "select cap_model_calls, spent_model_calls + held_model_calls from account where scope = 'run'"
+    assert place.rows(cap) == [(60, 2)]
+    ((run_id,),) = place.rows("select id from run")
+    kairos("approve", run_id, "cycle-1/act/call-1/approval", code=3)
+    assert place.rows(cap) == [(62, 5)]
+    kairos("deny", run_id, "cycle-2/act/call-1/approval", code=3)
+    assert place.rows(cap)[0][0] == 62
+
+
+def test_what_is_due_is_run_once_for_each_time(place, kairos):
+    lines = [line for _ in range(2) for line in cycle({"content": '{"action": "noop", "reason": "all well"}'})]
+    script(place, *lines)
+    saved(place, kairos, max_cycles=1, schedule={"rule": "* * * * *", "catch_up": "bounded", "bound": 2})
+    assert "nothing is due" in kairos("mandate", "run", "--due")
+    set_back(place, minutes=5)
+    told = json.loads(kairos("mandate", "run", "--due", "--json"))
+    assert [run["status"] for run in told["runs"]] == ["completed", "completed"]
+    ((last, runs),) = place.rows("select last_due, (select count(*) from run) from mandate")
+    assert last % 60_000 == 0
+    assert runs == 2
+
+
+def set_back(place: Place, minutes: int) -> None:
+    """As if the mandate had been saved so long ago."""
+    connection = apsw.Connection(str(place.db))
+    connection.execute(f"update mandate set saved_at = saved_at - {minutes * 60_000}")
+    connection.close()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"goal": "x", "goal": "y"}', '{"goal": ""}', '{"gaol": "x"}'])
+def test_what_is_no_mandate_is_refused(place, kairos, text):
+    file = place.root / "bad.json"
+    file.write_text(text)
+    kairos("mandate", "save", str(file), code=2)
+
+
+def test_a_mandate_may_be_toml(place, kairos):
+    file = place.root / "tidy.toml"
+    file.write_text('id = "tidy"\ngoal = "Tidy up."\n')
+    assert kairos("mandate", "save", str(file)) == "saved: tidy (created)\n"

@@ -1,0 +1,120 @@
+"""Each phase as a tool of its own: what one gives, the next takes unchanged, over the real host in both eras."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ooda.scenes import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, opened, oriented, page
+
+PHASES = {"observe": None, "orient": "observation", "decide": "orientation", "act": "decision", "reflect": "act_result"}
+
+
+def steps(place, run_id):
+    return place.rows(
+        "select path, kind from mark join run on run.n = mark.run where run.id = ? order by mark.id", run_id
+    )
+
+
+async def test_each_phase_takes_the_output_of_the_one_before(place, era):
+    (place.workspace / "docs" / "long.md").write_text("a line of a page\n" * 600)
+    observe = [*MANDATE["observe"], {"tool": "read_file", "args": {"path": "docs/long.md"}}, "edit_file"]
+    mandate = {
+        **MANDATE,
+        "observe": observe,
+        "acceptance": [{"check": "file_contains", "path": "docs/index.md", "text": "one.md"}],
+    }
+    lines = (
+        oriented() | {"for": "orient"},
+        edit("oen.md", "one.md") | {"for": "decide"},
+        judged() | {"for": "reflect"},
+    )
+    given: dict = {}
+    async with opened(place, era, *lines, gate=EDITS_ALLOWED) as door:
+        for name, argument in PHASES.items():
+            took = {argument: given["output"]} if argument else {}
+            given = await door.ask(f"ooda_{name}", {"mandate": mandate, **took})
+            assert (given["status"], given["stop_reason"]) == ("completed", None), given
+            if name == "observe":
+                seen = {each["status"] for each in given["output"]["observations"]}
+                assert seen == {"result", "skipped"}
+                assert len(json.dumps(given)) > 3_000
+            if name != "reflect":
+                assert given["next"]["tool"] == f"ooda_{list(PHASES)[list(PHASES).index(name) + 1]}"
+        assert given["output"]["assessment"] == "success"
+        assert page(place) == PAGE.replace("oen.md", "one.md")
+    flows = place.rows("select flow from run order by n")
+    assert flows == [(f"ooda_{name}",) for name in PHASES]
+    paths = [path for (path,) in place.rows("select path from mark order by id")]
+    assert paths == [
+        *("observe/call-1", "observe/call-2", "observe/call-3"),
+        *("orient", "decide/read-1/call-1", "decide", "act/call-1", "reflect/check-1", "reflect"),
+    ]
+
+
+async def test_an_output_is_whole_however_long_it_is(place, era):
+    for n in range(8):
+        (place.workspace / f"page-{n}.md").write_text("words of a page\n" * 200)
+    observe = [{"tool": "read_file", "args": {"path": f"page-{n}.md"}} for n in range(8)]
+    async with opened(place, era, oriented() | {"for": "orient"}) as door:
+        seen = await door.ask("ooda_observe", {"mandate": {"goal": "Read.", "observe": observe}})
+        assert len(json.dumps(seen["output"])) > 12_000
+        found = await door.ask("ooda_orient", {"goal": "Read.", "observation": seen["output"]})
+        assert found["output"]["summary"] == "A link is broken."
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("ooda_orient", {"goal": "x", "observation": {}}),
+        ("ooda_orient", {"goal": "x", "observation": {"status": "budget", "reason": "it was used up"}}),
+        ("ooda_decide", {"goal": "x", "orientation": {"summary": "s"}}),
+        ("ooda_act", {"goal": "x", "decision": {"action": "code_edit", "target": "a.txt"}}),
+        ("ooda_reflect", {"goal": "x", "act_result": {"status": "awaiting_approval", "key": "k", "digest": "d"}}),
+        ("ooda_observe", {"goal": "x", "mandate": {"goal": "y"}}),
+        ("ooda_observe", {}),
+        ("ooda_observe", {"goal": "x", "limits": {"rounds": 3}}),
+        ("ooda_run", {"mandate": {**MANDATE, "max_cycle": 3}}),
+        ("ooda_run", {"mandate": MANDATE, "cycles": 4}),
+        ("mandate_save", {"mandate": {**MANDATE, "max_cycles": 11}}),
+    ],
+)
+async def test_nothing_is_started_on_what_is_not_right(place, era, tool, arguments):
+    async with opened(place, era, oriented()) as door:
+        result = await door.client.call_tool(tool, arguments)
+        assert result.is_error
+        assert result.structured_content["code"] == "bad_arguments"
+    if place.db.exists():
+        assert place.rows("select id from run union select id from mandate") == []
+
+
+async def test_an_act_that_waits_says_so_and_goes_on_when_it_is_approved(place, era):
+    lines = (oriented() | {"for": "orient"}, edit("oen.md", "one.md") | {"for": "decide"})
+    async with opened(place, era, *lines) as door:
+        orientation = (await door.ask("ooda_orient", {"mandate": MANDATE, "observation": {"observations": []}}))[
+            "output"
+        ]
+        decision = (await door.ask("ooda_decide", {"mandate": MANDATE, "orientation": orientation}))["output"]
+        waits = await door.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
+        (item,) = waits["waiting"]
+        assert waits["output"] == {"status": "awaiting_approval", "key": item["key"], "digest": item["digest"]}
+        assert "+See [one](one.md)" in item["preview"]
+        again = await door.ask("ooda_act", {"mandate": MANDATE, "decision": decision})
+        assert again["run_id"] == waits["run_id"]
+        assert page(place) == PAGE
+    person = Person([accepts(decision="approve")])
+    async with opened(place, era, person=person) as door:
+        acted = await door.ask("run_continue", {"run_id": waits["run_id"]})
+        assert (acted["status"], acted["output"]["status"]) == ("completed", "applied")
+        assert acted["output"]["decision"] == decision
+        assert page(place) == PAGE.replace("oen.md", "one.md")
+
+
+async def test_a_phase_that_gave_nothing_says_why_and_has_no_next(place, era):
+    async with opened(place, era, *[{"content": "no idea", "finish": "stop"}] * 3) as door:
+        said = await door.ask("ooda_orient", {"goal": "x", "observation": {"observations": []}})
+        assert (said["status"], said["output"]["status"], said["next"]) == ("failed", "parse_error", None)
+        result = await door.client.call_tool("ooda_decide", {"goal": "x", "orientation": said["output"]})
+        assert result.structured_content["code"] == "bad_arguments"
+    assert [kind for _, kind in steps(place, said["run_id"])] == ["phase", "repair", "repair"]

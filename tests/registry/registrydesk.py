@@ -1,0 +1,90 @@
+"""A downstream server whose listing a test writes, and the real command over it, each with a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from house import Place
+
+from kairos_mcp.settings import ServerSetting
+
+PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
+PATIENCE_S = 60
+SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+def listed(name: str, description: str = "Says it.", **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": SAY, **more}
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A place with one configured server, `x`, which lists what `lists` wrote last."""
+
+    place: Place
+
+    @property
+    def log(self) -> Path:
+        return self.place.root / "log"
+
+    @property
+    def listing(self) -> Path:
+        return self.place.root / "listing.json"
+
+    @property
+    def config(self) -> Path:
+        return self.place.home / "kairos.toml"
+
+    def lists(self, *tools: dict[str, Any]) -> None:
+        self.listing.write_text(json.dumps(tools))
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (sys.executable, str(PEER), f"log={self.log}", f"listing={self.listing}")
+
+    def server(self, **more: Any) -> ServerSetting:
+        return ServerSetting("x", self.argv, **{"sandbox": False, "effects": (("echo", "read"),), **more})
+
+    def configured(self) -> None:
+        """The same server, as a person's file of settings has it."""
+        command, *arguments = self.argv
+        self.place.home.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(
+            f"[servers.x]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}\nsandbox = false\n"
+            '[servers.x.effects]\necho = "read"\n'
+        )
+
+    def logged(self, word: str) -> list[str]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if line.startswith(word)]
+
+    def __call__(self, *words: str, cwd: Path | None = None) -> Said:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAIROS_", "XDG_"))}
+        done = subprocess.run(
+            [sys.executable, "-m", "kairos_mcp", *words],
+            cwd=cwd or self.place.workspace,
+            env={**kept, "HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home), "NO_COLOR": "1"},
+            capture_output=True,
+            encoding="utf-8",
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Said(done.returncode, done.stdout, done.stderr)
