@@ -188,9 +188,7 @@ async def release(house: House, owner: int) -> int:
     return await house.store.submit(lambda connection: owners.release(connection, owner))
 
 
-async def settle(
-    house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller
-) -> None:
+async def settle(house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller) -> None:
     """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting."""
     await house.called()
     run = house.run(run_id, caller)

@@ -21,8 +21,8 @@ from kairos_mcp.steps import Failure
 from kairos_mcp.store import ledger, reading, runs, turns
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.connection import one_state
-from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.reading import MarkRow
+from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.store import Store
 from kairos_mcp.store.turns import Settled, Turn
 

@@ -219,9 +219,7 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
             f"{limit} can't be kept: the price of {model} is not known.",
             f"Set price_input and price_output, or leave usd out; {bounds}.",
         )
-    raise BadArguments(
-        f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}."
-    )
+    raise BadArguments(f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}.")
 
 
 @lru_cache(maxsize=16)

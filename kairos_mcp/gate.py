@@ -61,15 +61,6 @@ class Wanted:
         return tuple(dict.fromkeys((*paths_of(self.tool, self.arguments), *self.found)))
 
 
-def judge(rules: Sequence[GateRule], tool: ToolSpec) -> Verdict:
-    """The verdict on a call of which nothing is known but its tool, where nobody can be asked: what would ask is
-    denied."""
-    verdict = Gate(rules).verdict(Wanted(tool, {}))
-    if verdict.decision != "ask":
-        return verdict
-    return Verdict("deny", f"tools that are {tool.effect} need a rule that allows them")
-
-
 class Gate:
     """The table of a configuration. `scope_of` says of a plain path whose file it is (None: there are no files);
     `defaults` are functions of the arguments, for tools whose calls differ where no rule says anything."""

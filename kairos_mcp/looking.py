@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from kairos_mcp import orders
 from kairos_mcp.errors import Stale, StoreCorrupt
 from kairos_mcp.house import House
+from kairos_mcp.mandated import tool_at
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.replaying import Entry, Recording, ReplayReport, replayed
 from kairos_mcp.report import (
@@ -133,6 +135,7 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
         record,
         house.wiring.thawed(run).brief,
         lambda ref: house.store.whole_text(reader, run.n, ref),
+        lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
     )
     return trace(whole, query)
 

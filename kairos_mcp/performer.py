@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kairos_mcp import masked
 from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
-from kairos_mcp.consent import Considered, considered, goes_at_once
+from kairos_mcp.consent import Considered, Leave, considered, goes_at_once
 from kairos_mcp.costing import Meter, Performed, costed
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
 from kairos_mcp.finding import SEARCH, widened
@@ -61,7 +61,8 @@ class Performer:
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
     `paid`: the routes that this server pays for. `behind`: what the search among many tools may find, which is offered
-    once it was found. `mandate`: the id of the one that the run works on, for rules of the gate.
+    once it was found. `mandate`: the id of the one that the run works on, for rules of the gate. `stands`: whether leave
+    that was given before holds for what would be asked at this path.
     """
 
     run_id: str
@@ -76,6 +77,7 @@ class Performer:
     temperature: float | None = None
     behind: ToolSet = field(default_factory=ToolSet)
     mandate: str | None = None
+    stands: Callable[[str, Asking], bool] = lambda _path, _asking: False
     memory: Memory = field(default_factory=Memory.in_process)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
@@ -138,11 +140,12 @@ class Performer:
         around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
         wanted, gate = self._wanted(step), self.means.gate
         try:
-            return await self.means.workers.call(
+            said = await self.means.workers.call(
                 CONSIDERED_S, considered, gate, wanted, tool, around, self.means.workspace, self.means.mask
             )
         except TimeoutError:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
+        return Leave() if isinstance(said, Asking) and self.stands(path, said) else said
 
     def probes(self, step: CallTool) -> bool:
         """Whether a look can tell if this call was carried out before a crash."""
@@ -181,6 +184,7 @@ class Performer:
             return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, answer)
         if said is None and not self._is_free(spec):
             said = goes_at_once(self.means.gate, self._wanted(step), self.means.registry.find(spec.name))
+            assert said is not None, "a call is planned once it was considered"
         sent = _BY_CALLER if spec.source == "caller" else _BY_HOUSE
         match said:
             case ToolResult():

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kairos_mcp.errors import ConfigError
 
-
 ONE_DAY = timedelta(days=1)
 
 

@@ -151,11 +151,11 @@ class Standing:
                     self.performer.learn(row.path, step, answer)
                 else:
                     self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
-        self._recall_approvals(connection)
         unsaved, self.ready = self.ready, []
         for each in unsaved:
             if each.path in self.marks:  # else the commit that seemed to fail had been made
                 self.settle(each.path, each.performed, each.by)
+        self._recall_approvals(connection)
 
     def settle(self, path: str, performed: Performed, by: str) -> None:
         """An answer is here: feed it; the next turn commits it."""
@@ -263,7 +263,7 @@ class Standing:
     def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
         retries = [] if still else self._begin_again()
-        fresh = [] if still else self._plan(at)
+        fresh, later = ([], False) if still else self._plan(at)
         answers: list[Settled] = []
         notes: list[str] = []
         texts: list[tuple[str, str]] = []
@@ -288,7 +288,7 @@ class Standing:
             notes,
             texts,
             outcome=outcome,
-            park=not (performing or still),
+            park=not (performing or still or later),
             waiting=[mark.id for mark in self.marks.values() if mark.open_step],
             shared=charged.shared,
             taken=tuple(self.taken),
@@ -326,13 +326,17 @@ class Standing:
                 self.performer.give_back(mark.sent.line)
                 del self.marks[path]
 
-    def _plan(self, at: int) -> list[NewMark]:
+    def _plan(self, at: int) -> tuple[list[NewMark], bool]:
+        """How the steps without a mark are to be marked; and whether some came to wait while others were considered."""
         unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
-        planned = []
-        for shares, (path, step) in zip(range(len(unmarked), 0, -1), unmarked, strict=True):
+        planned, shares = [], len(unmarked)
+        for path, step in unmarked:
             said = self.considered.pop(path, None)
+            if said is None and step.kind == "tool_call" and self.performer.must_consider(step):
+                continue
             planned.append(self.performer.plan(path, step, self.run.route, at, shares, said))
-        return planned
+            shares -= 1
+        return planned, len(planned) < len(unmarked)
 
     def _begin_again(self) -> list[Retry]:
         """What ended without an answer and may be tried again; what may not is given up."""

@@ -36,12 +36,14 @@ class TraceQuery:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a trace is made from: the run, its rows, its brief (none for a single call), and its texts by ref."""
+    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by ref,
+    and the names of tools that no turn of a model stands for."""
 
     run: RunRow
     record: Sequence[MarkRow]
     brief: Brief | None
     text_of: Callable[[str], str | None]
+    name_at: Callable[[str], str | None] = lambda _path: None
 
 
 def trace(traced: Traced, query: TraceQuery) -> JsonObject:
@@ -112,7 +114,8 @@ def _calls(traced: Traced) -> Iterator[JsonObject]:
         if row.kind != "call":
             continue
         call, answer = asked.get(row.path), answers.get(row.path)
-        shown: JsonObject = {"ref": row.path, "name": call.name if call is not None else traced.run.flow}
+        named = call.name if call is not None else traced.name_at(row.path)
+        shown: JsonObject = {"ref": row.path, "name": named or traced.run.flow}
         if call is not None:
             shown["arguments"] = call.arguments
         if isinstance(answer, ToolResult):

@@ -29,7 +29,8 @@ from kairos_mcp.routes import Minds
 from kairos_mcp.settings import Settings
 from kairos_mcp.standing import Standing
 from kairos_mcp.steps import Failure
-from kairos_mcp.store import reading
+from kairos_mcp.store import mandates, reading
+from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools import Commands, builtin_tools, network_tools
@@ -127,6 +128,12 @@ class Wiring:
             with self._store.aside() as connection:
                 return self._store.whole_text(connection, run.n, ref)
 
+        def stands(path: str, asking: Asking) -> bool:
+            if thawed.spec.mandate_text is None or not mandates.is_check(path):
+                return False
+            with self._store.aside() as connection:
+                return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking.digest)
+
         own_lines = thawed.script.by_path if thawed.script else {}
         performer = Performer(
             run.id,
@@ -140,6 +147,7 @@ class Wiring:
             temperature=thawed.spec.temperature,
             behind=thawed.behind,
             mandate=thawed.spec.mandate,
+            stands=stands,
         )
         return Standing(run, performer, thawed.flow)
 

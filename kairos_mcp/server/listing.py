@@ -10,7 +10,7 @@ from kairos_mcp.errors import ConfigError
 
 LISTING = Path(__file__).with_name("listing.json")
 LEAN = ("planner_run", "run_status", "run_continue")
-CORE = (*LEAN, "ooda_run", "run_control", "run_trace", "registry_search")
+CORE = ("planner_run", "ooda_run", "run_status", "run_continue", "run_control", "run_trace", "registry_search")
 
 
 def listed(choice: str) -> wire.ListToolsResult:

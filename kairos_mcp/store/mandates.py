@@ -112,6 +112,21 @@ def newest_output(connection: apsw.Connection, principal: str, mandate_id: str) 
     return output
 
 
+def is_check(path: str) -> bool:
+    """Whether a step is an acceptance check: its call stands in the mandate, no model has thought of it."""
+    return path.rpartition("/")[2].startswith("check-")
+
+
+def check_stands(connection: apsw.Connection, principal: str, mandate_text: str, digest: str) -> bool:
+    """Whether a person has approved this very check before, in a run of the same version of the mandate: an approval
+    of a check holds for its argument list and the mandate's text (RULINGS.md)."""
+    statement = (
+        "select 1 from approval join run on run.n = approval.run where approval.digest = ? and verdict = 'approve'"
+        " and principal = ? and json_extract(spec, '$.mandate_text') = ? and approval.key like '%/check-%' limit 1"
+    )
+    return row(connection, statement, (digest, principal, mandate_text)) is not None
+
+
 def _run(connection: apsw.Connection, statement: str, principal: str, mandate_id: str) -> RunRow | None:
     found = row(connection, statement, (principal, mandate_id))
     return None if found is None else run_by_number(connection, found[0])

@@ -238,6 +238,7 @@ def _ask(connection: apsw.Connection, turn: Turn, new: NewMark, asking: Asking, 
     mark = _insert_mark(connection, turn, new, None, new.sent)
     if approvals.add(connection, turn.run, mark, asking, turn.at):
         return Marked(mark, leave, None, new.sent, waits=True)
+    purse.settle(leave.held, leave.held, NOT_SHARED)
     return _answered_at_once(connection, mark, turn, asking.otherwise, new.sent, leave, leave.held)
 
 

@@ -1,5 +1,5 @@
-"""A provider that lies about what it used, or says nothing: no call that was let through takes an account over, and what
-it reports beyond its reservation is recorded, named, and ends the run."""
+"""A provider that lies about what it used, or says nothing: no call that was let through takes an account over, and
+what it reports beyond its reservation is recorded, named, and ends the run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import random
 from typing import Any
 
 import pytest
-from daybook import ZONE, Clock, assert_days_add_up, days_of, house_at, passed, watch_peaks
+from daybook import NOON, ZONE, Clock, assert_days_add_up, days_of, house_at, passed, watch_peaks
 from house import ME, Place, started
-
-from kairos_mcp.steps import Limits
 from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends, talks
 
+from kairos_mcp.steps import Limits
+
 RUNS, MANY = 20, 1_000
-DAY = Limits(model_calls=400, total_tokens=1_500_000)
+DAY = Limits(model_calls=400, total_tokens=4_000_000)
 NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
 USABLE = 0.95
@@ -36,16 +36,20 @@ def lie(chance: random.Random, told: list[str]) -> Reply:
             odd = chance.choice((-5, 1.5, "12", True, float("nan"), 2**63, None))
             usage = {"prompt_tokens": odd, "completion_tokens": 5, "total_tokens": 5}
         case "fails after charging":
-            return chance.choice((breaks_off, refuses(500, Retry_After="0"), raw(b"{")))
+            (reply,) = chance.choices(
+                (breaks_off, raw(b"{"), refuses(400, "no")), (1, 2, 17)
+            )  # the first are tried again
+            return reply
     body = chat(None, asked, finish="tool_calls", usage=usage)
     return raw(json.dumps(body).encode()) if kind == ODD else sends(body)
 
 
 async def lied_to(place: Place, server: Standin, seeds: range) -> int:
-    """So many runs; how many of them were told too much."""
+    """So many runs on a day of their own; how many of them were told too much."""
+    clock = Clock(NOON + seeds.start // RUNS * 86_400_000)
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
     over = 0
-    async with house_at(settings, Clock()) as host:
+    async with house_at(settings, clock) as host:
         for seed in seeds:
             chance, told = random.Random(seed), list[str]()
             server.replies.clear()
@@ -53,7 +57,7 @@ async def lied_to(place: Place, server: Standin, seeds: range) -> int:
             before = len(server.heard)
             cap = chance.choice((15_000, 40_000, 90_000))
             run_id = await started(host, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap, rounds=6))
-            if seed == seeds.start:
+            if seed == 0:
                 watch_peaks(place)
             report = host.report(run_id, ME)
             used = report.usage["input_tokens"] + report.usage["output_tokens"]
@@ -66,7 +70,8 @@ async def lied_to(place: Place, server: Standin, seeds: range) -> int:
             if used > cap:
                 assert heard[-1] == TOO_MUCH, (seed, heard)  # nothing was asked after it
                 assert report.status != "working"
-    assert passed(place) == 0 or days_of(place)["2026-11-20"].spent.total_tokens > 1_500_000
+    most = max(book.spent.total_tokens for book in days_of(place).values())
+    assert passed(place) == 0 or most > (DAY.total_tokens or 0)
     assert_days_add_up(place)
     return over
 
@@ -102,5 +107,5 @@ async def test_most_of_a_budget_can_be_used_where_usage_is_reported(place: Place
     used = report.usage["input_tokens"] + report.usage["output_tokens"]
     assert used <= cap
     assert report.rounds >= 15
-    print(f"usable: {used / cap:.1%} in {report.rounds} rounds, {report.stop_reason}")  # noqa: T201
+    print(f"usable: {used / cap:.1%} in {report.rounds} rounds, {report.stop_reason}")
     assert used / cap >= USABLE

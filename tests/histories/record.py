@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
+from cycles import GIVEN, alone, cycles
 from house import ASK, ME, Place, asks, place_in, reads, rests, says
 
 from kairos_mcp.freeze import VERSIONS
@@ -146,6 +147,8 @@ SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "cancelled": ("planner", cancelled),
     "ok": ("call", call),
     "failed": ("call", call_failed),
+    "cycles": ("ooda_run", cycles),
+    **{phase: (f"ooda_{phase}", alone(phase)) for phase in GIVEN},
 }
 
 

@@ -48,7 +48,9 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert (report.status, report.summary, report.rounds) == ("completed", "Done.", 1)
         assert other.replay(run.run_id, ME).identical
     assert_lawful(place, run.run_id)
-    spent, held = rows(place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'")[0]
+    spent, held = rows(
+        place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"
+    )[0]
     assert (spent, held) == (1, 0)
 
 

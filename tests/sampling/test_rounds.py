@@ -128,7 +128,7 @@ async def test_of_eight_retries_at_once_one_is_first(place):
         assert place.rows("select count(*) from ask") == [(2,)]
         (run_id,) = place.rows("select id from run")[0]
         assert paths(place, run_id) == ["round-1", "round-1/call-1", "round-2"]
-        assert place.rows("select spent_model_calls from account") == [(1,)]
+        assert place.rows("select spent_model_calls from account where scope = 'run'") == [(1,)]
 
 
 async def test_two_clients_that_were_asked_the_same_answer_once(place):

@@ -69,7 +69,7 @@ def test_a_modern_client_needs_no_handshake(started):
         "io.modelcontextprotocol/clientInfo": {"name": "p", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    assert len(peer.result("tools/list", {"_meta": meta})["tools"]) == 7
+    assert len(peer.result("tools/list", {"_meta": meta})["tools"]) == len(TOOLS)
     called = peer.result("tools/call", {"name": "run_status", "arguments": {}, "_meta": meta})
     assert called["structuredContent"]["runs"] == []
 

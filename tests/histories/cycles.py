@@ -1,0 +1,72 @@
+"""Scenarios of OODA for the histories: a mandate's cycles, and each phase alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any
+
+from house import ME, Place, rests, says
+
+from kairos_mcp.host import Host
+from kairos_mcp.mandating import Asked, Meant
+from kairos_mcp.settings import GateRule
+
+ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
+EDIT = {"action": "code_edit", "target": "a.txt", "old_string": "alpha", "new_string": "omega", "intent": "renew it"}
+JUDGED = {"assessment": "success", "lessons": ["It was short."], "confidence": 0.95, "remaining": []}
+DECIDED = {**EDIT, "base": {"a.txt": sha256(b"alpha\n").hexdigest()}}
+NOTHING = {"action": "noop", "reason": "All is well."}
+ACTED = {
+    "status": "noop",
+    "decision": NOTHING,
+    "risk": "low",
+    "files": [],
+    "effect": {"digest": "0" * 64, "said": "noop: All is well."},
+}
+MANDATE = {
+    "id": "renew",
+    "goal": "a.txt says omega.",
+    "observe": ["file_tree"],
+    "acceptance": [{"check": "file_exists", "path": "c.txt"}],
+}
+GIVEN = {
+    "observe": None,
+    "orient": {"observations": []},
+    "decide": ORIENTED,
+    "act": DECIDED,
+    "reflect": ACTED,
+}
+SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
+
+
+async def cycles(host: Host, place: Place) -> str:
+    """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
+    run_id = (await host.start_cycles(Meant(mandate=MANDATE), Asked(), ME)).run_id
+    while (await rests(host, run_id)).status == "paused":
+        await host.control(run_id, "resume", ME)
+    return run_id
+
+
+cycles.lines = (  # type: ignore[attr-defined]
+    *(says(json.dumps(text)) for text in (ORIENTED, EDIT, JUDGED)),
+    *(says(json.dumps(text)) for text in ({**ORIENTED, "files": []}, EDIT)),
+    {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "b.txt"}}]},
+    *(says(json.dumps(text)) for text in (NOTHING, JUDGED | {"confidence": 0.2})),
+    *(says(text) for text in ("no idea", "none", "at all")),
+)
+cycles.settings = {"gate": (GateRule("edit_file", "allow"),)}  # type: ignore[attr-defined]
+
+
+def alone(phase: Any) -> Callable[[Host, Place], Awaitable[str]]:
+    """The scenario of one phase."""
+
+    async def scenario(host: Host, place: Place) -> str:
+        started = await host.start_phase(phase, Meant(mandate=MANDATE), GIVEN[phase], Asked(), ME)
+        await rests(host, started.run_id)
+        return started.run_id
+
+    scenario.lines = (says(json.dumps(SAID.get(phase, NOTHING))),)  # type: ignore[attr-defined]
+    scenario.settings = cycles.settings  # type: ignore[attr-defined]
+    return scenario
