@@ -18,6 +18,7 @@ COMMANDS = [
     *("status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
     *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
+    *("mandate", "mandate save", "mandate list", "mandate run"),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 
