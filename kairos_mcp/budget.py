@@ -240,7 +240,7 @@ def _tokens(account: Account, rest: Rest, claim: Claim) -> int | Refused:
         return roomy[0]
     if keeps_closing and not account.spent.rounds:
         tight = _room(rest, claim, keeps_closing=False)
-        if tight[0] >= USEFUL_TOKENS:
+        if tight[0] >= min(USEFUL_TOKENS, claim.wanted_tokens):
             return tight[0]
         roomy = tight
     return account.refusal(roomy[1])

@@ -10,6 +10,7 @@ from typing import Literal
 
 from kairos_mcp import orders
 from kairos_mcp.errors import Stale, StoreCorrupt
+from kairos_mcp.following import Decides
 from kairos_mcp.house import House
 from kairos_mcp.mandated import tool_at
 from kairos_mcp.messages import JsonObject
@@ -19,7 +20,6 @@ from kairos_mcp.report import (
     Beat,
     Caller,
     Circumstances,
-    Decides,
     RunReport,
     newest_calls,
     report,

@@ -61,8 +61,8 @@ class Performer:
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
     `paid`: the routes that this server pays for. `behind`: what the search among many tools may find, which is offered
-    once it was found. `mandate`: the id of the one that the run works on, for rules of the gate. `stands`: whether leave
-    that was given before holds for what would be asked at this path.
+    once it was found. `mandate`: the id of the one that the run works on, for rules of the gate. `stands`: whether
+    leave that was given before holds for what would be asked at this path.
     """
 
     run_id: str

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
 from kairos_mcp import mandated, orders
-from kairos_mcp.answering import command_of
 from kairos_mcp.budget import Account, Units
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.items import ELICITED_CHARS, blank, waiting_items
+from kairos_mcp.following import Decides, next_call
+from kairos_mcp.items import waiting_items
 from kairos_mcp.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.periods import moment
 from kairos_mcp.steps import Step
@@ -26,10 +26,6 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.reading import RunRow
-
-Decides = Literal[
-    "caller", "client", "person"
-]  # who can give leave within a call: whoever calls, or their client's user
 
 NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
@@ -146,7 +142,7 @@ def report(
         plan=(),
         waiting=items,
         degraded=_degraded(connection, run, around, tally),
-        next=_next(run, status, items, around, mandated.pause_of(waits)),
+        next=next_call(run, status, items, around.decides, around.trouble, mandated.pause_of(waits)),
     )
 
 
@@ -243,69 +239,3 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
     if tally.lost:
         texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")
     return tuple(texts)
-
-
-def _next(
-    run: RunRow, status: str, items: tuple[JsonObject, ...], around: Circumstances, pause: str | None
-) -> JsonObject | None:
-    match status:
-        case "input_required":
-            sampled = run.route == "sampling"
-            if lost := [item for item in items if item["kind"] == "settle"]:
-                said = {"key": lost[0]["key"], "settlement": "<reattempt or already_done>"}
-                why = "Nobody knows whether this call was carried out: a person looks, then says which."
-                return _call("run_control", {"run_id": run.id, "action": "settle", **said}, why)
-            asked = [item for item in items if not (sampled and item["kind"] == "completion")]
-            answers = {item["key"]: blank(item) for item in asked if _is_callers(item, around)}
-            if not answers and (held := [item for item in asked if item["kind"] == "approval"]):
-                return _leave_first(run, held[0], around)
-            if not answers:
-                why = "It goes on in a call that may ask your client's model."
-                return _call("run_continue", {"run_id": run.id}, why)
-            why = "Answer what waits; `waiting` has each request in full."
-            return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
-        case "working":
-            return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
-        case "paused" if around.trouble is not None and around.trouble.code == "stale":
-            return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
-        case "paused" if pause is not None and run.paused is None:
-            return _call(*mandated.after_pause(run, pause))
-        case "paused" if run.paused is None:
-            return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
-        case "paused" if run.resume_at is not None:
-            why = f"It goes on by itself at {moment(run.resume_at)}, while a server lives; resume tries it now."
-            return _call("run_control", {"run_id": run.id, "action": "resume"}, why)
-        case "paused":
-            return _call("run_control", {"run_id": run.id, "action": "resume"}, "It was paused.")
-        case "completed" if _cut_short(run):
-            return _call(
-                "planner_run",
-                {"goal": "Go on.", "continues": run.id},
-                "A limit ended it; a new run can go on.",
-            )
-        case "completed":
-            following = mandated.after_phase(run)
-            return _call(*following) if following is not None else None
-        case _:
-            return None
-
-
-def _cut_short(run: RunRow) -> bool:
-    outcome: Outcome = decode(Outcome, run.outcome or "")
-    return run.flow == "planner" and outcome.stop_reason in ("max_rounds", "budget", "timeout", "stalled")
-
-
-def _is_callers(item: JsonObject, around: Circumstances) -> bool:
-    return item["kind"] != "approval" or around.decides == "caller"
-
-
-def _leave_first(run: RunRow, item: JsonObject, around: Circumstances) -> JsonObject:
-    """What a caller can do who may not decide: have their client ask, or wait for the command."""
-    if around.decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
-        return _call("run_continue", {"run_id": run.id}, "Your client asks its user for leave.")
-    why = f"A person decides: {command_of(run, item['key'])} (or deny)."
-    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
-
-
-def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:
-    return {"tool": tool, "arguments": arguments, "why": why}

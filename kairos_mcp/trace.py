@@ -36,8 +36,8 @@ class TraceQuery:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by ref,
-    and the names of tools that no turn of a model stands for."""
+    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
+    ref, and the names of tools that no turn of a model stands for."""
 
     run: RunRow
     record: Sequence[MarkRow]

@@ -12,17 +12,17 @@ HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": [
-        "answering", "asks", "carried", "changing", "drivers", "exporting", "freeze", "freeze_ooda", "health", "host", "house",
-        "items", "keeping", "looking", "mandated", "mandating", "orders", "replaying", "report", "retold", "spending", "starting", "tooling", "trace", "verifying",
-        "wiring",
+        "answering", "asks", "carried", "changing", "drivers", "exporting", "following", "freeze", "freeze_ooda",
+        "health", "host", "house", "items", "keeping", "looking", "mandated", "mandating", "orders", "replaying",
+        "report", "retold", "spending", "starting", "tooling", "trace", "verifying", "wiring",
     ],
     "hinge": ["consent", "costing", "days", "driver", "memory", "performer", "runner", "standing"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "configure", "decoding", "errors", "finding", "http_definition", "http_given", "key_sources", "mandates",
-        "masked", "masking", "messages", "periods", "routes", "schedules", "schema_rules", "schemas", "scopes",
-        "settings", "settings_file", "spec", "steps", "urls", "visible",
+        "__init__", "configure", "decoding", "errors", "finding", "http_definition", "http_given", "key_sources",
+        "mandates", "masked", "masking", "messages", "periods", "routes", "schedules", "schema_rules", "schemas",
+        "scopes", "settings", "settings_file", "spec", "steps", "urls", "visible",
     ],
 }  # fmt: skip
 MAY_IMPORT = {

@@ -79,8 +79,8 @@ class Turn(NamedTuple):
     nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
     and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing. `shared`: what
     new model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
-    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left. `taken`: deposits that this turn
-    acts on."""
+    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left. `taken`: deposits that this
+    turn acts on."""
 
     run: int
     run_id: str

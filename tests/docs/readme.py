@@ -36,7 +36,7 @@ def server_table() -> str:
 def loop_table() -> str:
     """The tools inside a loop, as a model is offered them."""
     with tempfile.TemporaryDirectory() as folder:
-        specs = [tool.spec for tool in builtin_tools(Path(folder), read_bytes=1)]
+        specs = [tool.spec for tool in builtin_tools(Path(folder), read_bytes=1) if not tool.internal]
     rows = [
         f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {_cell(spec.description)} |"
         for spec in specs
