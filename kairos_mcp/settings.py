@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.urls import HostRule
 
 Durability = Literal["full", "process"]
-Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
+Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 Dialect = Literal["native", "text"]
 Origin = Literal["flag", "environment", "file", "default"]
 Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else (SYSTEMS.md O13)

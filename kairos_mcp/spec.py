@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kairos_mcp.mandates import Mandate
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
-Route = Literal["auto", "caller", "scripted", "provider", "sampling"]
+Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 FlowName = Literal[
     "planner", "call", "ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"
 ]

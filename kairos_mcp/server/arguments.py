@@ -26,6 +26,7 @@ PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a toke
 RunId = Annotated[str, Field(min_length=1, max_length=100)]
 Linked = Annotated[str, Field(max_length=LINKED_CHARS)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
 Wait = Annotated[float, Field(ge=0, le=600)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Amount = Annotated[float, Field(ge=0, le=10**6)]
@@ -119,9 +120,7 @@ class PlannerRun(Arguments):
         None,
         description="Tools you execute: {name, description, input_schema, effect?}",
     )
-    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(
-        None, description="Who thinks; caller is you"
-    )
+    route: RouteArgument | None = Field(None, description="Who thinks; caller is you")
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="For a provider: provider:model"
     )
@@ -183,7 +182,6 @@ class PlannerRun(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
 
-RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -333,7 +331,7 @@ class RunControl(Arguments):
     run_id: RunId
     action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
     limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
-    route: Literal["auto", "provider", "sampling", "caller", "scripted"] | None = Field(None, description="For reroute")
+    route: RouteArgument | None = Field(None, description="For reroute")
     key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
     settlement: Literal["reattempt", "already_done"] | None = Field(None, description="For settle")
 
