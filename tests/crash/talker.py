@@ -55,7 +55,7 @@ class Talker:
         """The server's own process, also where strace stands before it."""
         children = Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text().split()
         traced = Path(f"/proc/{self.server.pid}/comm").read_text().strip() == "strace"
-        return int(children[0]) if traced else self.server.pid
+        return int(children[0]) if traced and children else self.server.pid  # what was traced may have ended
 
     def send(self, message: dict[str, Any]) -> None:
         try:
