@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 from kairos_mcp.errors import KairosError, NotFound, PathDenied
 from kairos_mcp.tools import Opener
 
+WITHIN_S = 20.0
 NAIVE_READS = 100_000  # at most; it ends with the first escape
 
 
@@ -47,8 +49,10 @@ def swapped(workspace: Path) -> Iterator[Path]:
 
 
 def reads(read: Callable[[str], bytes], times: int) -> Counter[str]:
+    """What so many reads came to, or more of them: until both sides of the swap were met, as a busy machine may need."""
     seen: Counter[str] = Counter()
-    for _ in range(times):
+    until = time.monotonic() + WITHIN_S
+    while seen.total() < times or (not (seen["inside"] and len(seen) > 1) and time.monotonic() < until):
         try:
             seen[read("flip/f").decode()] += 1
         except (KairosError, OSError) as error:
@@ -68,7 +72,7 @@ def test_no_read_escapes_while_the_name_is_swapped(opener: Opener, workspace: Pa
         seen = reads(read, times)
     assert seen["SECRET"] == 0
     assert set(seen) <= {"inside", PathDenied.__name__, NotFound.__name__}
-    assert sum(seen.values()) == times
+    assert seen.total() >= times
     assert seen["inside"] > 0
     assert seen[PathDenied.__name__] + seen[NotFound.__name__] > 0  # else nothing was swapped
 
