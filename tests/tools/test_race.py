@@ -49,7 +49,7 @@ def swapped(workspace: Path) -> Iterator[Path]:
 
 
 def reads(read: Callable[[str], bytes], times: int) -> Counter[str]:
-    """What so many reads came to, or more of them: until both sides of the swap were met, as a busy machine may need."""
+    """What so many reads came to; more of them until both sides of the swap were met, as a busy machine may need."""
     seen: Counter[str] = Counter()
     until = time.monotonic() + WITHIN_S
     while seen.total() < times or (not (seen["inside"] and len(seen) > 1) and time.monotonic() < until):
