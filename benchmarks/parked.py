@@ -14,7 +14,7 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.drivers import KEPT
+from kairos_mcp.hall.drivers import KEPT
 from kairos_mcp.host import Host
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits

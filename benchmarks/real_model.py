@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
-from kairos_mcp.report import Caller
-from kairos_mcp.settings import Flags
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 

@@ -11,8 +11,8 @@ from benchmarks import rounds as alone
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.parked import answered
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Settings
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 

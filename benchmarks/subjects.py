@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Durability, Flags, Settings
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult, ToolSpec
-from kairos_mcp.report import Caller
-from kairos_mcp.settings import Durability, Flags, Settings
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import accounts

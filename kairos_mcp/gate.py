@@ -16,9 +16,9 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, Literal
 
+from kairos_mcp.configuration.settings import GateRule, Risk, Scope
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError
 from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec, canonical
-from kairos_mcp.settings import GateRule, Risk, Scope
 from kairos_mcp.tools.paths import plain_path
 from kairos_mcp.tools.patterns import glob
 

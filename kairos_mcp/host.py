@@ -11,19 +11,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from kairos_mcp import changing, health, keeping, looking, mandating, spending, starting, tooling
-from kairos_mcp.asks import Asks
-from kairos_mcp.drivers import Drivers
-from kairos_mcp.house import House
-from kairos_mcp.keeping import Keeping, Pruned
-from kairos_mcp.looking import OnBeat, Until
-from kairos_mcp.mandating import Asked, Meant
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.hall import changing, keeping, looking, mandating, starting, tooling
+from kairos_mcp.hall.asks import Asks
+from kairos_mcp.hall.drivers import Drivers
+from kairos_mcp.hall.house import House
+from kairos_mcp.hall.keeping import Keeping, Pruned
+from kairos_mcp.hall.looking import OnBeat, Until
+from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.hall.starting import Started
+from kairos_mcp.hall.tooling import Decided, Decision, ToolLine, ToolSheet
+from kairos_mcp.hall.wiring import Wiring
+from kairos_mcp.histories.replaying import ReplayReport
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.replaying import ReplayReport
-from kairos_mcp.report import Beat, Caller, RunReport
-from kairos_mcp.settings import Settings
+from kairos_mcp.reports import health, spending
+from kairos_mcp.reports.report import Beat, Caller, RunReport
+from kairos_mcp.reports.trace import TraceQuery
 from kairos_mcp.spec import Phase, PlannerRequest
-from kairos_mcp.starting import Started
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading
 from kairos_mcp.store.approvals import ApprovalRow
@@ -31,9 +35,6 @@ from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.runs import Action
 from kairos_mcp.store.settling import Settlement
 from kairos_mcp.store.store import Store
-from kairos_mcp.tooling import Decided, Decision, ToolLine, ToolSheet
-from kairos_mcp.trace import TraceQuery
-from kairos_mcp.wiring import Wiring
 
 
 class Host:

@@ -8,18 +8,18 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kairos_mcp import masked
 from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
-from kairos_mcp.consent import Considered, Leave, considered, goes_at_once
-from kairos_mcp.costing import Meter, Performed, costed
+from kairos_mcp.driving.consent import Considered, Leave, considered, goes_at_once
+from kairos_mcp.driving.costing import Meter, Performed, costed
 from kairos_mcp.errors import BadArguments, Denied, KairosError, Timeout, ToolNotOffered
 from kairos_mcp.finding import SEARCH, widened
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.private import Privates
-from kairos_mcp.schemas import compiled
+from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.secrecy import masked
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
 from kairos_mcp.store.approvals import Asking, Base
 from kairos_mcp.store.turns import NewMark

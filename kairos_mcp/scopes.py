@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from kairos_mcp.settings import Scope
+from kairos_mcp.configuration.settings import Scope
 
 PATH_CHARS = 1024
 OWN = (".git",)

@@ -13,7 +13,7 @@ from kairos_mcp.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.steps import UNLIMITED, Limits
 
 if TYPE_CHECKING:
-    from kairos_mcp.mandates import Mandate
+    from kairos_mcp.mandates.mandate import Mandate
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]

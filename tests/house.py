@@ -15,11 +15,11 @@ from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from kairos_mcp.budget import NOTHING, Units, counts_of
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags, Settings
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolSpec
-from kairos_mcp.report import Caller, RunReport
-from kairos_mcp.settings import Flags, Settings
+from kairos_mcp.reports.report import Caller, RunReport
 from kairos_mcp.spec import PlannerRequest
 
 ME = Caller()

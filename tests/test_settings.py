@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configure import load_settings
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.settings import (
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import (
     FILE_ONLY,
     SETTINGS,
     Flags,
@@ -20,7 +19,8 @@ from kairos_mcp.settings import (
     unknown_variables,
     variable,
 )
-from kairos_mcp.settings_file import given_by_file
+from kairos_mcp.configuration.settings_file import given_by_file
+from kairos_mcp.errors import ConfigError
 from kairos_mcp.steps import Limits
 
 DOCUMENT = packaged_config() / "kairos.toml"

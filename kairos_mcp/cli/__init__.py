@@ -29,7 +29,7 @@ def exit_code_of(words: Sequence[str]) -> int:
 
         return run_app(list(words))
     except KairosError as error:
-        from kairos_mcp.masking import Mask
+        from kairos_mcp.secrecy.masking import Mask
 
         said = Mask.of(os.environ).text(str(error)).text
         print(f"error: {said}", file=sys.stderr)  # noqa: T201 - the last word of a command

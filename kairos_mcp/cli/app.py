@@ -10,7 +10,7 @@ import typer
 from kairos_mcp.cli.mandate_app import mandate_app
 from kairos_mcp.cli.options import AsJson, File, Folders, Home
 from kairos_mcp.cli.tools_app import tools_app
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.settings import Flags
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="What waits, as `show` names it.")]

@@ -7,12 +7,12 @@ import os
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import person, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_diff, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.host import Host
 from kairos_mcp.models.answers import FEEDBACK_CHARS
-from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags
+from kairos_mcp.reports.report import RunReport
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
 

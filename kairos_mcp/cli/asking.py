@@ -9,11 +9,11 @@ from pathlib import Path
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host
-from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
+from kairos_mcp.reports.report import RunReport
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 
@@ -101,7 +101,7 @@ def _request(wish: Wish, settings: Settings, before: str | None = None) -> Plann
 
 def limits_of(texts: tuple[str, ...]) -> Limits:
     """Limits as a person types them, KEY=VALUE. Raises BadArguments."""
-    from kairos_mcp.settings_file import caps_from_texts
+    from kairos_mcp.configuration.settings_file import caps_from_texts
 
     given: dict[str, str] = {}
     for text in texts:

@@ -13,10 +13,10 @@ from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.looking import speak_of
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, NoSpace
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Flags
 
 STDIN = "-"
 
@@ -28,7 +28,7 @@ def names_file(text: str) -> bool:
 
 def verify_file(name: str, *, as_json: bool) -> int:
     """Build the run of a file again. 0 where each step asks what was asked then."""
-    from kairos_mcp.verifying import verified
+    from kairos_mcp.histories.verifying import verified
 
     if name == STDIN:
         return speak_of(verified(sys.stdin.buffer), as_json=as_json)

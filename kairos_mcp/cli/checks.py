@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kairos_mcp.configuration.settings import Settings, unknown_variables
 from kairos_mcp.errors import BadArguments, KairosError
-from kairos_mcp.settings import Settings, unknown_variables
 
 _SHARED = (
     "nfs",
@@ -208,7 +208,7 @@ def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
 
 
 def _referred_key(reference: str) -> Finding:
-    from kairos_mcp.key_sources import secret
+    from kairos_mcp.configuration.key_sources import secret
 
     try:
         secret(reference)
@@ -219,7 +219,7 @@ def _referred_key(reference: str) -> Finding:
 
 def _route(settings: Settings) -> Finding:
     """What a run gets here that asks for no route. A client that offers its model is known only when it calls."""
-    from kairos_mcp.freeze import minds
+    from kairos_mcp.freezing.freeze import minds
     from kairos_mcp.routes import chosen
 
     try:

@@ -12,8 +12,8 @@ from kairos_mcp.cli.asking import settings_here, start, workspace_here
 from kairos_mcp.cli.running import speak
 from kairos_mcp.cli.shown import command
 from kairos_mcp.cli.speech import say, tell
+from kairos_mcp.configuration.settings import Flags, packaged_config
 from kairos_mcp.messages import canonical
-from kairos_mcp.settings import Flags, packaged_config
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 

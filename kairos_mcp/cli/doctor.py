@@ -12,14 +12,14 @@ from kairos_mcp.cli.checks import Finding, findings
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import CAPS, SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.definitions.http_definition import HttpDefinition
+from kairos_mcp.definitions.urls import HostRule
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.host import Host
-from kairos_mcp.http_definition import HttpDefinition
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.settings import CAPS, SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
 from kairos_mcp.store.ledger import BROKEN
-from kairos_mcp.urls import HostRule
 
 _WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000
 _DAMAGED = (

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kairos_mcp.masking import Mask
+    from kairos_mcp.secrecy.masking import Mask
 
 PR_SET_DUMPABLE = 4
 
@@ -24,7 +24,7 @@ class MaskedLines(logging.Formatter):
 
     @cached_property
     def _mask(self) -> Mask:
-        from kairos_mcp.masking import Mask  # at the first line: most processes log nothing
+        from kairos_mcp.secrecy.masking import Mask  # at the first line: most processes log nothing
 
         return Mask.of(self._environ)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.settings import Flags
 
 MOST_BYTES = 20_000_000
 FETCH_S = 30.0
@@ -147,7 +147,7 @@ def _append(flags: Flags, lines: Lines) -> Path:
 
 
 def _exchange(file: Path, before: bytes, after: bytes, mode: int) -> None:
-    from kairos_mcp.settings_file import given_by_file
+    from kairos_mcp.configuration.settings_file import given_by_file
 
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     beside = Path(name)

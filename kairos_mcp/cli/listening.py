@@ -6,8 +6,8 @@ import os
 from typing import Literal
 
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.configure import load_settings
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 
 
 def listen(flags: Flags, transport: Literal["http", "sse"], host: str, port: int, names: tuple[str, ...]) -> None:

@@ -11,13 +11,13 @@ from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, person, with_host
 from kairos_mcp.cli.shown import report_of, say_waiting, traced_line
 from kairos_mcp.cli.speech import line_of, say, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.histories.replaying import ReplayReport
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.replaying import ReplayReport
-from kairos_mcp.report import Caller, RunReport
-from kairos_mcp.settings import Flags
-from kairos_mcp.trace import TraceQuery, View
+from kairos_mcp.reports.report import Caller, RunReport
+from kairos_mcp.reports.trace import TraceQuery, View
 
 _PAGE_CHARS = 1_000_000  # so that no item of a page is cut
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from kairos_mcp.cli.options import AsJson, File, Folders, Home
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.settings import Flags
 
 mandate_app = typer.Typer(help="Standing orders that an agent works on in cycles.")
 RouteName = Literal["auto", "provider", "sampling", "caller", "scripted"]

@@ -12,15 +12,15 @@ from kairos_mcp.cli.asking import limits_of, settings_here
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, code_of, speak, stay, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags, Route
 from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import BadArguments, Stale
+from kairos_mcp.hall.mandating import Asked, Meant
 from kairos_mcp.host import Host
-from kairos_mcp.items import iso
-from kairos_mcp.mandating import Asked, Meant
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags, Route
+from kairos_mcp.reports.items import iso
+from kairos_mcp.reports.report import RunReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ import re
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments
+from kairos_mcp.hall.keeping import Pruned
 from kairos_mcp.host import Host
-from kairos_mcp.keeping import Pruned
-from kairos_mcp.settings import Flags
 
 _DAYS = {"h": 1 / 24, "d": 1, "w": 7}
 

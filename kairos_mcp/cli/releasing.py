@@ -7,9 +7,9 @@ import os
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Flags
 
 
 def release(flags: Flags, owner: int, *, as_json: bool) -> int:

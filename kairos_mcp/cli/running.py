@@ -14,9 +14,9 @@ from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.screen import Screen
 from kairos_mcp.cli.shown import ending_of, say_waiting
 from kairos_mcp.cli.speech import say, say_json
+from kairos_mcp.configuration.settings import Flags, Settings
 from kairos_mcp.host import Host
-from kairos_mcp.report import Beat, Caller, RunReport
-from kairos_mcp.settings import Flags, Settings
+from kairos_mcp.reports.report import Beat, Caller, RunReport
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
 

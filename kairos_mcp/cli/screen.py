@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from kairos_mcp.cli.shown import call_line
 from kairos_mcp.cli.speech import plain
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.report import Beat
+from kairos_mcp.reports.report import Beat
 
 if TYPE_CHECKING:
     from rich.status import Status

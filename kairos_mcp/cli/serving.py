@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.settings import Flags
 
 
 def plain_serve(words: Sequence[str]) -> Flags | None:
@@ -36,7 +36,7 @@ def plain_serve(words: Sequence[str]) -> Flags | None:
 
 def serve(flags: Flags) -> None:
     """The MCP server on stdio, until its input ends."""
-    from kairos_mcp.configure import load_settings
+    from kairos_mcp.configuration.configure import load_settings
 
     settings = load_settings(flags, os.environ)
     if not settings.workspaces:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from kairos_mcp.cli.running import PERSON, speak, stay
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Flags
 from kairos_mcp.store.settling import Settlement
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kairos_mcp.cli.speech import line_of, say, say_diff
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.report import RunReport
-from kairos_mcp.settings import Flags
+from kairos_mcp.reports.report import RunReport
 
 _MARKS = {True: "+", False: "!"}
 _SHOWN_CHARS = 2_000

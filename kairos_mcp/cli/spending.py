@@ -7,10 +7,10 @@ import os
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.settings import Flags
 
 
 def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) -> int:

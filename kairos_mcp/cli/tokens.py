@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.server.tokens import Tokens
-from kairos_mcp.settings import Flags
 
 
 def add_token(flags: Flags, name: str, *, as_json: bool) -> int:

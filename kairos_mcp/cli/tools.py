@@ -11,11 +11,11 @@ from kairos_mcp.cli.exits import COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay, with_host
 from kairos_mcp.cli.shown import command
 from kairos_mcp.cli.speech import line_of, say, say_diff, say_json, tell
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, NotFound
+from kairos_mcp.hall.tooling import Decided, Decision, Defined, ToolLine, ToolSheet
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Flags
-from kairos_mcp.tooling import Decided, Decision, Defined, ToolLine, ToolSheet
 
 
 def list_tools(flags: Flags, *, as_json: bool) -> int:

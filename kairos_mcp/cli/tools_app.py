@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kairos_mcp.cli.options import AsJson, File, Folders, Home
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.settings import Flags
 
 tools_app = typer.Typer(help="The tools that an agent may be given, and who approves them.")
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="A tool, or a definition as SOURCE/NAME.")]

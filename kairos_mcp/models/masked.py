@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kairos_mcp import masked
-from kairos_mcp.masking import Mask
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import Asked, Model
+from kairos_mcp.secrecy import masked
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Failure
 
 

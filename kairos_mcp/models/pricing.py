@@ -13,8 +13,8 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.budget import Price
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.messages import Usage
-from kairos_mcp.settings import Settings
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider

@@ -16,9 +16,9 @@ from kairos_mcp.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
 from kairos_mcp.steps import Limits
 
 if TYPE_CHECKING:
-    from kairos_mcp.mandating import Asked, Meant
+    from kairos_mcp.hall.mandating import Asked, Meant
+    from kairos_mcp.reports.trace import TraceQuery
     from kairos_mcp.spec import PlannerRequest
-    from kairos_mcp.trace import TraceQuery
 
 LINKED_CHARS = 100_000  # P14: explicit error beyond it, never a silent cut
 PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a token of the default context
@@ -200,13 +200,13 @@ class _Ordered(Arguments):
 
     @property
     def meant(self) -> Meant:
-        from kairos_mcp.mandating import Meant
+        from kairos_mcp.hall.mandating import Meant
 
         return Meant(self.mandate_id, self.mandate)
 
     @property
     def asked(self) -> Asked:
-        from kairos_mcp.mandating import Asked
+        from kairos_mcp.hall.mandating import Asked
 
         return Asked(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
 
@@ -356,7 +356,7 @@ class RunTrace(Arguments):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
 
     def query(self) -> TraceQuery:
-        from kairos_mcp.trace import TraceQuery
+        from kairos_mcp.reports.trace import TraceQuery
 
         return TraceQuery(
             view=self.view or "events",

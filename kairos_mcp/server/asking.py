@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.asks import UsersWord
+from kairos_mcp.hall.asks import UsersWord
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply

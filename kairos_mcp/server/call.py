@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.models.dialects import DialectName
-from kairos_mcp.report import Beat, Caller
+from kairos_mcp.reports.report import Beat, Caller
 from kairos_mcp.server.patience import Patience
 
 if TYPE_CHECKING:

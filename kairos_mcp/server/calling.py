@@ -14,8 +14,8 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import KairosError
-from kairos_mcp.masking import Mask
-from kairos_mcp.report import Caller
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.server.asking import take
 from kairos_mcp.server.call import Call, Client, Resumed
 from kairos_mcp.server.handlers import Result

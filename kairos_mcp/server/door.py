@@ -18,8 +18,8 @@ from kairos_mcp.server.sealing import Sealing
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
+    from kairos_mcp.configuration.settings import Settings
     from kairos_mcp.host import Host
-    from kairos_mcp.settings import Settings
 
 LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
-from kairos_mcp.asks import UsersWord
-from kairos_mcp.items import iso
+from kairos_mcp.hall.asks import UsersWord
 from kairos_mcp.models.answers import FEEDBACK_CHARS
+from kairos_mcp.reports.items import iso
 from kairos_mcp.store.approvals import ApprovalRow
 
 FORM: dict[str, Any] = {

@@ -28,6 +28,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.door import build_server
@@ -37,7 +38,6 @@ from kairos_mcp.server.stdio import reachable
 from kairos_mcp.server.tenants import Entrance, Rates, Tenancy
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.server.who import NOBODY, speaks_for
-from kairos_mcp.settings import Settings
 
 Transport = Literal["http", "sse"]
 

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
-from kairos_mcp.asks import Ask, Reply, UsersWord
+from kairos_mcp.hall.asks import Ask, Reply, UsersWord
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 from pydantic_core import to_json
 
-from kairos_mcp.orders import phase_of
+from kairos_mcp.freezing.orders import phase_of
 from kairos_mcp.server import lines
 from kairos_mcp.server.fitting import RESULT_CHARS, fitted, with_whole_output
 
 if TYPE_CHECKING:
     from kairos_mcp.errors import KairosError
-    from kairos_mcp.masking import Mask
     from kairos_mcp.messages import JsonObject
-    from kairos_mcp.report import RunReport
+    from kairos_mcp.reports.report import RunReport
+    from kairos_mcp.secrecy.masking import Mask
 
 NEWEST = 5  # runs that run_status shows when none is named: so many fit a result
 LEAST_CHARS = 1_100  # what one run among several has at least

@@ -16,8 +16,8 @@ from kairos_mcp.server.door import build_server
 from kairos_mcp.server.wire import connected
 
 if TYPE_CHECKING:
+    from kairos_mcp.configuration.settings import Settings
     from kairos_mcp.host import Host
-    from kairos_mcp.settings import Settings
 
 LEAVING_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
 LOOK_S = 0.5

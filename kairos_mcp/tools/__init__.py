@@ -20,7 +20,7 @@ from kairos_mcp.tools.stating import tool
 from kairos_mcp.tools.writing import writing_tools
 
 if TYPE_CHECKING:
-    from kairos_mcp.http_definition import HttpDefinition
+    from kairos_mcp.definitions.http_definition import HttpDefinition
     from kairos_mcp.tools.egress import Egress
     from kairos_mcp.tools.http_tools import Secret
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from kairos_mcp.urls import Address, Url
+from kairos_mcp.definitions.urls import Address, Url
 
 # https://www.iana.org/assignments/iana-ipv4-special-registry and the multicast and reserved blocks
 _NOT_PUBLIC_4 = [

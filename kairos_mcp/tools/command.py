@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kairos_mcp.configuration.settings import CommandMode, Settings
 from kairos_mcp.errors import CommandDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.settings import CommandMode, Settings
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.cover import Cover
 from kairos_mcp.tools.opener import Opener

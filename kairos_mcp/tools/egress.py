@@ -17,12 +17,12 @@ from functools import cached_property
 from ipaddress import ip_address
 from urllib.parse import quote, urljoin
 
+from kairos_mcp.definitions.urls import DEFAULT_PORTS, Address, HostRule, Url, parsed
 from kairos_mcp.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
 from kairos_mcp.tools.addresses import never, not_public
 from kairos_mcp.tools.around import Stop
 from kairos_mcp.tools.bodies import Body, spelled, unpacked
 from kairos_mcp.tools.line import Head, Line
-from kairos_mcp.urls import DEFAULT_PORTS, Address, HostRule, Url, parsed
 
 HOPS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked

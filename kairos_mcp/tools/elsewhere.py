@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.settings import Settings
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools.registry import Source
 from kairos_mcp.tools.stating import GROUP

@@ -6,6 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any, Literal
 
+from kairos_mcp.definitions.urls import URL_CHARS, parsed
 from kairos_mcp.errors import EgressDenied, HttpError
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.addresses import plainly_local
@@ -13,7 +14,6 @@ from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.bodies import Text, is_html, spelled, text_of
 from kairos_mcp.tools.egress import HEADER_CHARS, HEADERS, Egress, Outgoing, Reply, check
 from kairos_mcp.tools.registry import Tool
-from kairos_mcp.urls import URL_CHARS, parsed
 
 FETCH_S = 60.0
 SHOWN_CHARS = 500  # of one header

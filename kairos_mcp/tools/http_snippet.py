@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from kairos_mcp.http_definition import HttpDefinition
+from kairos_mcp.definitions.http_definition import HttpDefinition
 from kairos_mcp.messages import JsonObject
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

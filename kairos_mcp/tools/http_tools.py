@@ -13,17 +13,17 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 
+from kairos_mcp.definitions.http_definition import HttpDefinition, Parameter, with_secrets
+from kairos_mcp.definitions.urls import parsed
 from kairos_mcp.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
-from kairos_mcp.http_definition import HttpDefinition, Parameter, with_secrets
-from kairos_mcp.masking import Mask
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.addresses import plainly_local
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.bodies import spelled
 from kairos_mcp.tools.egress import Egress, Outgoing, Reply, check
 from kairos_mcp.tools.fetch import as_json, as_sent, notes_of, outcome, read
 from kairos_mcp.tools.registry import Tool
-from kairos_mcp.urls import parsed
 
 MASKED = "[secret]"
 LEAST_MASKED = 4  # a shorter secret is not one: what it stands for would be left out of every text

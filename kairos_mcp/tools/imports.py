@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.settings import ServerSetting
 
 NAME_CHARS = 24
 SERVERS = 100

@@ -9,7 +9,7 @@ import json
 import time
 
 from kairos_mcp.errors import KairosError, NotFound, StoreCorrupt, Timeout, UnknownMandate
-from kairos_mcp.mandates import mandate_of
+from kairos_mcp.mandates.mandate import mandate_of
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.store import mandates
 from kairos_mcp.store.store import Store

@@ -16,9 +16,9 @@ from threading import Lock
 
 import h11
 
+from kairos_mcp.definitions.urls import Address
 from kairos_mcp.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
 from kairos_mcp.tools.around import Stop
-from kairos_mcp.urls import Address
 
 CONNECT_S = 10.0  # for one address; a host has others
 ADDRESSES = 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kairos_mcp import masked
-from kairos_mcp.masking import Mask
 from kairos_mcp.messages import JsonObject, ToolResult
+from kairos_mcp.secrecy import masked
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import Tool, call
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
+from kairos_mcp.definitions.http_definition import READING, HttpDefinition, Method, Parameter, Place, is_plain
+from kairos_mcp.definitions.urls import HostRule, parsed
 from kairos_mcp.errors import ConfigError, HttpError
-from kairos_mcp.http_definition import READING, HttpDefinition, Method, Parameter, Place, is_plain
 from kairos_mcp.messages import Effect, JsonObject
 from kairos_mcp.tools.around import Stop
 from kairos_mcp.tools.bodies import text_of
 from kairos_mcp.tools.egress import Egress, Outgoing
 from kairos_mcp.tools.schemas_of_openapi import Inlined, refuse, said
-from kairos_mcp.urls import HostRule, parsed
 
 DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
 DESCRIPTION_CHARS = 1_000

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, ToolNotOffered, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.schemas import Schema, compiled
+from kairos_mcp.schemas.schemas import Schema, compiled
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
 from kairos_mcp.tools.searching import SearchPage, categories, page, whole
 

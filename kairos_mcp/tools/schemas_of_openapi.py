@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from kairos_mcp.errors import ConfigError, SchemaRejected
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.schema_rules import safe_pattern
+from kairos_mcp.schemas.schema_rules import safe_pattern
 
 PARTS = 2_000  # of one operation, as a schema may have (schemas.py)
 DEPTH = 24

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import kairos_mcp
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.scopes import INSTRUCTIONS, OWN, Scopes
-from kairos_mcp.settings import Settings
 
 _OURS = (*OWN, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
 _STARTS_SERVERS = ".mcp.json"  # an instruction to a host: it names programs that are started

@@ -17,7 +17,7 @@ from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reachin
 from kairos_mcp.gate import digest_of_ask
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.report import Caller
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.server.door import build_server
 from kairos_mcp.server.patience import PATIENCE, Patience
 from kairos_mcp.spec import PlannerRequest

@@ -36,7 +36,7 @@ from kairos_mcp.errors import (
 )
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.report import Caller
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, reading
 from kairos_mcp.store.approvals import EXPIRES_MS, PENDING

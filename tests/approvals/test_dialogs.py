@@ -30,7 +30,7 @@ from approvals.people import (
     verdicts,
     waiting,
 )
-from kairos_mcp.items import ELICITED_CHARS
+from kairos_mcp.reports.items import ELICITED_CHARS
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals

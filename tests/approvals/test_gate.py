@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags, GateRule
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask, paths_of, pin_of, risk_of
 from kairos_mcp.messages import Effect, ToolSpec
 from kairos_mcp.scopes import Scopes
-from kairos_mcp.settings import Flags, GateRule
 
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
 SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}

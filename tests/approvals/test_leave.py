@@ -11,9 +11,9 @@ from house import ASK, ME, Place, assert_all_lawful, rests, says
 from sampling.minds import MODERN
 
 from approvals.people import Person, accepts, seated, verdicts
+from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.host import Host
-from kairos_mcp.report import Caller
-from kairos_mcp.settings import GateRule
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store.approvals import PENDING
 

@@ -17,10 +17,10 @@ from house import Place, reads, says, started
 from mcp.client.client import Client
 
 from kairos_mcp.cli.spending import show_budget
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.host import Host
 from kairos_mcp.server.door import build_server
-from kairos_mcp.settings import Flags
 from kairos_mcp.steps import Limits
 
 ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}

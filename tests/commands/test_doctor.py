@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.settings import SETTINGS
+from kairos_mcp.configuration.settings import SETTINGS
 
 
 def states(said) -> dict[str, str]:

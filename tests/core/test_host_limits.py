@@ -25,9 +25,9 @@ from house import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import ToolSpec
-from kairos_mcp.settings import Settings
 from kairos_mcp.steps import Limits
 
 MANY = [reads("a.txt", "b.txt"), reads("b.txt"), reads("a.txt"), reads("b.txt", "a.txt"), says("by myself")]

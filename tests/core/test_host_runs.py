@@ -23,10 +23,10 @@ from house import (
     watched,
 )
 
+from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, KairosError, NotWaiting, Stale, UnknownRun, UnknownTool
 from kairos_mcp.host import Host
-from kairos_mcp.report import Caller
-from kairos_mcp.settings import GateRule
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 

@@ -5,8 +5,8 @@ from house import ME, WITHIN_S, Place
 
 from kairos_mcp.errors import Stale
 from kairos_mcp.host import Host
+from kairos_mcp.reports.trace import TraceQuery
 from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.trace import TraceQuery
 
 DAMAGE = {
     "a changed question": "update mark set digest = x'00' where path = 'round-1'",

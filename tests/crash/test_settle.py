@@ -17,8 +17,8 @@ import pytest
 from house import ME, Books, Place, rests, says, started
 from talker import Talker
 
+from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.host import Host
-from kairos_mcp.settings import GateRule
 from kairos_mcp.store import ledger
 from kairos_mcp.store.accounts import amounts
 

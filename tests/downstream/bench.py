@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.key_sources import secret
+from kairos_mcp.configuration.key_sources import secret
+from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.settings import ServerSetting
 from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools.around import Stop, Surroundings

@@ -14,9 +14,9 @@ import pytest
 from bench import PEER
 from house import ME, Place, place_in, rests, says
 
+from kairos_mcp.configuration.settings import GateRule, ServerSetting
 from kairos_mcp.errors import UnknownTool
 from kairos_mcp.host import Host
-from kairos_mcp.settings import GateRule, ServerSetting
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.tools.downstream import Downstream
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from kairos_mcp.configuration.settings import ServerSetting
+from kairos_mcp.configuration.settings_file import given_by_file
 from kairos_mcp.errors import BadArguments
-from kairos_mcp.settings import ServerSetting
-from kairos_mcp.settings_file import given_by_file
 from kairos_mcp.tools.imports import Imported, from_claude_desktop, from_mcp_json, from_vscode
 
 CLAUDE_CODE = {

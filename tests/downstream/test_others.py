@@ -14,8 +14,8 @@ import pytest
 from bench import Bench, called, names
 from house import ME, place_in, rests, says
 
+from kairos_mcp.configuration.settings import GateRule, ServerSetting
 from kairos_mcp.host import Host
-from kairos_mcp.settings import GateRule, ServerSetting
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.tools.downstream import Backstage, Downstream
 from tests.foreign.environs import Missing, NodeEnv, made

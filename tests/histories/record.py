@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cycles import GIVEN, alone, cycles
 from house import ASK, ME, Place, asks, place_in, reads, rests, says
 
-from kairos_mcp.freeze import VERSIONS
+from kairos_mcp.freezing.freeze import VERSIONS
 from kairos_mcp.host import Host
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits

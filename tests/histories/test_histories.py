@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from record import SCENARIOS, file_of, recorded
 
-from kairos_mcp.carried import read
 from kairos_mcp.errors import Stale
-from kairos_mcp.freeze import VERSIONS
-from kairos_mcp.verifying import verified
+from kairos_mcp.freezing.freeze import VERSIONS
+from kairos_mcp.histories.carried import read
+from kairos_mcp.histories.verifying import verified
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.jsonl"), key=lambda file: file.name)
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kairos_mcp.definitions.urls import HostRule, host_rule
 from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.registry import Tool, call
-from kairos_mcp.urls import HostRule, host_rule
 
 WITHIN_S = 10.0
 

@@ -32,6 +32,7 @@ from netpeer import (
     text,
 )
 
+from kairos_mcp.definitions.urls import parsed
 from kairos_mcp.errors import (
     BadArguments,
     EgressDenied,
@@ -45,7 +46,6 @@ from kairos_mcp.tools.around import Stop
 from kairos_mcp.tools.egress import Egress, Outgoing
 from kairos_mcp.tools.egress import Reply as Replied
 from kairos_mcp.tools.line import Line
-from kairos_mcp.urls import parsed
 
 SMALL = 64 * 1024
 
@@ -112,7 +112,7 @@ def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
 import time
 from kairos_mcp.tools.around import Stop
 from kairos_mcp.tools.egress import Egress, Outgoing
-from kairos_mcp.urls import host_rule, parsed
+from kairos_mcp.definitions.urls import host_rule, parsed
 reply = Egress((), [host_rule("127.0.0.1:{web.port}")]).send(
     Outgoing("GET", parsed("{web.url("/straight")}")), time.monotonic() + 10, Stop())
 print(reply.head.status)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from netpeer import Names, Peer, around, called, egress_to, leads_to, reply, rules, silent, text
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.fetch import FETCH_SPEC, fetch_class, fetching_tool

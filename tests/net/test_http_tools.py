@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from netpeer import Names, Peer, around, called, egress_to, json_text, leads_to, peer, raw, reply, rules, silent, text
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.definitions.http_definition import HttpDefinition, Parameter
+from kairos_mcp.definitions.http_given import definition
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError
-from kairos_mcp.http_definition import HttpDefinition, Parameter
-from kairos_mcp.http_given import definition
 from kairos_mcp.messages import JsonObject, ToolResult
-from kairos_mcp.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.http_tools import fill, http_tool

@@ -20,9 +20,9 @@ from kairos_mcp.budget import (
     counts_of,
     grant,
 )
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.messages import Usage
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.settings import Settings
 from kairos_mcp.steps import Limits, Refused
 
 PURPOSES = ("round", "repair", "compact", "closing")

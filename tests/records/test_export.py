@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
-from kairos_mcp.carried import FORMAT, Said, read
 from kairos_mcp.errors import BadArguments, Stale
+from kairos_mcp.histories.carried import FORMAT, Said, read
+from kairos_mcp.histories.verifying import verified
 from kairos_mcp.host import Host
-from kairos_mcp.masking import MASK
 from kairos_mcp.messages import Completion, Private
+from kairos_mcp.reports.trace import TraceQuery
+from kairos_mcp.secrecy.masking import MASK
 from kairos_mcp.store.codec import decode_answer, encode_answer
-from kairos_mcp.trace import TraceQuery
-from kairos_mcp.verifying import verified
 
 LONG = "line\n" * 6_000
 

@@ -13,9 +13,9 @@ from talker import Gone, Talker
 
 from kairos_mcp.errors import StoreUnavailable
 from kairos_mcp.host import Host
+from kairos_mcp.reports.trace import TraceQuery
 from kairos_mcp.store.schema import MIGRATIONS
 from kairos_mcp.store.store import Store
-from kairos_mcp.trace import TraceQuery
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORES = sorted(FIXTURES.glob("store-*.db"))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.errors import UnknownRun
+from kairos_mcp.hall.keeping import DAY_MS, _removal_of_texts
 from kairos_mcp.host import Host
-from kairos_mcp.keeping import DAY_MS, _removal_of_texts
 from kairos_mcp.store.prune import unreferred_texts
 from kairos_mcp.store.reading import data_version
 

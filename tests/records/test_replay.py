@@ -11,9 +11,9 @@ import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
 from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.histories.replaying import Difference, Entry, Recording, ReplayReport, replayed
 from kairos_mcp.host import Host
 from kairos_mcp.messages import Message, ToolCall
-from kairos_mcp.replaying import Difference, Entry, Recording, ReplayReport, replayed
 from kairos_mcp.steps import CallTool, Flow, Gather, Step
 from kairos_mcp.store import reading
 from kairos_mcp.store.codec import decode_answer

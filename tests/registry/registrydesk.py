@@ -12,7 +12,7 @@ from typing import Any
 
 from house import Place
 
-from kairos_mcp.settings import ServerSetting
+from kairos_mcp.configuration.settings import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 PATIENCE_S = 60

@@ -10,11 +10,11 @@ import pytest
 from house import ME, assert_lawful, assert_replays, rests, says, watched
 from registrydesk import Desk, listed
 
+from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.finding import SEARCH, widened
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult, ToolSet, ToolSpec, canonical
-from kairos_mcp.settings import GateRule
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.tools.offering import SEARCH_SPEC, TOOLS

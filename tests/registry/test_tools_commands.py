@@ -13,8 +13,8 @@ from house import ME, rests
 from registrydesk import Desk, listed
 
 from kairos_mcp.cli.importing import Wanted, import_tools
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
-from kairos_mcp.settings import Flags
 
 DOCUMENT = {
     "openapi": "3.0.0",

@@ -13,20 +13,20 @@ import apsw
 import mcp_types as wire
 from house import assert_all_lawful, says
 
-from kairos_mcp.asks import Asks, Reply
-from kairos_mcp.drivers import Drivers
+from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.flows.outcome import Outcome, ended
-from kairos_mcp.freeze import Thawed
+from kairos_mcp.freezing.freeze import Thawed
+from kairos_mcp.hall.asks import Asks, Reply
+from kairos_mcp.hall.drivers import Drivers
+from kairos_mcp.hall.wiring import Wiring
 from kairos_mcp.host import Host
 from kairos_mcp.messages import Completion, Conversation, Message
-from kairos_mcp.report import Caller
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.server.patience import PATIENCE
-from kairos_mcp.settings import Settings
 from kairos_mcp.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.store import asks, owners, reading
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
-from kairos_mcp.wiring import Wiring
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 NUMBER_OF_BRANCHES = 2

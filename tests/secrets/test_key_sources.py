@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configure import load_settings
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.key_sources import is_reference, secret
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.key_sources import is_reference, secret
-from kairos_mcp.settings import Flags
 
 KEY = "kq-4711-c0ffee-4711"
 

@@ -17,7 +17,7 @@ import pytest
 from house import Place
 from talker import Talker
 
-from kairos_mcp.masking import MASK
+from kairos_mcp.secrecy.masking import MASK
 
 VALUE = "kq-4711/zX9+pLm=c0ffee"  # in the environment, so known by its value alone
 SHAPE = "sk-canary-0123456789abcdef"  # known by its shape alone

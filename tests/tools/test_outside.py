@@ -10,8 +10,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from kairos_mcp.budget import Account
+from kairos_mcp.configuration.settings import packaged_config
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.settings import packaged_config
 from kairos_mcp.tools.outside import meant, seen, spelled
 from kairos_mcp.tools.results import shorten
 

@@ -10,8 +10,8 @@ import pytest
 from toolsdesk import READ_BYTES, Desk
 
 import kairos_mcp
-from kairos_mcp.configure import load_settings
-from kairos_mcp.settings import Flags
+from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from kairos_mcp.configuration.settings import Risk
 from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
 from kairos_mcp.flows.ooda.effects import ActStatus, Touched, call_for, effect_of, status_of, touched
@@ -13,8 +14,7 @@ from kairos_mcp.flows.ooda.order import Effect, Order
 from kairos_mcp.flows.ooda.rules import problems_of, risk_of, too_risky
 from kairos_mcp.flows.ooda.shown import RESULT_CHARS, cut
 from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.schemas import compiled
-from kairos_mcp.settings import Risk
+from kairos_mcp.schemas.schemas import compiled
 from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
 
 RISK = "paused_risk_exceeded"

@@ -8,7 +8,7 @@ from kairos_mcp.flows.ooda.forms import Broken, broken_by
 from kairos_mcp.flows.ooda.order import Order
 from kairos_mcp.flows.ooda.orient import said
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, cut
-from kairos_mcp.mandates import Check, CommandCheck, FileCheck
+from kairos_mcp.mandates.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.steps import CallTool, Flow, Refused, Unknown
 

@@ -13,7 +13,7 @@ from kairos_mcp.flows.ooda.orient import Orientation, acts, said
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.rules import problems_of
 from kairos_mcp.flows.ooda.shown import as_text
-from kairos_mcp.mandates import Mandate
+from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import Conversation, JsonObject, Message, ToolSpec, canonical
 from kairos_mcp.steps import Flow
 

@@ -10,9 +10,9 @@ from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
 from kairos_mcp.flows.ooda.order import Order
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
-from kairos_mcp.mandates import Look
+from kairos_mcp.mandates.mandate import Look
 from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.schemas import compiled
+from kairos_mcp.schemas.schemas import compiled
 from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 
 AT_ONCE = 10

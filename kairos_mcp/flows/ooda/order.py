@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kairos_mcp.flows.brief import Prompts
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.mandates import Mandate
+from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import JsonObject, ToolSet
 from kairos_mcp.scopes import Scopes
 

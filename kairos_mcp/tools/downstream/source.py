@@ -19,9 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.errors import KairosError, OutcomeUnknown, ToolNotOffered
 from kairos_mcp.messages import JsonObject, ToolResult, canonical
-from kairos_mcp.settings import ServerSetting
 from kairos_mcp.store.definitions import DefinitionRow
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.downstream.definition import Definition, Listing, changed, offered_name, plain

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from kairos_mcp.configuration.key_sources import is_reference
+from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.key_sources import is_reference
-from kairos_mcp.settings import ServerSetting
 from kairos_mcp.tools.downstream.child import Start
 from kairos_mcp.tools.downstream.enclosure import enclosed
 from kairos_mcp.tools.downstream.link import Reach

@@ -13,7 +13,7 @@ from feeding import Fed
 
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.mandates import mandate_of
+from kairos_mcp.mandates.mandate import mandate_of
 from kairos_mcp.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.runner import Runner
 from kairos_mcp.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step

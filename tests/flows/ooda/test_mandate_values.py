@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kairos_mcp.errors import BadArguments
-from kairos_mcp.mandates import Mandate, goal_hash, mandate_of
+from kairos_mcp.mandates.mandate import Mandate, goal_hash, mandate_of
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.scopes import Scopes, plain_or_none
 from kairos_mcp.steps import Limits

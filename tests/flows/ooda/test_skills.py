@@ -13,7 +13,7 @@ from kairos_mcp.flows.ooda.effects import ActStatus
 from kairos_mcp.flows.ooda.forms import Unmade
 from kairos_mcp.flows.ooda.mandate import MandateStatus
 from kairos_mcp.flows.ooda.phases import GIVEN
-from kairos_mcp.mandates import ACTIONS, MANDATE_SCHEMA, mandate_of
+from kairos_mcp.mandates.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAMES = ["mandates", "ooda-cycle", "planner-loop"]

@@ -1,0 +1,1 @@
+"""What a person has decided, and where it was read from."""

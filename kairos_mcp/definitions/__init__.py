@@ -1,0 +1,1 @@
+"""Tools that a person defines, as values."""

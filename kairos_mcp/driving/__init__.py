@@ -1,0 +1,1 @@
+"""The hinge: replay what is known, perform what is not."""

@@ -1,0 +1,113 @@
+"""Whether a call may be made, and what a person is asked where the gate says so.
+
+Reads files for a preview, so it is called in a worker thread, before the turn that marks the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kairos_mcp.errors import ApprovalExpired, ApprovalsFull, Denied
+from kairos_mcp.gate import Gate, Wanted, digest_of_ask
+from kairos_mcp.messages import ToolResult
+from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, ApprovalRow, Asking
+from kairos_mcp.store.settling import Settling
+from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.tools.registry import Tool, as_arguments, failed, previewed
+from kairos_mcp.visible import made_visible
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The call may be made."""
+
+
+Considered = Leave | ToolResult | Asking
+"""Leave to make a call, the result that it has without being made, or what a person is to be asked."""
+
+
+def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolResult | None:
+    """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
+
+    A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
+    arguments.
+    """
+    verdict = gate.verdict(wanted)
+    match verdict.decision:
+        case "deny":
+            return refusal(wanted, verdict.because)
+        case "allow" if wanted.tool is not None and (wanted.tool.effect == "read" or tool is None or not tool.preview):
+            return Leave()
+        case _:
+            return None
+
+
+def considered(
+    gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, workspace: str | None, mask: Mask
+) -> Considered:
+    """Leave to make the call, the result that it has without being made, or what a person is to be asked.
+
+    `tool` None: one of the caller's. Never raises; blocks while files are read.
+    """
+    spec = wanted.tool
+    if spec is None or (first := gate.verdict(wanted)).decision == "deny":
+        return refusal(wanted, "nobody knows this tool" if spec is None else first.because)
+    preview = (
+        Preview(as_arguments(spec, wanted.arguments)) if tool is None else previewed(tool, wanted.arguments, around)
+    )
+    if isinstance(preview, ToolResult):
+        return preview
+    verdict = gate.verdict(replace(wanted, found=tuple(preview.base)))
+    match verdict.decision:
+        case "allow":
+            return Leave()
+        case "deny":
+            return refusal(wanted, verdict.because)
+        case "ask":
+            shown = _shown(preview.text, mask)
+            return Asking(
+                key=around.path + SUFFIX,
+                tool=spec.name,
+                effect=spec.effect,
+                digest=digest_of_ask(spec, wanted.arguments, workspace, shown, preview.base),
+                preview=shown,
+                base=preview.base,
+                otherwise=failed(_too_many()),
+            )
+
+
+def refusal(wanted: Wanted, because: str) -> ToolResult:
+    """The result of a call that the gate denies."""
+    name = wanted.tool.name if wanted.tool is not None else "The tool"
+    return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
+
+
+def told(row: ApprovalRow) -> ToolResult:
+    """The result of a call that a person denied, or that nobody decided about; what they said reaches the model."""
+    if row.verdict == "expired":
+        late = f"Nobody decided about {row.tool} within {EXPIRES_MS // 3_600_000} hours."
+        return failed(ApprovalExpired(late, "Go on without it, or ask again."))
+    said = f" They say: {row.feedback}" if row.feedback else ""
+    return failed(
+        Denied(f"A person denied {row.tool}; nothing was changed.{said}", "Do it otherwise, or go on without.")
+    )
+
+
+def _too_many() -> ApprovalsFull:
+    wait = "Go on with what needs no approval, or say what you would do."
+    return ApprovalsFull(f"{PENDING} approvals wait for a person already; this one was not asked.", wait)
+
+
+def _shown(text: str, mask: Mask) -> str:
+    """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
+    masked = mask.text(text)
+    visible, remarks = made_visible(masked.text)
+    secrets = (f"{masked.count} secrets are not shown",) if masked.count else ()
+    return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
+
+
+def settled_result(said: Settling) -> ToolResult:
+    """The result of a call that a person says was made before a crash: nobody knows what it gave."""
+    noted = f" They say: {said.note}" if said.note else ""
+    return ToolResult(f"The server ended during this call. A person looked: it was carried out.{noted}")

@@ -1,0 +1,1 @@
+"""The parts of an opened house, and the acts on its runs."""

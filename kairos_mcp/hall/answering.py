@@ -1,0 +1,84 @@
+"""What somebody brings for the open steps of a run, checked against what is waiting and priced: all or nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+
+from kairos_mcp.configuration.settings import Approvals
+from kairos_mcp.driving.costing import estimated, tokens_of
+from kairos_mcp.errors import AlreadyAnswered, ApprovalRequired, NotWaiting
+from kairos_mcp.messages import Completion
+from kairos_mcp.models.answers import completion_from, decision_from, tool_result_from
+from kairos_mcp.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import Deposit
+from kairos_mcp.tools.results import shorten
+
+LOCAL = "local"  # the person who owns the state folder
+
+
+def deposits(
+    answers: Mapping[str, object], waiting: Mapping[str, Step], run_id: str, shown_chars: int
+) -> list[Deposit]:
+    """The deposits that the answers make. Raises NotWaiting, BadArguments; nothing is stored then."""
+    return [_deposit(path, value, waiting.get(path), run_id, shown_chars) for path, value in answers.items()]
+
+
+def _deposit(path: str, value: object, step: Step | None, run_id: str, shown_chars: int) -> Deposit:
+    match step:
+        case RequestCompletion():
+            answer = completion_from(value, path)
+            usage = answer.usage or estimated(step, answer)
+            return Deposit(path, answer, tokens_of(usage), usage.cached_tokens, usage.exactness)
+        case CallTool():
+            result, whole = shorten(tool_result_from(value), shown_chars, path)
+            text = (result.kept, whole) if result.kept is not None and whole is not None else None
+            return Deposit(path, result, text=text)
+        case _:
+            raise NotWaiting(
+                f"Nothing waits under {path[:120]!r}.",
+                "run_status shows the keys that wait now.",
+                run_id=run_id,
+            )
+
+
+def split(
+    answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]
+) -> tuple[dict[str, object], list[Decision]]:
+    """The answers of steps, and the decisions about approvals. Raises BadArguments."""
+    decided = {key: value for key, value in answers.items() if is_approval(key)}
+    steps = {key: value for key, value in answers.items() if key not in decided}
+    return steps, [decision_from(value, key, who) for key, value in decided.items()]
+
+
+def refuse_unasked(decisions: Sequence[Decision], run: RunRow, approvals: Approvals) -> None:
+    """Whoever calls `run_continue` may be the model that wants the call. Raises ApprovalRequired."""
+    if decisions and approvals != "host" and decisions[0].who[1] == "mcp":
+        raise ApprovalRequired(
+            "A person decides this, not whoever calls this tool.",
+            f"Run: {command_of(run, decisions[0].key)}; a client that can show a dialog asks in run_continue.",
+            run_id=run.id,
+        )
+
+
+def command_of(run: RunRow, key: str) -> str:
+    """The command by which a person approves; `deny` in its place denies."""
+    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
+    return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
+
+
+def repeated(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
+    """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
+    match recorded:
+        case Completion():
+            same = completion_from(value, path) == recorded
+        case _:
+            same = shorten(tool_result_from(value), shown_chars, path)[0] == recorded
+    if not same:
+        raise AlreadyAnswered(
+            f"{path!r} was answered before, otherwise.",
+            "run_status shows where the run stands.",
+            run_id=run_id,
+        )

@@ -1,0 +1,304 @@
+"""Open completions and approvals that a client may answer, its model or its user: which, how asked, what comes back.
+
+An open step waits in the rows like any other; a call that may ask its client puts it there, and deposits the reply.
+When the call ends first nothing is withdrawn from the rows: the next call asks again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from kairos_mcp.budget import CLOSING_MS, NOTHING
+from kairos_mcp.driving.costing import estimated, tokens_of
+from kairos_mcp.hall.house import House
+from kairos_mcp.messages import Completion
+from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.reports.items import ELICITED_CHARS
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.routes import after_sampling
+from kairos_mcp.secrecy import masked
+from kairos_mcp.steps import RequestCompletion, Sent
+from kairos_mcp.store import approvals, asks, owners, reading, runs
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.asks import Asking, AskRow
+from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import Deposit
+
+NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
+TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts.
+
+    `left_s` is what is left of the run's time; None where that is unlimited.
+    """
+
+    path: str
+    step: RequestCompletion
+    sent: Sent
+    prompts: TextPrompts
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a client's model said, and how many milliseconds a push took (0: the client called again).
+
+    `completion` None: the run's own time was over before the client answered.
+    """
+
+    completion: Completion | None
+    milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsersWord:
+    """What a client's user decided in a dialog."""
+
+    said: Said
+    feedback: str | None = None
+
+
+class Asks:
+    """The asks of this server's runs."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._store = house.store
+        self._drivers = house.drivers
+        self._answered: set[tuple[str, str]] = set()
+        self._in_the_air: set[tuple[int, str]] = set()
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def has_answered(self, caller: Caller) -> bool:
+        """Whether this client has answered a push before: one that never has is waited for less."""
+        return (caller.principal, caller.client) in self._answered
+
+    def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
+        """Whether this run's completions are asked of clients, so that it moves only while one calls."""
+        run = self._house.run(run_id, caller)
+        return run.route == "sampling" and run.outcome is None and run.paused is None
+
+    def open(self, run_id: str, caller: Caller) -> list[Ask]:
+        """The completions that wait for a client's model; none where the run is not on that route."""
+        run = self._house.run(run_id, caller)
+        if not self.goes_through_clients(run_id, caller):
+            return []
+        waiting = reading.waiting(self._store.reader, run.n)
+        prompts = self._house.wiring.thawed(run).text_prompts
+        found = []
+        for path, step in self._house.open_steps(run).items():
+            match step:
+                case RequestCompletion() if path in waiting:
+                    left = self._time_left(run, step)
+                    left_s = None if left is None else left / 1000
+                    found.append(Ask(path, step, waiting[path].sent, prompts, left_s))
+                case _:
+                    pass
+        return found
+
+    def undecided(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[ApprovalRow]:
+        """The approvals that a client's user may decide about; not those that this call has `passed` over, nor any
+        that is too long for a dialog, or that the configuration leaves to the command alone."""
+        run = self._house.run(run_id, caller)
+        if self._house.settings.approvals == "person" or run.outcome is not None:
+            return []
+        waiting = approvals.waits(self._store.reader, run.n).approvals
+        at = self._house.clock()
+        return [
+            each
+            for each in waiting.values()
+            if each.key not in passed and len(each.preview) <= ELICITED_CHARS and each.expires_at > at
+        ]
+
+    def now(self) -> int:
+        """The house's time in milliseconds, in which a state says when a client was asked."""
+        return self._house.clock()
+
+    def wanted(self, run_id: str, caller: Caller) -> Collection[str]:
+        """The steps and approvals for which an answer of a client still counts. A paused run takes what was asked
+        before."""
+        run = self._house.run(run_id, caller)
+        if run.outcome is not None:
+            return ()
+        waiting = approvals.waits(self._store.reader, run.n)
+        return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals}
+
+    async def news(self) -> None:
+        """Return when something was committed, by this process or another; after a second at the latest."""
+        await self._drivers.bell.heard(NEWS_S)
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def pushing(self, run_id: str, key: str, caller: Caller) -> Iterator[bool]:
+        """Whether no other call of this server has it in the air; until the block ends no other call pushes it."""
+        claimed = (self._house.run(run_id, caller).n, key)
+        mine = claimed not in self._in_the_air
+        self._in_the_air.add(claimed)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._in_the_air.remove(claimed)
+
+    def in_the_air(self, run_id: str, key: str, caller: Caller) -> bool:
+        """Whether a call of this server is asking a client for it."""
+        return (self._house.run(run_id, caller).n, key) in self._in_the_air
+
+    async def put(self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None) -> AskRow | None:
+        """Put them to a client that answers by calling again: the ask of before while it stands, else a new one.
+
+        An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
+        None is given where the run may take another route.
+        """
+        run = self._house.run(run_id, caller)
+        unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
+        asking = self._asking([each.path for each in found], caller, again_s, unanswered)
+        return await self._store.submit(lambda connection: asks.put(connection, run, asking))
+
+    async def put_approvals(
+        self, run_id: str, found: Sequence[ApprovalRow], caller: Caller, *, again_s: float | None
+    ) -> AskRow | None:
+        """The same for approvals. One that stayed unanswered says that nobody is there: None, and this call asks no
+        more."""
+        run = self._house.run(run_id, caller)
+        asking = self._asking([each.key for each in found], caller, again_s, None)
+        return await self._store.submit(lambda connection: asks.put_once(connection, run, asking))
+
+    def _asking(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> Asking:
+        at = self._house.clock()
+        return Asking(
+            paths=tuple(keys),
+            who=(caller.principal, caller.client),
+            nonce=secrets.token_hex(16),
+            at=at,
+            stale_at=-1 if again_s is None else at - int(again_s * 1000),
+            unanswered=unanswered,
+        )
+
+    def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
+        """The ask that a client's call refers to."""
+        run = self._house.run(run_id, caller)
+        return next((row for row in asks.asks(self._store.reader, run.n) if row.nonce == nonce), None)
+
+    # -- what comes back ---------------------------------------------------------------------------------------
+
+    async def take(self, run_id: str, nonce: str, replies: Mapping[str, Completion], caller: Caller) -> None:
+        """Take the replies to an ask, by path; one that was taken before stores nothing."""
+        run = self._house.run(run_id, caller)
+        deposits, at = self._deposits(run, {path: Reply(said) for path, said in replies.items()}), self._house.clock()
+        mine = await self._owner(run)
+        fence = await self._store.submit(
+            lambda connection: asks.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
+        )
+        self._drivers.go_on(run, mine, fence)
+
+    async def deposit(self, run_id: str, path: str, reply: Reply, caller: Caller) -> None:
+        """Deposit the reply to a push; one that comes too late stores nothing."""
+        if reply.completion is not None:
+            self._answered.add((caller.principal, caller.client))
+        run = self._house.run(run_id, caller)
+        deposits, at = self._deposits(run, {path: reply}), self._house.clock()
+        mine = await self._owner(run)
+        fence = await self._store.submit(
+            lambda connection: asks.deposit_open(connection, run, deposits, owner=mine, at=at)
+        )
+        self._drivers.go_on(run, mine, fence)
+
+    async def decide(
+        self, run_id: str, said: Mapping[str, UsersWord], caller: Caller, *, nonce: str | None = None
+    ) -> None:
+        """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late
+        stores nothing."""
+        run, at = self._house.run(run_id, caller), self._house.clock()
+        who, mask = (caller.principal, "elicitation", caller.client), self._house.wiring.mask
+        shown = {key: approvals.at_key(self._store.reader, run.n, key) for key in said}
+        taken = self._house.settings.approvals != "person"
+        decisions = [
+            Decision(key, said[key].said, row.digest, who, mask.text(said[key].feedback or "").text or None)
+            for key, row in shown.items()
+            if row is not None and taken
+        ]
+        mine = await self._owner(run)
+        fence = await self._store.submit(
+            lambda connection: asks.take_decisions(connection, run, nonce, decisions, owner=mine, at=at)
+        )
+        self._drivers.go_on(run, mine, fence)
+
+    async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
+        """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
+        is there who may go on with the run."""
+        run = self._house.run(run_id, caller)
+        if not self.goes_through_clients(run_id, caller):
+            return True  # it has moved on without us
+        if not self._may_fall_back(run):
+            await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
+            return False
+        route = after_sampling(self._house.wiring.minds(run, samples=True))
+        note = f"sampling: {why}; the run went on with the route {route}."
+        mine, at = await self._owner(run), self._house.clock()
+        fence = await self._store.submit(
+            lambda connection: asks.reroute(connection, run, route, caller.row, owner=mine, at=at, because=note)
+        )
+        self._drivers.go_on(run, mine, fence)
+        return await self._has_left(run_id, caller)
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    async def _owner(self, run: RunRow) -> int:
+        """Who is to go on with it: this server, if it may; else whoever finds it."""
+        return await self._store.own(self._house.clock()) if self._house.may_drive(run) else owners.NOBODY
+
+    async def _has_left(self, run_id: str, caller: Caller) -> bool:
+        """Whether the run's owner has taken up that it goes another way."""
+        until_s = time.monotonic() + TAKEN_UP_S
+        while self.goes_through_clients(run_id, caller):
+            if time.monotonic() >= until_s:
+                return False
+            await self.news()
+        return True
+
+    def _may_fall_back(self, run: RunRow) -> bool:
+        return self._house.wiring.thawed(run).spec.asked_route == "auto"
+
+    def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
+        """Milliseconds that an answer may take; a closing has some when nothing is left (RULINGS.md)."""
+        left = read_account(self._store.reader, run.account).left("milliseconds")
+        return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
+
+    def _deposits(self, run: RunRow, replies: Mapping[str, Reply]) -> list[Deposit]:
+        """One for each reply whose step still waits."""
+        steps = self._house.open_steps(run)
+        found = []
+        for path, reply in replies.items():
+            match steps.get(path):
+                case RequestCompletion() as step:
+                    found.append(self._deposit(run, path, step, reply))
+                case _:
+                    pass
+        return found
+
+    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: Reply) -> Deposit:
+        account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
+        took = reply.milliseconds if left is None else min(reply.milliseconds, left)
+        if reply.completion is None:
+            over = account.refusal("milliseconds")
+            return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
+        said = masked.completion(reply.completion, self._house.wiring.mask)
+        usage = said.usage or estimated(step, said)
+        spent = tokens_of(usage)._replace(milliseconds=took)
+        return Deposit(path, said, spent, usage.cached_tokens, usage.exactness)
+
+
+def _waits(why: str) -> str:
+    return f"sampling: {why}; the run waits, since its route was given."

@@ -1,0 +1,203 @@
+"""Changes runs: answers for what waits, and wishes for whoever owns them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from kairos_mcp.errors import ApprovalExpired, BadArguments, NotFound, NotWaiting
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.freezing import freeze
+from kairos_mcp.hall import answering
+from kairos_mcp.hall.house import House
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.routes import chosen
+from kairos_mcp.secrecy import masked
+from kairos_mcp.spec import Spec
+from kairos_mcp.steps import Limits
+from kairos_mcp.store import approvals, decisions, owners, reading, runs, settling
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.codec import decode, decode_answer, encode
+from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import Action, Deposit
+from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
+
+BEAT_S = 1.0
+TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
+
+
+async def answer(
+    house: House, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
+) -> None:
+    """Deposit answers and decisions for what waits; all are checked before any is stored.
+
+    `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
+    for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
+    """
+    await house.called()
+    answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
+    run = house.run(run_id, caller)
+    steps, said = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
+    answering.refuse_unasked(said, run, house.settings.approvals)
+    deposits = answering.deposits(
+        _unanswered(house, run, steps), house.open_steps(run), run_id, house.settings.shown_chars
+    )
+    if deposits or said:
+        await _leave(house, run, deposits, said, caller, drive=drive)
+
+
+async def decide(
+    house: House, run_id: str, key: str, said: Said, feedback: str | None, caller: Caller, *, drive: bool = True
+) -> ApprovalRow:
+    """A person's decision about what waits under this key, as it was shown to them; gives the approval.
+
+    Raises UnknownRun, NotWaiting, ApprovalExpired, AlreadyAnswered.
+    """
+    await house.called()
+    run = house.run(run_id, caller)
+    found = approvals.at_key(house.store.reader, run.n, key)
+    if found is None:
+        waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
+        raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
+    told = house.wiring.mask.text(feedback).text if feedback else None
+    decided = Decision(key, said, found.digest, caller.row, told)
+    await _leave(house, run, [], [decided], caller, drive=drive)
+    return found
+
+
+async def _leave(
+    house: House, run: RunRow, deposits: list[Deposit], said: list[Decision], caller: Caller, *, drive: bool
+) -> None:
+    """Leave answers and decisions, all or none, and see to it that somebody goes on with the run."""
+    house.check_awake(run)
+    at, dead = house.clock(), house.dead_owner(run)
+    mine = await house.store.own(at) if drive and house.may_drive(run) else owners.NOBODY
+    by = "caller" if caller.via == "mcp" else caller.via
+
+    try:
+        fence = await house.store.submit(
+            lambda connection: decisions.leave(connection, run, deposits, said, by, mine, at, dead=dead)
+        )
+    except ApprovalExpired:
+        await expire(house)
+        raise
+    house.drivers.go_on(run, mine, fence)
+
+
+async def expire(house: House) -> None:
+    """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
+    at = house.clock()
+    if await house.store.submit(lambda connection: decisions.expire(connection, at)):
+        await house.called()
+
+
+def _is_approval(house: House, run: RunRow, key: str) -> bool:
+    return approvals.at_key(house.store.reader, run.n, key) is not None
+
+
+def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+    """The answers for steps that have none yet; the same one again is passed over."""
+    fresh = {}
+    for path, value in answers.items():
+        body = reading.body_at(house.store.reader, run.n, path)
+        if body is None:
+            fresh[path] = value
+        else:
+            answering.repeated(path, value, decode_answer(body), run.id, house.settings.shown_chars)
+    return fresh
+
+
+async def control(
+    house: House,
+    run_id: str,
+    action: Action,
+    caller: Caller,
+    *,
+    limits: Limits | None = None,
+    route: str | None = None,
+) -> None:
+    """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
+    await house.called()
+    run = house.run(run_id, caller)
+    if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
+        return
+    body = _wish_body(house, run, action, limits, route, caller)
+    house.check_awake(run)
+    at, dead = house.clock(), house.dead_owner(run)
+    mine = await house.store.own(at) if house.may_drive(run) or action == "cancel" else owners.NOBODY
+    who = caller.row
+    fence = await house.store.submit(lambda c: runs.wish(c, run, action, body, who, mine, at, dead=dead))
+    house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
+    until_s = time.monotonic() + TAKEN_UP_S
+    while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
+        if time.monotonic() >= until_s:
+            return  # the wish is in the rows; its driver is busy and takes it up next
+        await house.drivers.bell.heard(BEAT_S)
+
+
+def _wish_body(
+    house: House, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+) -> str:
+    match action:
+        case "extend":
+            return encode(_extended(house, run, limits or Limits()))
+        case "reroute":
+            taken = chosen(route or "auto", house.wiring.minds(run, samples=caller.samples))[0]
+            capped = read_account(house.store.reader, run.account).caps.nano_usd
+            if capped is not None and (taken == "provider" or capped != house.settings.limits.nano_usd):
+                _refuse_unpriced(house, run, taken)
+            if taken == "provider" and house.settings.day.nano_usd is not None:
+                _refuse_unpriced(house, run, taken, "day.usd")
+            return taken
+        case "pause":
+            return "asked"
+        case _:
+            return ""
+
+
+def _extended(house: House, run: RunRow, more: Limits) -> Limits:
+    """The caps after adding `more`, within what the configuration allows. Raises BadArguments."""
+    if more.nano_usd is not None:
+        _refuse_unpriced(house, run, run.route)
+    now = asdict(read_account(house.store.reader, run.account).caps)
+    caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
+    if not caps:
+        raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
+    allowed = asdict(house.settings.limits)
+    return Limits(**{u: cap if allowed[u] is None else min(cap, allowed[u]) for u, cap in caps.items()})
+
+
+def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:
+    model = decode(Spec, run.spec).model or house.settings.model
+    freeze.refuse_unpriced(route, model, house.settings, limit)
+
+
+async def drive_here(house: House, run_id: str) -> None:
+    """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""
+    run = reading.run_by_id(house.store.reader, run_id)
+    if run.outcome is None and not house.drivers.moves(run.n):
+        dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
+        await house.drivers.take(run, dead)
+
+
+async def release(house: House, owner: int) -> int:
+    """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound."""
+    if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
+        raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
+    return await house.store.submit(lambda connection: owners.release(connection, owner))
+
+
+async def settle(house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller) -> None:
+    """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting."""
+    await house.called()
+    run = house.run(run_id, caller)
+    house.check_awake(run)
+    said = Settling(key.removesuffix(SUFFIX), settlement, note and house.wiring.mask.text(note).text)
+    at, dead = house.clock(), house.dead_owner(run)
+    mine = await house.store.own(at) if house.may_drive(run) else owners.NOBODY
+    who = caller.row
+    fence = await house.store.submit(lambda c: settling.settle(c, run, said, who, mine, at, dead=dead))
+    house.drivers.go_on(run, mine, fence)

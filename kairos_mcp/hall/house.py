@@ -1,0 +1,68 @@
+"""The parts of an opened house, and what every act on a run needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.errors import Busy
+from kairos_mcp.hall.drivers import Drivers
+from kairos_mcp.hall.wiring import Wiring
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.steps import Step
+from kairos_mcp.store import approvals, owners, reading
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Made by the host, who opens and closes it. `clock`: milliseconds since 1970; `by_hand`: a person's command."""
+
+    settings: Settings
+    store: Store
+    wiring: Wiring
+    drivers: Drivers
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+    by_hand: bool
+
+    async def called(self) -> None:
+        """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
+        if not self.by_hand:
+            self.drivers.wake()
+            await self.drivers.pick_up()
+
+    def run(self, run_id: str, caller: Caller) -> RunRow:
+        """Raises UnknownRun."""
+        return reading.run_by_id(self.store.reader, run_id, caller.principal)
+
+    def open_steps(self, run: RunRow) -> dict[str, Step]:
+        """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
+        waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
+        steps = self.drivers.standing(run).runner.waiting if waiting else {}
+        return {path: steps[path] for path in waiting if path in steps}
+
+    def may_drive(self, run: RunRow) -> bool:
+        """A person's command acts on the run's own workspace; a server on those it was given."""
+        return self.by_hand or self.wiring.can_perform(run)
+
+    def check_awake(self, run: RunRow) -> None:
+        """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
+        if run.owner in (None, self.store.own_number):
+            return
+        server = owners.stopped_owner(self.store.reader, self.store.home, run.owner or owners.NOBODY)
+        if server is not None:
+            raise Busy(
+                f"The run belongs to a server that was stopped (process {server.pid}).",
+                f"Let it go on (kill -CONT {server.pid}), or take its runs from it: "
+                f"`kairos-mcp status --release {server.number}`.",
+                run_id=run.id,
+            )
+
+    def dead_owner(self, run: RunRow) -> list[int]:
+        """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""
+        if run.owner is None or owners.owner_lives(self.store.reader, self.store.home, run.owner):
+            return []
+        return [run.owner]

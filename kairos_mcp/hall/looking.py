@@ -1,0 +1,172 @@
+"""Looks at runs: what they have come to, what their record says, and the wait until there is news of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from kairos_mcp.errors import Stale, StoreCorrupt
+from kairos_mcp.freezing import orders
+from kairos_mcp.hall.house import House
+from kairos_mcp.histories.replaying import Entry, Recording, ReplayReport, replayed
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.reports.following import Decides
+from kairos_mcp.reports.mandated import tool_at
+from kairos_mcp.reports.report import (
+    NOTHING_WAITS,
+    Beat,
+    Caller,
+    Circumstances,
+    RunReport,
+    newest_calls,
+    report,
+    status_of,
+)
+from kairos_mcp.reports.trace import Traced, TraceQuery, trace
+from kairos_mcp.store import approvals, owners, reading
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.connection import rows
+from kairos_mcp.store.reading import RunRow
+
+Until = Literal["rest", "attention", "done"]
+OnBeat = Callable[[Beat], Awaitable[None]]
+
+BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
+
+
+def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+    """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
+    run = house.run(run_id, caller)
+    steps = (lambda: house.drivers.standing(run).runner.waiting) if full else None
+    around = replace(_circumstances(house, run, attached), decides=_decides(house, caller))
+    try:
+        return report(house.store.reader, run, around, steps)
+    except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
+        return report(house.store.reader, run, replace(around, trouble=trouble), None)
+
+
+def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circumstances:
+    moves = house.drivers.moves(run.n)
+    lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
+    needs = None
+    if not lives and run.outcome is None and run.owner is not None and not house.wiring.can_perform(run):
+        needs = f"No server goes on with this run: it needs one with the workspace {_name(run.workspace)}."
+    return Circumstances(lives, house.drivers.trouble(run.n), needs, attached)
+
+
+async def wait(
+    house: House,
+    run_ids: Sequence[str],
+    *,
+    until: Until,
+    wait_s: float,
+    caller: Caller,
+    on_beat: OnBeat | None = None,
+) -> None:
+    """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
+    ended; `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
+    await house.called()
+    await asyncio.sleep(0)  # whoever asks in a loop lets others run
+    runs_now = [house.run(run_id, caller) for run_id in run_ids]
+    for run in runs_now:
+        house.drivers.try_again(run.n)
+    until_s = time.monotonic() + wait_s
+    beat_s = 0.0
+    while not _is(house, until, runs_now):
+        now = time.monotonic()
+        if now >= until_s:
+            return
+        if on_beat is not None and now - beat_s >= BEAT_S:
+            beat_s = now
+            await on_beat(_beat(house, runs_now[0]))
+        within_s = min(until_s - now, BEAT_S)
+        if until == "attention" or not await house.drivers.stopped([run.n for run in runs_now], within_s):
+            await house.drivers.bell.heard(within_s)
+        runs_now = [house.run(run_id, caller) for run_id in run_ids]
+
+
+def _is(house: House, until: Until, runs_now: Sequence[RunRow]) -> bool:
+    match until:
+        case "done":
+            return all(run.outcome is not None for run in runs_now)
+        case "rest":
+            return not any(house.drivers.moves(run.n) or _status(house, run) == "working" for run in runs_now)
+        case "attention":
+            return any(_status(house, run) != "working" for run in runs_now)
+
+
+def _status(house: House, run: RunRow) -> str:
+    waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+    return status_of(run, waits, _circumstances(house, run))
+
+
+def _decides(house: House, caller: Caller) -> Decides:
+    match house.settings.approvals:
+        case "host":
+            return "caller"
+        case "ask" if caller.elicits:
+            return "client"
+        case _:
+            return "person"
+
+
+def beat(house: House, run_id: str, caller: Caller) -> Beat:
+    """A sign of life of the run."""
+    return _beat(house, house.run(run_id, caller))
+
+
+def _beat(house: House, run: RunRow) -> Beat:
+    account = read_account(house.store.reader, run.account)
+    last = newest_calls(house.store.reader, run, 1)
+    number = account.spent.rounds + account.held.rounds
+    return Beat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
+
+
+def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+    """A page of the run's record. Raises UnknownRun, BadArguments, NotFound."""
+    run, reader = house.run(run_id, caller), house.store.reader
+    record = reading.record(reader, run.n)
+    whole = Traced(
+        run,
+        record,
+        house.wiring.thawed(run).brief,
+        lambda ref: house.store.whole_text(reader, run.n, ref),
+        lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
+    )
+    return trace(whole, query)
+
+
+def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
+    """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
+    run = house.run(run_id, caller)
+    house.wiring.check_version(run)
+    house.wiring.look_again()
+    with house.store.aside() as connection:  # one state of the file, however much others write meanwhile
+        rows(connection, "begin")
+        run = reading.run_by_number(connection, run.n)
+        entries = [
+            Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+            for row in reading.record(connection, run.n)
+        ]
+    return replayed(Recording(run.id, house.wiring.thawed(run), entries, run.outcome))
+
+
+def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
+    """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
+    from kairos_mcp.histories.carried import written  # at first use: a server never exports
+    from kairos_mcp.histories.exporting import exported
+
+    run = house.run(run_id, caller)
+    brief = house.wiring.thawed(run).brief
+    with house.store.aside() as connection:
+        rows(connection, "begin")
+        now = reading.run_by_number(connection, run.n)
+        yield from written(exported(connection, now, brief, house.wiring.mask))
+
+
+def _name(workspace: str | None) -> str:
+    return repr(workspace.rpartition("/")[2]) if workspace else "(none)"

@@ -1,0 +1,136 @@
+"""Starts runs: a request is frozen, its run made or found, and driven. What a new run takes over from an old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kairos_mcp.errors import BadArguments, Stale
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.freezing import freeze
+from kairos_mcp.freezing.freeze import Frozen, Past
+from kairos_mcp.hall.house import House
+from kairos_mcp.messages import JsonObject, digest_of
+from kairos_mcp.reports import retold
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.secrecy import masked
+from kairos_mcp.spec import PlannerRequest, Spec
+from kairos_mcp.store import reading, runs
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.runs import NewRun
+
+EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run of a start; `attached`: an identical start had made it before."""
+
+    run_id: str
+    attached: bool
+
+
+async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
+    """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+    await house.called()
+    request, secrets = masked.request(request, house.wiring.mask)
+    start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
+    workspace = house.wiring.workspace(request.workspace)
+    past = _past(house, request.continues, caller) if request.continues is not None else None
+    registry = await house.wiring.ready(workspace, request.tools)
+    frozen = said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
+    return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
+
+
+async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -> str:
+    """Start a run of one tool call. Raises UnknownTool, BadArguments."""
+    await house.called()
+    workspace = house.wiring.workspace(None)
+    given, secrets = masked.arguments(arguments, house.wiring.mask)
+    registry = await house.wiring.ready(workspace, (name,))
+    frozen = said(freeze.freeze_call(name, given, house.settings, registry), secrets)
+    unique = house.new_id().encode()  # a call made twice is two calls
+    return (await begin(house, Beginning(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
+
+
+def said(frozen: Frozen, secrets: int) -> Frozen:
+    """With a note where secrets were taken out."""
+    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, masked.note(secrets)))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A run that is to begin. `start_digest` is equal for identical starts; `mandate` is the id of the one whose cycles
+    it runs, `due` the time of its schedule that it is for."""
+
+    frozen: Frozen
+    workspace: str | None
+    start_digest: bytes
+    key: str | None = None
+    mandate: str | None = None
+    due: int | None = None
+
+
+async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
+    """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
+    frozen = wanted.frozen
+    at = house.clock()
+    owner = await house.store.own(at)
+    new = NewRun(
+        id=house.new_id(),
+        flow=frozen.spec.flow,
+        version=frozen.version,
+        spec=encode(frozen.spec),
+        texts=frozen.texts,
+        notes=frozen.notes,
+        limits=frozen.limits,
+        route=frozen.spec.route,
+        principal=caller.principal,
+        via=caller.via,
+        client=caller.client,
+        key=wanted.key,
+        start_digest=wanted.start_digest,
+        workspace=wanted.workspace,
+        at=at,
+        mandate=wanted.mandate,
+        due=wanted.due,
+    )
+    made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
+    if not made.attached:
+        house.drivers.start(made.run, made.run.fence)
+    return Started(made.run.id, made.attached)
+
+
+def _past(house: House, run_id: str, caller: Caller) -> Past:
+    """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
+    run = house.run(run_id, caller)
+    if run.outcome is None and not _is_stuck(house, run):
+        raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
+    brief = house.wiring.thawed(run).brief
+    if brief is None:
+        raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
+    told = retold.conversation(brief, reading.record(house.store.reader, run.n))
+    summaries: list[str] = []
+    before: str | None = run_id
+    while before is not None and len(summaries) < EARLIER:
+        earlier = house.run(before, caller)
+        summaries.append(_summary(house, earlier))
+        spec: Spec = decode(Spec, earlier.spec)
+        before = spec.continues
+    return Past(run_id, told, tuple(reversed(summaries)))
+
+
+def _is_stuck(house: House, run: RunRow) -> bool:
+    """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
+    try:
+        house.drivers.standing(run)
+    except Stale:
+        return True
+    return False
+
+
+def _summary(house: House, run: RunRow) -> str:
+    if run.outcome is None:
+        return retold.summary(reading.record(house.store.reader, run.n))
+    outcome: Outcome = decode(Outcome, run.outcome)
+    return outcome.summary or ""

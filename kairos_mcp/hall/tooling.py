@@ -1,0 +1,170 @@
+"""The tools there are and the definitions that wait: what a person looks at and decides about by the command `tools`.
+
+Whoever decides is a person at this machine: no tool of the server and no run comes here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from typing import Literal
+
+from kairos_mcp.errors import BadArguments, NotFound, UnknownTool
+from kairos_mcp.hall.house import House
+from kairos_mcp.messages import JsonObject, ToolSpec
+from kairos_mcp.store.definitions import DefinitionRow, Definitions
+
+PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
+Decision = Literal["approved", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLine:
+    """A tool in a list. `state`: offered; new or changed, which waits for a person; removed."""
+
+    name: str
+    effect: str
+    source: str
+    category: str
+    state: str
+    address: str | None = None
+    pin: str | None = None
+
+    def as_json(self) -> JsonObject:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A definition from elsewhere: where a person finds it, the name that it is offered by, its row."""
+
+    address: str
+    offered: str
+    row: DefinitionRow
+
+    @property
+    def pin(self) -> str:
+        return self.row.hash[:PIN_CHARS]
+
+
+Decided = tuple[Defined, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSheet:
+    """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.
+
+    `diff`: from the approved definition, if there is one, to the one that waits, line by line.
+    """
+
+    name: str
+    offered: JsonObject | None
+    definitions: tuple[Defined, ...]
+    diff: str
+
+    def as_json(self) -> JsonObject:
+        told = [
+            {"address": each.address, "pin": each.pin, "state": each.row.state, "by": each.row.by, "at": each.row.at}
+            for each in self.definitions
+        ]
+        return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff}
+
+
+async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+    """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
+    registry = await house.wiring.ready(house.wiring.workspace(None), ("*",))
+    known = _defined(house)
+    at = {each.offered: each for each in known if each.row.state == "approved"}
+    lines = [_offered(spec, at.get(spec.name)) for spec in registry.specs]
+    for each in known:
+        if each.row.state == "pending":
+            state = "changed" if each.offered in at else "new"
+            source = f"mcp:{each.row.source.partition('@')[0]}"
+            lines.append(ToolLine(each.offered, "-", source, source, state, each.address, each.pin))
+    return tuple(lines), registry.notes(("*",))
+
+
+async def sheet(house: House, name: str) -> ToolSheet:
+    """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
+    known = [each for each in _defined(house) if name in (each.offered, each.address)]
+    called = known[0].offered if known else name
+    registry = await house.wiring.ready(house.wiring.workspace(None), (called,))
+    if not known:  # a server that was met only now
+        known = [each for each in _defined(house) if name in (each.offered, each.address)]
+        called = known[0].offered if known else name
+    try:
+        offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
+    except UnknownTool:
+        if not known:
+            raise
+        offered = None
+    rank = ("approved", "pending", "removed")
+    known.sort(key=lambda each: rank.index(each.row.state))
+    return ToolSheet(called, offered, tuple(known), _diff(known))
+
+
+async def decided(house: House, address: str, decision: Decision, pin: str | None, by: str) -> tuple[Defined, ...]:
+    """Approve the definition of this address that waits, or remove those that wait or count; gives which.
+
+    `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
+    NotFound.
+    """
+    known = [each for each in _defined(house) if address in (each.address, each.offered)]
+    if pin is not None and len(pin) < PIN_CHARS:
+        raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
+    wanted = ("pending",) if decision == "approved" else ("pending", "approved")
+    if pin is not None:
+        meant = [each for each in known if each.row.hash.startswith(pin) and each.row.state != decision]
+    else:
+        meant = [each for each in known if each.row.state in wanted]
+    if not meant:
+        nothing = "of that pin " if pin is not None else ""
+        raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
+    definitions, at = Definitions(house.store), house.clock()
+    for each in meant:
+        key = (each.row.source, each.row.name, each.row.hash)
+        (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
+    return tuple(meant)
+
+
+def noted(house: House) -> tuple[str, ...]:
+    """What the sources have to say without being asked anew: no server is started."""
+    return house.wiring.registry(house.wiring.workspace(None)).notes(("*",))
+
+
+def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
+    source = spec.source.partition("#")[0]
+    if defined is None:
+        return ToolLine(spec.name, spec.effect, source, spec.category, "offered")
+    return ToolLine(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
+
+
+def _defined(house: House) -> list[Defined]:
+    """The definitions of the servers that are configured now, in the order of their names."""
+    if not house.settings.servers:
+        return []
+    from kairos_mcp.tools.downstream import offered_as, source_of
+
+    assert house.store.reader is not None  # opened, so the table is there
+    definitions = Definitions(house.store)
+    found: list[Defined] = []
+    for setting in house.settings.servers:
+        for row in definitions.of(source_of(setting)) or ():
+            found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row))
+    return found
+
+
+def _diff(known: Sequence[Defined]) -> str:
+    """What a person is asked to approve: the waiting definition against the one that counts, or all of it."""
+    waiting = next((each for each in known if each.row.state == "pending"), None)
+    if waiting is None:
+        return ""
+    counts = next((each for each in known if each.row.state == "approved"), None)
+    before = [] if counts is None else _pretty(counts.row.body)
+    return "\n".join(unified_diff(before, _pretty(waiting.row.body), "approved", "waiting", n=2, lineterm=""))
+
+
+def _pretty(body: str) -> list[str]:
+    return json.dumps(json.loads(body), indent=2, sort_keys=True, ensure_ascii=True).splitlines()

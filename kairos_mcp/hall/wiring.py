@@ -1,0 +1,228 @@
+"""Builds what a run is performed with from its frozen spec: tools of its workspace, its script, its budgeted hands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+
+from kairos_mcp.configuration.key_sources import secret
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.driving.standing import Standing
+from kairos_mcp.errors import BadArguments, KairosError, Stale
+from kairos_mcp.finding import SEARCH
+from kairos_mcp.freezing import freeze
+from kairos_mcp.freezing.freeze import VERSIONS, Thawed, thaw
+from kairos_mcp.gate import Default, Gate
+from kairos_mcp.messages import Completion
+from kairos_mcp.models import Asked, Model
+from kairos_mcp.models.manner import Manner
+from kairos_mcp.models.masked import masked_model
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.provider import Provider
+from kairos_mcp.models.scripted import Script
+from kairos_mcp.performer import Means, Paid, Performer
+from kairos_mcp.routes import Minds
+from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.steps import Failure
+from kairos_mcp.store import mandates, reading
+from kairos_mcp.store.approvals import Asking
+from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.store import Store
+from kairos_mcp.tools import Commands, builtin_tools, network_tools
+from kairos_mcp.tools.elsewhere import Elsewhere
+from kairos_mcp.tools.internal import internal_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.registry import Registry, Tool
+from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.workers import Workers
+
+THREADS = 10  # reads side by side (SYSTEMS.md P3)
+THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
+
+
+class Wiring:
+    """The parts that runs share in this server, each made at first use and closed at the end."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self._store = store
+        self._opened = ExitStack()
+        self._workers: Workers | None = None
+        self._providers: dict[str, Provider] = {}
+        self.mask = Mask.of(os.environ)
+        self._elsewhere = Elsewhere(settings, store, self._key)
+        self.means = cache(self._means)  # one registry and one open folder for each workspace
+        self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
+
+    def workspace(self, wanted: str | None) -> str | None:
+        """The configured folder that is meant: by its path, or its name where that is unambiguous; the first is
+        the default. Raises BadArguments."""
+        known = self.settings.workspaces
+        if wanted is None:
+            return str(known[0]) if known else None
+        named = [path for path in known if wanted in (str(path), path.name)]
+        if len(named) != 1:
+            names = ", ".join(path.name for path in known) or "none"
+            raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
+        return str(named[0])
+
+    def registry(self, workspace: str | None) -> Registry:
+        return self.means(workspace).registry
+
+    async def ready(self, workspace: str | None, globs: Sequence[str] | None) -> Registry:
+        """The registry, once the sources that the globs may name know what they have: within half a minute."""
+        registry = self.registry(workspace)
+        if registry.waits_for(globs):
+            await asyncio.to_thread(registry.ready, globs)
+        return registry
+
+    def can_perform(self, run: RunRow) -> bool:
+        """Whether this server may go on with a run by itself: its workspace, its tools and its flow's version."""
+        if run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
+            return False
+        return VERSIONS.get(run.flow) == run.version and self._knows_tools(run)
+
+    def minds(self, run: RunRow, *, samples: bool) -> Minds:
+        """What there is to think with for this run, here and with this client."""
+        return freeze.minds(self.settings, self.thawed(run).script is not None, samples)
+
+    def check_version(self, run: RunRow) -> None:
+        """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
+        known = freeze.VERSIONS.get(run.flow)
+        if known != run.version:
+            raise Stale(
+                f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",
+                f'planner_run continues="{run.id}" goes on from it.',
+                run_id=run.id,
+            )
+
+    def look_again(self) -> None:
+        """Take every spec apart anew: its texts may have been changed by another hand."""
+        self._thawed.cache_clear()
+
+    def thawed(self, run: RunRow) -> Thawed:
+        """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
+        return self._thawed(run.spec)
+
+    def _thaw(self, spec: str) -> Thawed:
+        return thaw(spec, self._text)
+
+    def standing(self, run: RunRow) -> Standing:
+        """The run in memory, not folded yet."""
+        thawed = self.thawed(run)
+        models: dict[str, Model] = {"scripted": scripted(replace(thawed.script, asked=[]))} if thawed.script else {}
+        paid: dict[str, Paid] = {}
+        if self.settings.model is not None:
+            named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
+            provider = self._provider(named if ":" in named else self.settings.model)
+            manner = Manner(thawed.spec.temperature, self.settings.dialect, thawed.text_prompts)
+            models["provider"] = masked_model(provider.model(manner), self.mask)
+            paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())
+
+        def kept(ref: str) -> str | None:
+            with self._store.aside() as connection:
+                return self._store.whole_text(connection, run.n, ref)
+
+        def stands(path: str, asking: Asking) -> bool:
+            if thawed.spec.mandate_text is None or not mandates.is_check(path):
+                return False
+            with self._store.aside() as connection:
+                return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking.digest)
+
+        own_lines = thawed.script.by_path if thawed.script else {}
+        performer = Performer(
+            run.id,
+            thawed.offered,
+            self.means(run.workspace),
+            models,
+            thawed.spec.model,
+            kept,
+            frozenset(own_lines),
+            paid=paid,
+            temperature=thawed.spec.temperature,
+            behind=thawed.behind,
+            mandate=thawed.spec.mandate,
+            stands=stands,
+        )
+        return Standing(run, performer, thawed.flow)
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            await provider.close()
+        if self._workers is not None:
+            self._workers.close()
+        await asyncio.to_thread(self._elsewhere.close)
+        self._opened.close()
+
+    def _provider(self, model: str) -> Provider:
+        if model not in self._providers:
+            named = self.settings.model_key
+            key = None if named is None or not self._is_configured(model) else lambda: self._key(named)
+            self._providers[model] = Provider(Tariff.configured(self.settings, model), key=key)
+        return self._providers[model]
+
+    def _is_configured(self, model: str) -> bool:
+        """Whether a model is of the configured provider: its key goes nowhere else."""
+        return model.partition(":")[0] == (self.settings.model or "").partition(":")[0]
+
+    def _key(self, reference: str) -> str:
+        """The key that a setting refers to; from now on it is known as a secret."""
+        found = secret(reference)
+        self.mask.learn(found)
+        return found
+
+    def _means(self, workspace: str | None) -> Means:
+        if self._workers is None:
+            self._workers = Workers(THREADS, "kairos-tools")
+        opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
+        networked, judged = self._networked()
+        scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
+        commands = Commands.of(self.settings)
+        built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
+        internal = internal_tools(opener, self._store)
+        registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
+        gate = Gate(
+            self.settings.gate,
+            scopes.of if scopes is not None else lambda _: "L2",
+            judged,
+        )
+        return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
+
+    def _networked(self) -> tuple[list[Tool], Mapping[str, Default]]:
+        """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""
+        settings = self.settings
+        if not settings.http_fetch and not settings.http_tools:
+            return [], {}  # most houses have none, and don't import what it takes
+        from kairos_mcp.tools.egress import Egress
+        from kairos_mcp.tools.fetch import fetch_class
+
+        egress = Egress(settings.http_hosts, settings.private_hosts)
+        tools = network_tools(egress, settings.http_tools, self._key, fetch=settings.http_fetch)
+        return tools, {"http_fetch": lambda arguments: fetch_class(arguments, egress)}
+
+    def _knows_tools(self, run: RunRow) -> bool:
+        try:
+            registry, thawed = self.registry(run.workspace), self.thawed(run)
+        except KairosError:
+            return False  # its row is damaged, or its folder is gone: that must not stop other runs
+        granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
+        return all(registry.knows(spec.name) or (thawed.behind and spec.name == SEARCH) for spec in granted)
+
+    def _text(self, content_hash: str) -> str:
+        return reading.text(self._store.reader, content_hash) or ""
+
+
+def scripted(script: Script) -> Model:
+    """The model that a script is: each completion takes the line that its step was marked with."""
+
+    async def complete(asked: Asked) -> Completion | Failure:
+        line = script.line_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
+        await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
+        return line.answer
+
+    return complete

@@ -1,0 +1,1 @@
+"""Runs told in files of their own: carried away, built again, compared."""

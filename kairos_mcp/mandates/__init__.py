@@ -1,0 +1,1 @@
+"""Standing orders as values: what they say, and when they are due."""

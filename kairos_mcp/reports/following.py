@@ -1,0 +1,93 @@
+"""The one call that makes sense next, ready to copy: computed from what a run's rows say (SYSTEMS.md O19)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from kairos_mcp.errors import KairosError
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.hall.answering import command_of
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.periods import moment
+from kairos_mcp.reports import mandated
+from kairos_mcp.reports.items import ELICITED_CHARS, blank
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.reading import RunRow
+
+Decides = Literal["caller", "client", "person"]
+"""Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
+
+CUT_SHORT = ("max_rounds", "budget", "timeout", "stalled")
+
+
+def next_call(
+    run: RunRow,
+    status: str,
+    items: Sequence[JsonObject],
+    decides: Decides,
+    trouble: KairosError | None,
+    pause: str | None,
+) -> JsonObject | None:
+    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at."""
+    match status:
+        case "input_required":
+            return _of_waiting(run, items, decides)
+        case "working":
+            return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
+        case "paused" if trouble is not None and trouble.code == "stale":
+            return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
+        case "paused":
+            return _of_paused(run, pause)
+        case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
+            go_on = {"goal": "Go on.", "continues": run.id}
+            return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
+        case "completed" if (following := mandated.after_phase(run)) is not None:
+            return _call(*following)
+        case _:
+            return None
+
+
+def _of_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
+    if lost := [item for item in items if item["kind"] == "settle"]:
+        said = {"key": lost[0]["key"], "settlement": "<reattempt or already_done>"}
+        why = "Nobody knows whether this call was carried out: a person looks, then says which."
+        return _call("run_control", {"run_id": run.id, "action": "settle", **said}, why)
+    asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
+    theirs = [item for item in asked if item["kind"] != "approval" or decides == "caller"]
+    if theirs:
+        answers = {item["key"]: blank(item) for item in theirs}
+        why = "Answer what waits; `waiting` has each request in full."
+        return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
+    if asked:
+        return _leave_first(run, asked[0], decides)
+    return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
+
+
+def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
+    """What a caller can do who may not decide: have their client ask, or wait for the command."""
+    if decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
+        return _call("run_continue", {"run_id": run.id}, "Your client asks its user for leave.")
+    why = f"A person decides: {command_of(run, item['key'])} (or deny)."
+    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
+
+
+def _of_paused(run: RunRow, pause: str | None) -> JsonObject:
+    resume = {"run_id": run.id, "action": "resume"}
+    if run.resume_at is not None:
+        why = f"It goes on by itself at {moment(run.resume_at)}, while a server lives; resume tries it now."
+        return _call("run_control", resume, why)
+    if run.paused is not None:
+        return _call("run_control", resume, "It was paused.")
+    if pause is not None:
+        return _call(*mandated.after_pause(run, pause))
+    return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
+
+
+def _reason(run: RunRow) -> str | None:
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    return outcome.stop_reason
+
+
+def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:
+    return {"tool": tool, "arguments": arguments, "why": why}

@@ -1,0 +1,140 @@
+"""What the rows of a run say of its mandate, or of its phase, while it has no output of its own, in the words of O8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import apsw
+
+from kairos_mcp.decoding import Undecodable, decode_object
+from kairos_mcp.flows.ooda.act import RISK
+from kairos_mcp.flows.ooda.mandate import CHECKPOINT, DRIFT
+from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.freezing import orders
+from kairos_mcp.freezing.orders import RUN
+from kairos_mcp.mandates.mandate import Mandate, mandate_of
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.store import reading
+from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.reading import RunRow
+
+_PAUSES = {"checkpoint": CHECKPOINT, "drift": DRIFT, "risk": RISK}
+_WHY: Mapping[str, str] = {
+    CHECKPOINT: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
+    RISK: "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on.",
+    DRIFT: "The mandate's goal was changed or can't be read, so this run goes no further; start a new one afterwards.",
+}
+
+
+def pause_of(waits: Waits) -> str | None:
+    """The word of the pause that the run stands at, None where it stands at none."""
+    pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
+    return next((_word(path) for path in pauses), None)
+
+
+def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
+    """The call that makes sense at a pause: its tool, arguments and reason."""
+    action = "cancel" if word == DRIFT else "resume"
+    return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
+
+
+def after_phase(run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
+    phase = orders.phase_of(run.flow)
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
+        return None
+    following = PHASES[PHASES.index(phase) + 1]
+    spec = json.loads(run.spec)
+    about = {"mandate_id": spec["mandate"]} if spec.get("mandate") else {"goal": spec["goal"]}
+    arguments = {**about, GIVEN[following]: "<the output of this result, unchanged>"}
+    why = f"It takes what {phase} gave; name the same mandate as before."
+    return orders.FLOWS[following], arguments, why
+
+
+def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
+    """{status, reason?} of the mandate by its newest run; `waits` of one that has not ended."""
+    if run.outcome is None:
+        return {"status": (pause_of(waits) if waits is not None else None) or "active"}
+    outcome: Outcome = decode(Outcome, run.outcome)
+    match outcome.output:
+        case {"mandate_status": str(status), "reason": str(reason)}:
+            return {"status": status, "reason": reason}
+        case _:
+            return {"status": "interrupted", "reason": "interrupted"}
+
+
+def output_of(run: RunRow, outcome: Outcome | None, waits: Waits, status: str) -> Any:
+    """The output that a run shows: its own once it has one, else where it stands."""
+    if outcome is not None and outcome.output is not None:
+        return outcome.output
+    awaits = _awaits(waits)
+    if run.flow == RUN:
+        stands = mandate_status(run, waits)
+        told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
+        return told | ({"act": awaits} if awaits is not None else {})
+    if orders.phase_of(run.flow) is not None:
+        return {"status": status} if awaits is None else awaits
+    return None
+
+
+def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+    """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
+    parts, spec = path.split("/"), json.loads(run.spec)
+    kind, _, number = parts[-1].partition("-")
+    match kind, parts:
+        case "goal", _:
+            return "read_mandate"
+        case "check", _:
+            wanted = _mandate(connection, spec).acceptance[int(number) - 1]
+            return "run_command" if wanted.kind == "command" else "check_file"
+        case "call", [*_, "observe", _]:
+            return _mandate(connection, spec).observe[int(number) - 1].tool
+        case "call", [*_, "read-1", _]:
+            return "read_file"
+        case "call", [*_, "act", _]:
+            return _decided(connection, run, spec, path)
+        case "call", [*_, "decide", _, _]:
+            turn = reading.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            calls = turn.tool_calls if turn is not None else ()
+            return calls[int(number) - 1].name if len(calls) >= int(number) else None
+        case _:
+            return None
+
+
+_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
+
+
+def _decided(connection: apsw.Connection, run: RunRow, spec: JsonObject, path: str) -> str | None:
+    """The tool of an act, from the decision that it was given or that was made before it."""
+    if spec.get("given_text") is not None:
+        decision = json.loads(reading.text(connection, spec["given_text"]) or "{}")
+    else:
+        turn = reading.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        try:
+            decision = decode_object(turn.content) if turn is not None else {}
+        except Undecodable:
+            return None
+    tool: str | None = _TOOLS.get(decision.get("action", ""), decision.get("tool"))
+    return tool
+
+
+def _mandate(connection: apsw.Connection, spec: JsonObject) -> Mandate:
+    return mandate_of(json.loads(reading.text(connection, spec["mandate_text"]) or "{}"))
+
+
+def _awaits(waits: Waits) -> JsonObject | None:
+    """An act that waits for a person: {status, key, digest}."""
+    for key, row in waits.approvals.items():
+        if "act/call-1" in row.path:
+            return {"status": "awaiting_approval", "key": key, "digest": row.digest}
+    return None
+
+
+def _word(path: str) -> str:
+    last = path.rpartition("/")[2]
+    return _PAUSES[last.partition("-")[0]]

@@ -1,0 +1,242 @@
+"""What a run looks like from outside: status, usage, newest calls, what waits, the one call that makes sense now.
+
+Everything here is computed from rows; only the text of a waiting completion needs the flow, which `steps` gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import apsw
+
+from kairos_mcp.budget import Account, Units
+from kairos_mcp.errors import KairosError
+from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.freezing import orders
+from kairos_mcp.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.periods import moment
+from kairos_mcp.reports import mandated
+from kairos_mcp.reports.following import Decides, next_call
+from kairos_mcp.reports.items import waiting_items
+from kairos_mcp.steps import Step
+from kairos_mcp.store import approvals, reading
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.codec import decode, decode_answer
+from kairos_mcp.store.reading import RunRow
+
+NOTHING_WAITS = Waits({}, {})
+PREVIEW_CHARS = 160
+NEWEST_CALLS = 5
+_ATTACHED = "an identical start made this run before"
+EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
+    offers its own model; `elicits`: it can show them a dialog."""
+
+    principal: str = "local"
+    via: str = "mcp"
+    client: str = ""
+    samples: bool = False
+    elicits: bool = False
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        return (self.principal, self.via, self.client)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`."""
+
+    run_id: str
+    round: int
+    rounds: int | None
+    text: str
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The result of every tool that touches a run; the fields are those of INTERFACE.md."""
+
+    run_id: str
+    flow: str
+    status: str
+    stop_reason: str | None
+    summary: str | None
+    output: Any
+    rounds: int
+    route: str
+    model: str | None
+    resume_at: str | None
+    usage: JsonObject
+    remaining: JsonObject
+    calls: tuple[JsonObject, ...]
+    plan: tuple[JsonObject, ...]
+    waiting: tuple[JsonObject, ...]
+    degraded: tuple[str, ...]
+    next: JsonObject | None
+
+    def as_json(self) -> JsonObject:
+        fields = asdict(self)
+        return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
+    and who may decide about an approval as far as this caller is concerned."""
+
+    owner_lives: bool
+    trouble: KairosError | None = None
+    needs: str | None = None
+    attached: bool = False
+    decides: Decides = "person"
+
+
+def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
+    """working, input_required, paused, completed, failed or cancelled."""
+    if run.outcome is not None:
+        outcome: Outcome = decode(Outcome, run.outcome)
+        return outcome.status
+    if run.paused is not None or around.trouble is not None:
+        return "paused"
+    if waits.approvals or waits.lost or any(row.kind != "pause" for row in waits.steps.values()):
+        return "input_required"
+    return "working" if around.owner_lives and not waits.steps else "paused"
+
+
+def report(
+    connection: apsw.Connection,
+    run: RunRow,
+    around: Circumstances,
+    steps: Callable[[], Mapping[str, Step]] | None,
+) -> RunReport:
+    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds."""
+    account = read_account(connection, run.account)
+    waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
+    status = status_of(run, waits, around)
+    outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
+    tally = reading.tally(connection, run.n)
+    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
+    return RunReport(
+        run_id=run.id,
+        flow=run.flow,
+        status=status,
+        stop_reason=_stop_reason(run, outcome),
+        summary=outcome.summary if outcome is not None else None,
+        output=mandated.output_of(run, outcome, waits, status),
+        rounds=account.spent.rounds + account.held.rounds,
+        route=run.route,
+        model=json.loads(run.spec).get("model"),
+        resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
+        usage=_usage(account.spent, tally),
+        remaining=_remaining(account),
+        calls=tuple(newest_calls(connection, run)),
+        plan=(),
+        waiting=items,
+        degraded=_degraded(connection, run, around, tally),
+        next=next_call(run, status, items, around.decides, around.trouble, mandated.pause_of(waits)),
+    )
+
+
+def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
+    """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
+    found = []
+    for row in reading.newest_calls(connection, run.n, limit):
+        result = decode_answer(row.body)
+        name = _call_name(connection, run, row.path)
+        content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
+        found.append(
+            {
+                "round": _ordinal(row.path),
+                "name": name,
+                "ok": isinstance(result, ToolResult) and not result.is_error,
+                "ms": row.spent.milliseconds,
+                "preview": content if len(content) <= PREVIEW_CHARS else content[: PREVIEW_CHARS - 1] + "…",
+                "ref": row.path,
+            }
+        )
+    return found[::-1]
+
+
+def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
+    if run.flow in orders.VERSIONS:
+        return mandated.tool_at(connection, run, path) or run.flow
+    turn, _, call = path.rpartition("/")
+    body = reading.body_at(connection, run.n, turn) if turn else None
+    match decode_answer(body) if body is not None else None:
+        case Completion(tool_calls=calls):
+            return calls[int(call.removeprefix("call-")) - 1].name
+        case _:
+            name: str = json.loads(run.spec)["goal"]
+            return name
+
+
+def _ordinal(path: str) -> int:
+    part = next((part for part in path.split("/") if part.startswith("round-")), "round-0")
+    return int(part.removeprefix("round-"))
+
+
+def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
+    """Null for what has no loop that could stop: a single call, a phase alone."""
+    looped = run.flow != "call" and orders.phase_of(run.flow) is None
+    return outcome.stop_reason if outcome is not None and looped else None
+
+
+def _usage(spent: Units, tally: reading.Tally) -> JsonObject:
+    return {
+        "model_calls": spent.model_calls,
+        "attempts": tally.attempts,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cached_tokens": tally.cached,
+        "usd": spent.nano_usd / 1e9,
+        "tool_calls": spent.tool_calls,
+        "seconds": spent.milliseconds / 1000,
+        "exactness": max(tally.exactness, key=EXACTNESS.index, default="exact"),
+    }
+
+
+def _remaining(account: Account) -> JsonObject:
+    left = {unit: account.left(unit) for unit in Units._fields}
+    usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
+    remaining: JsonObject = dict(left)
+    remaining["usd"] = None if usd is None else usd / 1e9
+    remaining["seconds"] = None if milliseconds is None else milliseconds / 1000
+    order = (
+        "rounds",
+        "model_calls",
+        "input_tokens",
+        "output_tokens",
+        "total_tokens",
+        "usd",
+        "tool_calls",
+        "seconds",
+    )
+    return {unit: remaining[unit] for unit in order}
+
+
+def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally) -> tuple[str, ...]:
+    texts = reading.notes(connection, run.n)
+    if around.attached:
+        other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
+        texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
+    if around.trouble is not None:
+        texts.append(f"The run stands still: {around.trouble}")
+    if around.needs is not None:
+        texts.append(around.needs)
+    if run.resume_at is not None and run.outcome is None:
+        texts.append(f"Paused: {run.paused}")
+    if run.route != "provider" and reading.has_private(connection, run.n):
+        texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
+    if tally.lost:
+        texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")
+    return tuple(texts)

@@ -1,0 +1,1 @@
+"""JSON Schema from outside, made safe."""
