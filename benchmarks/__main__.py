@@ -7,7 +7,10 @@ import inspect
 import json
 from importlib import import_module
 
-NAMES = ("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called")
+NAMES = (
+    *("rounds", "growth", "syncs", "abreast", "stored", "parked", "resumed", "started", "called", "crowded"),
+    *("asked", "transports"),
+)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ ROUNDS = 8  # of a run; a stock client follows ten rounds of one call
 
 
 def figures(runs: int = 25, times: int = 3) -> dict[str, float]:
-    least = median(fresh(floors.floor, 100) for _ in range(5))
+    least = median(fresh(floors.floor, 100) for _ in range(2 * times - 1))
     told = {"floor_us": least * 1e6}
     for era in ERAS:
         bare = median(anyio.run(_bare, era, runs) for _ in range(times))

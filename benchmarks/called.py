@@ -1,4 +1,5 @@
-"""A tool called through registry_call's run, beside the bare function: what the record costs. For information."""
+"""A tool called through registry_call's run (schema, gate, journal), beside the bare function: what that adds, in
+rounds of the floor, of which one is two commits."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
+from benchmarks.rounds import floor
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import call
 
@@ -31,6 +33,14 @@ async def cpu(folder: Path, calls: int) -> tuple[float, float]:
 
 
 def figures(calls: int = 200, times: int = 5) -> dict[str, float]:
-    found = [fresh(cpu, calls) for _ in range(times)]
-    bare = median(bare for bare, _ in found)
-    return {"bare_us": bare * 1e6, "recorded": median(run for _, run in found) / bare}
+    found, floors = [], []
+    for _ in range(times):
+        floors.append(fresh(floor, calls))
+        found.append(fresh(cpu, calls))
+    bare, least = median(bare for bare, _ in found), median(floors)
+    return {
+        "bare_us": bare * 1e6,
+        "floor_us": least * 1e6,
+        "recorded": median(run for _, run in found) / bare,
+        "added_in_floors": median(run - bare for bare, run in found) / least,
+    }

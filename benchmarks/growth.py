@@ -74,10 +74,10 @@ class Counting:
 
         encode = json.JSONEncoder.encode
         # counted where they stand: in a process of its own, so that the house itself needs no seam for a benchmark
-        hashlib.sha256 = Hash  # type: ignore[assignment, misc]
-        json.JSONEncoder.encode = encode_text  # type: ignore[method-assign]
+        hashlib.sha256 = Hash  # type: ignore[assignment, misc]  # see above
+        json.JSONEncoder.encode = encode_text  # type: ignore[method-assign]  # see above
         pydantic_core.to_json = counted(to_json)
-        pydantic.TypeAdapter.__init__ = make_counted  # type: ignore[method-assign]
+        pydantic.TypeAdapter.__init__ = make_counted  # type: ignore[method-assign]  # see above
         apsw.connection_hooks.append(self._trace)
 
     def _trace(self, connection: Any) -> None:

@@ -117,7 +117,7 @@ def fastmcp(transport: str, port: int, _folder: str) -> None:
 
 
 def kairos(transport: str, port: int, folder: str) -> None:
-    from kairos_mcp.configuration.configure import load_settings
+    from kairos_mcp.configuration.layers import load_settings
     from kairos_mcp.configuration.settings import Flags
     from kairos_mcp.server.bounds import Bounds
     from kairos_mcp.server.http import Listening, serve

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Durability, Flags, Settings
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult, ToolSpec
@@ -121,19 +121,25 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
 async def charge_to(host: Host, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
     days, caps = host._drivers._days, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
-    (_, charged) = days._known[ME.principal]
+    whose = (ME.principal, None)
+    (day, charged) = days._known[whose]
     more = [
         (await host._store.submit(partial(accounts.day_account, principal=f"shared {n}", day="any", caps=caps))).id
         for n in range(1, shared)
     ]
-    day, _ = days._known[ME.principal]
-    days._known[ME.principal] = day, charged._replace(shared=(*charged.shared, *more))
+    days._known[whose] = day, charged._replace(shared=(*charged.shared, *more))
 
 
 async def start(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
     """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
     return [(await host.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
+
+
+async def start_with(host: Host, rounds: int, globs: Sequence[str]) -> str:
+    """A run of so many rounds over the tools that the globs name."""
+    limits = Limits(rounds=rounds + 1, total_tokens=10**9)
+    return (await host.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
 
 
 async def ended(host: Host, runs: Sequence[str]) -> None:

@@ -25,15 +25,19 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 PROGRAM = Path(__file__).with_name("served.py")
 WAYS = {"stdio": "auto", "http_modern": "auto", "http_legacy": "legacy", "sse": "legacy"}
 TICKS = os.sysconf("SC_CLK_TCK")
-AT_ONCE = 64
+LEAST_S = 1e-6  # of CPU a call: a few calls may take less than a tick
 
 
-def figures(calls: int = 300, each: int = 10, times: int = 3) -> dict[str, float]:
+def figures(
+    calls: int = 300, clients: int = 64, each: int = 10, times: int = 3, ways: int = len(WAYS)
+) -> dict[str, float]:
+    """`clients` at once make `each` calls; `ways`: how many of the transports, from the first."""
     told: dict[str, float] = {}
-    for way in WAYS:
-        told |= _ratios(way, [_one_by_one(who, way, calls) for _ in range(times) for who in _who()], "")
-    for way in ("http_modern", "http_legacy"):
-        told |= _ratios(way, [_at_once(who, way, each) for _ in range(times) for who in _who()], f"_{AT_ONCE}")
+    for way in list(WAYS)[:ways]:
+        told |= _ratios(way, [_called(who, way, 1, calls) for _ in range(times) for who in _who()], "")
+        if way.startswith("http"):
+            several = [_called(who, way, clients, each) for _ in range(times) for who in _who()]
+            told |= _ratios(way, several, f"_{clients}")
     return told
 
 
@@ -44,7 +48,7 @@ def _ratios(way: str, found: list[tuple[float, float]], kind: str) -> dict[str, 
     rate = {who: median(speed for _, speed in found[at :: len(names)]) for at, who in enumerate(names)}
     told = {f"{way}{kind}_bare_ms": cpu["bare"] * 1000, f"{way}{kind}_bare_per_s": rate["bare"]}
     for who in names[1:]:
-        told[f"{way}{kind}_{who}_cpu"] = cpu[who] / cpu["bare"]
+        told[f"{way}{kind}_{who}_cpu"] = cpu[who] / max(cpu["bare"], LEAST_S)
         told[f"{way}{kind}_{who}_rate"] = rate[who] / rate["bare"]
     return told
 
@@ -53,12 +57,8 @@ def _who() -> tuple[str, ...]:
     return ("bare", "kairos", "fastmcp") if "FASTMCP_PYTHON" in os.environ else ("bare", "kairos")
 
 
-def _one_by_one(who: str, way: str, calls: int) -> tuple[float, float]:
-    return anyio.run(_measured, who, way, 1, calls)
-
-
-def _at_once(who: str, way: str, each: int) -> tuple[float, float]:
-    return anyio.run(_measured, who, way, AT_ONCE, each)
+def _called(who: str, way: str, clients: int, each: int) -> tuple[float, float]:
+    return anyio.run(_measured, who, way, clients, each)
 
 
 async def _measured(who: str, way: str, clients: int, calls: int) -> tuple[float, float]:
@@ -122,7 +122,7 @@ def _served(who: str, transport: str, folder: str) -> Iterator[tuple[int, int]]:
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
             except ConnectionRefusedError:
-                time.sleep(0.01)
+                time.sleep(0.01)  # it does not listen yet
         yield port, server.pid
     finally:
         server.kill()

@@ -79,8 +79,8 @@ _caps_by_unit = attrgetter(*Units._fields)
 
 
 class Account(NamedTuple):
-    """A limit over a run, or over what many share (`scope`: day, mandate): what may be used (None: no limit), what
-    open and begun steps hold, what is spent."""
+    """A limit over a run (`scope`: run), over a branch of one (branch, and its path), or over what many share (day,
+    mandate): what may be used (None: no limit), what open and begun steps hold, what is spent."""
 
     id: int
     caps: Limits
@@ -145,9 +145,23 @@ def shared_part(amount: Units) -> Units:
     return amount._replace(rounds=0, tool_calls=0, milliseconds=0)
 
 
-def grant(account: Account, claim: Claim, shared: Sequence[Account] = ()) -> Grant | Refused:
-    """Leave to begin the step, or the first limit that forbids it: the run's own, then those that it shares."""
-    leave = _of_run(account, claim)
+SHARED = ("day", "mandate")  # scopes of the accounts that runs share: one of these that is empty pauses a run
+WHOLE = "whole "  # before such a scope: not even an empty account of this kind has room for what was asked
+
+
+def grant(
+    account: Account, claim: Claim, shared: Sequence[Account] = (), around: Sequence[Account] = ()
+) -> Grant | Refused:
+    """Leave to begin the step, or the first limit that forbids it.
+
+    `account` is the nearest: the run's own, or that of the branch which the step stands in. `around` are those of
+    which that is a part, up to the run's; `shared` what the run shares with others.
+    """
+    leave = _of_nearest(account, claim)
+    for each in around:
+        if isinstance(leave, Refused):
+            return leave
+        leave = _of_one_around(each, claim, leave)
     for each in shared:
         if isinstance(leave, Refused):
             return leave
@@ -155,30 +169,66 @@ def grant(account: Account, claim: Claim, shared: Sequence[Account] = ()) -> Gra
     return leave
 
 
+def _of_one_around(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
+    """The leave, within what is left of an account around the nearest, which alone keeps a closing call free."""
+    rest = account.rest
+    if (unit := _uncounted(rest, claim.counts)) is not None:
+        return account.refusal(unit)
+    if claim.open_step:
+        return _handed_out(account, rest, claim)
+    timeout = _time(account, rest, claim._replace(timeout_ms=leave.timeout_ms, shares=1))
+    if isinstance(timeout, Refused):
+        return timeout
+    if not claim.wanted_tokens:
+        return Grant(claim.counts._replace(milliseconds=timeout), 0, timeout)
+    return _within(account, rest, claim, leave._replace(timeout_ms=timeout))
+
+
 def _of_shared(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
     """The leave, within what is left of a shared account. An empty one pauses the run, so nothing is kept free."""
+    refused = _of_many(account, claim, leave)
+    if isinstance(refused, Refused):
+        empty = Account(account.id, account.caps, NOTHING, NOTHING, account.scope)
+        if isinstance(_of_many(empty, claim, leave), Refused):  # so would the next day's be: to wait for it is no use
+            return Refused(refused.limit, refused.used, refused.allowed, f"{WHOLE}{account.scope}")
+    return refused
+
+
+def _of_many(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
     rest = account.rest
     if rest.model_calls is not None and claim.counts.model_calls > rest.model_calls:
         return account.refusal("model_calls")
     if claim.open_step:
         return _handed_out(account, rest, claim)
+    return _within(account, rest, claim, leave)
+
+
+def _within(account: Account, rest: Rest, claim: Claim, leave: Grant) -> Grant | Refused:
+    """The leave with as many of its tokens as there is room for."""
     if claim.price is None and rest.nano_usd is not None:
         return account.refusal("nano_usd")
     tokens, unit = _room(rest, claim._replace(wanted_tokens=leave.max_tokens), keeps_closing=False)
     if tokens < min(USEFUL_TOKENS, leave.max_tokens):
         return account.refusal(unit)
-    return leave if tokens == leave.max_tokens else _granted(claim, tokens, leave.timeout_ms)
+    return _granted(claim, tokens, leave.timeout_ms)
 
 
-def _of_run(account: Account, claim: Claim) -> Grant | Refused:
-    rest, counts = account.rest, claim.counts
+def _uncounted(rest: Rest, counts: Units) -> str | None:
+    """The unit of which there are not as many left as the step counts."""
     for unit, wanted, left in (
         ("rounds", counts.rounds, rest.rounds),
         ("model_calls", counts.model_calls, rest.model_calls),
         ("tool_calls", counts.tool_calls, rest.tool_calls),
     ):
         if left is not None and wanted > left:
-            return account.refusal(unit)
+            return unit
+    return None
+
+
+def _of_nearest(account: Account, claim: Claim) -> Grant | Refused:
+    rest, counts = account.rest, claim.counts
+    if (unit := _uncounted(rest, counts)) is not None:
+        return account.refusal(unit)
     if counts.rounds and rest.model_calls == 1 and account.spent.rounds:
         return account.refusal("model_calls")  # the last call is kept for the closing
     if claim.open_step:
@@ -218,7 +268,7 @@ def _time(account: Account, rest: Rest, claim: Claim) -> int | Refused:
     if rest.milliseconds is None:
         return claim.timeout_ms
     if claim.purpose == "closing":
-        spare = account.over(CLOSING_MS)
+        spare = account.over(CLOSING_MS) // max(1, claim.shares)
         return min(claim.timeout_ms, spare) if spare >= USEFUL_MS else account.refusal("milliseconds")
     share = rest.milliseconds // max(1, claim.shares)
     if share < USEFUL_MS:
@@ -271,44 +321,3 @@ def _room(rest: Rest, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
         most = spare // each if each else (claim.wanted_tokens if spare >= 0 else -1)
         room = min(room, (most, unit))
     return room
-
-
-def standing_line(account: Account) -> str | None:
-    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`."""
-    caps, spent = account.caps, account.spent
-    parts = []
-    if caps.rounds is not None:
-        parts.append(f"round {spent.rounds + account.held.rounds + 1} of {caps.rounds}")
-    for unit, name in (("model_calls", "model calls"), ("tool_calls", "tool calls")):
-        if (cap := getattr(caps, unit)) is not None:
-            parts.append(f"{getattr(spent, unit)} of {cap} {name}")
-    for unit, name in (
-        ("total_tokens", "tokens"),
-        ("input_tokens", "tokens in"),
-        ("output_tokens", "tokens out"),
-    ):
-        if (cap := getattr(caps, unit)) is not None:
-            parts.append(f"{_short(getattr(spent, unit))} of {_short(cap)} {name}")
-    if caps.nano_usd is not None:
-        parts.append(f"${spent.nano_usd / 1e9:.2f} of ${caps.nano_usd / 1e9:.2f}")
-    if caps.milliseconds is not None:
-        parts.append(f"{spent.milliseconds / 1000:.0f} of {caps.milliseconds / 1000:.0f} s")
-    if not parts:
-        return None
-    return f"[{', '.join(parts)}{_warning(account)}]"
-
-
-def _warning(account: Account) -> str:
-    """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
-    rest, caps = account.rest, account.caps
-    if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
-        return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
-    for unit in ("total_tokens", "input_tokens", "output_tokens", "nano_usd", "milliseconds", "tool_calls"):
-        left = getattr(rest, unit)
-        if left is not None and left * 4 <= getattr(caps, unit):
-            return "; little is left: finish"
-    return ""
-
-
-def _short(tokens: int) -> str:
-    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

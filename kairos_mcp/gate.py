@@ -11,14 +11,15 @@ its effect class, or the tool in full.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any, Literal
 
-from kairos_mcp.configuration.settings import GateRule, Risk, Scope
+from kairos_mcp.configuration.settings import GateRule, Scope
+from kairos_mcp.definitions.skill import READ_SKILL
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError
-from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec, canonical
+from kairos_mcp.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
 from kairos_mcp.tools.paths import plain_path
 from kairos_mcp.tools.patterns import glob
 
@@ -96,6 +97,23 @@ class Gate:
         about = [row for row in self._rules if row.is_about(tool)]
         return all(row.looks_no_further for row in about) and self.verdict(Wanted(tool, {})).decision == "allow"
 
+    def shuts(self, wanted: Wanted) -> Callable[[str], bool] | None:
+        """What a call that looks around in a folder must not show of it: whatever the same call would be denied, or a
+        person be asked about, at that very path, if it may be made without a question here. None: no rule is about
+        paths or scopes of this tool."""
+        tool = wanted.tool
+        if tool is None or tool.effect != "read" or tool.source == "caller":
+            return None
+        if not any(row.is_about(tool) and row.looks_at_paths for row in self._rules):
+            return None
+        free = self.verdict(wanted).decision == "allow"
+
+        def shut(path: str) -> bool:
+            found = self.verdict(replace(wanted, arguments={**wanted.arguments, "path": path})).decision
+            return found == "deny" or (free and found == "ask")
+
+        return shut
+
     def risk(self, wanted: Wanted) -> Risk:
         """What the call risks; see risk_of."""
         return self._seen(wanted).risk
@@ -146,7 +164,9 @@ def _fixed(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
 
 def paths_of(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
     """The paths that a call names, plain where they are paths at all: `path`, and `edits[].path`. A tool that reads
-    at a path and is given none reads the workspace itself."""
+    at a path and is given none reads the workspace itself; the paths of a skill are not the workspace's."""
+    if tool is not None and (tool.name, tool.source) == (READ_SKILL, "builtin"):
+        return ()
     named: list[Any] = [arguments.get("path")]
     reads = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
     if named == [None] and reads:
@@ -214,6 +234,10 @@ class _Row:
 
     def is_about(self, tool: ToolSpec) -> bool:
         return fnmatchcase(tool.name, self.rule.tools) and self.rule.effect in (None, tool.effect)
+
+    @property
+    def looks_at_paths(self) -> bool:
+        return self.rule.verdict != "allow" and bool(self.rule.paths or self.rule.scope)
 
     @property
     def looks_no_further(self) -> bool:

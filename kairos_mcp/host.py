@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.hall import changing, keeping, looking, mandating, starting, tooling
+from kairos_mcp.hall import changing, keeping, looking, mandating, registering, starting, tooling
 from kairos_mcp.hall.asks import Asks
 from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.house import House
@@ -97,9 +97,10 @@ class Host:
         """Save a mandate under its id, or under one made of its digest. Raises BadArguments."""
         return await mandating.save(self._house, given, caller)
 
-    def mandates(self, status: str | None, caller: Caller) -> JsonObject:
-        """The caller's mandates, each with its status, which is that of its newest run."""
-        return mandating.listed(self._house, status, caller)
+    def mandates(self, status: str | None, cursor: str | None, caller: Caller) -> JsonObject:
+        """A page of the caller's mandates, each with its status, which is that of its newest run. Raises
+        BadArguments."""
+        return mandating.listed(self._house, status, cursor, caller)
 
     def mandates_due(self, only: str | None, caller: Caller) -> list[tuple[str, int]]:
         """The mandates to be run now by their schedules, each with the times (milliseconds since 1970) to run it for.
@@ -145,6 +146,11 @@ class Host:
         """A page of the tools there are. Raises UnknownTool, BadArguments."""
         registry = await self._wiring.ready(self._wiring.workspace(None), names or ("*",))
         return registry.search(query, names, category, cursor).as_json()
+
+    async def propose_tool(self, spec: JsonObject, caller: Caller) -> JsonObject:
+        """Let an HTTP tool or a server wait for a person's approval. Raises BadArguments, TooLarge, EgressDenied,
+        ApprovalsFull, Denied."""
+        return await registering.proposed(self._house, spec, caller)
 
     async def tools(self) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
         """Every tool there is, and what waits for a person; and what the sources have to say."""

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 Role = Literal["system", "user", "assistant", "tool"]
 Effect = Literal["read", "idempotent", "checked", "irreversible"]
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
+Risk = Literal["low", "medium", "high"]
 Exactness = Literal["exact", "reported", "estimated", "bounded"]
 JsonObject = dict[str, Any]
 
@@ -75,7 +76,8 @@ class ToolResult:
     """What a call gave. `content` is what the model is shown; `code` an error code of INTERFACE.md.
 
     A content that was too long for a conversation is kept whole in the store: `kept` is its hash, `chars` its
-    full length in characters, and `content` its head and tail.
+    full length in characters, and `content` its head and tail. `remark` is what the person who gave leave for the call
+    said with it: a sentence of ours around their words, no part of what the tool gave.
     """
 
     content: str
@@ -84,6 +86,7 @@ class ToolResult:
     code: str | None = None
     kept: str | None = None
     chars: int | None = None
+    remark: str | None = None
     kind: Literal["result"] = "result"
 
     @property

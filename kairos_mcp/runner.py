@@ -6,22 +6,26 @@ came; so building a flow again and feeding it the recorded answers is the same a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from kairos_mcp.branching import Share
 from kairos_mcp.errors import ReplayDiffers
-from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Recorded, Step
+from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Recorded, Step
 
 
 @dataclass(slots=True)
 class _Strand:
-    """One generator that is under way, the prefix of its steps, and where its outcome goes (None: the run's)."""
+    """One generator that is under way, the prefix of its steps, where its outcome goes (None: the run's), and whose
+    its calls are."""
 
     flow: Generator[Any, Any, Any]
     prefix: str
     goal: _Gathering | None = None
     name: str = ""
+    agent: str | None = None
 
 
 @dataclass(slots=True)
@@ -51,17 +55,23 @@ class _Gathering:
     def _after(self, name: str) -> tuple[str, ...]:
         return self.gather.after.get(name, ())
 
+    def share(self, limits: Limits) -> Share:
+        """What a branch of it with these limits is to have, with the branches as they are now."""
+        return Share(limits, len(self.gather.branches) - len(self.outcomes), self.gather.aside)
+
     def forerunners(self, name: str) -> Mapping[str, Any]:
         return {before: self.outcomes[before] for before in self._after(name)}
 
 
 class Runner:
-    """A flow as far as its answers carry it. `waiting` maps path to step, in the order in which they were asked."""
+    """A flow as far as its answers carry it. `waiting` maps path to step, in the order in which they were asked;
+    `branches` what each that runs with limits of its own is to have, outer ones first."""
 
-    __slots__ = ("_places", "_used", "finished", "outcome", "waiting")
+    __slots__ = ("_places", "_used", "branches", "finished", "outcome", "waiting")
 
     def __init__(self, flow: Flow[Any]) -> None:
         self.waiting: dict[str, Step] = {}
+        self.branches: dict[str, Callable[[], Share]] = {}
         self.finished = False
         self.outcome: Any = None
         self._places: dict[str, tuple[_Strand | None, _Gathering | None]] = {}
@@ -76,6 +86,19 @@ class Runner:
             self._send(strand, answer)
         elif gathering is not None:
             self._collect(gathering, path.removeprefix(gathering.strand.prefix), answer)
+
+    def branch_of(self, path: str) -> str:
+        """The path of the nearest branch with limits of its own above a step; empty where there is none."""
+        while self.branches and (path := path.rpartition("/")[0]):
+            if path in self.branches:
+                return path
+        return ""
+
+    def agent_of(self, path: str) -> str | None:
+        """Whose call the step is that waits at this path: the agent of the nearest branch around it that has one."""
+        strand, gathering = self._places[path]
+        inside = strand if strand is not None else gathering.strand if gathering is not None else None
+        return inside.agent if inside is not None else None
 
     def fold(self, record: Iterable[Recorded]) -> None:
         """Feed what is recorded, in order of the marks. Raises ReplayDiffers."""
@@ -128,9 +151,13 @@ class Runner:
             match gathering.gather.branches[name]:
                 case CallTool() as step:
                     self._wait(prefix + name, step, None, gathering)
-                case Branch(flow):
+                case Branch(flow, limits, agent):
+                    if limits is not None:
+                        self.branches[prefix + name] = partial(gathering.share, limits)
                     begun = flow(gathering.forerunners(name)) if callable(flow) else flow
-                    self._send(_Strand(begun, f"{prefix}{name}/", gathering, name), None)
+                    self._send(
+                        _Strand(begun, f"{prefix}{name}/", gathering, name, agent or gathering.strand.agent), None
+                    )
         if gathering.unstarted and not gathering.running:
             name = gathering.unstarted[0]
             raise RuntimeError(f"{name} can't start: it must be declared after those that it waits for")
@@ -144,6 +171,7 @@ class Runner:
 
     def _ended(self, strand: _Strand, outcome: Any) -> None:
         if strand.goal is not None:
+            self.branches.pop(strand.prefix[:-1], None)
             self._collect(strand.goal, strand.name, outcome)
         else:
             self.finished, self.outcome = True, outcome

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kairos_mcp.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.steps import UNLIMITED, Limits
+from kairos_mcp.steps import UNLIMITED, DialectName, Limits
 
 if TYPE_CHECKING:
     from kairos_mcp.mandates.mandate import Mandate
@@ -81,7 +81,7 @@ class Spec:
     """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
 
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
-    the mandate is saved.
+    the mandate is saved. `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
     """
 
     flow: FlowName
@@ -113,3 +113,4 @@ class Spec:
     reads: tuple[str, ...] | None = None
     may: tuple[str, ...] | None = None
     stretch: Stretch | None = None
+    dialect: DialectName | None = None

@@ -14,6 +14,7 @@ from kairos_mcp.messages import (
     Completion,
     Conversation,
     JsonObject,
+    Risk,
     ToolCall,
     ToolResult,
     ToolSet,
@@ -25,6 +26,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 Purpose = Literal["round", "phase", "repair", "compact", "closing"]
+DialectName = Literal["native", "text"]  # with the protocol's own tool calls, or in words (models/dialects.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ class Sent:
     """What the hands added to what was asked: never digested, stored with the attempt.
 
     `tail` is the standing line shown to the model; `line` the line of a script that answers this step; `temperature`
-    what the caller wished for.
+    what the caller wished for. `dialect` is how it was worded: None where nothing was (a script), in rows of before
+    it was kept, and for a client's model until it has answered, since another client may be asked otherwise. `agent`:
+    whose step it is, for the books.
     """
 
     route: str | None = None
@@ -94,6 +98,8 @@ class Sent:
     tail: str | None = None
     line: int | None = None
     temperature: float | None = None
+    dialect: DialectName | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +130,16 @@ class RequestCompletion:
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """Call one tool once."""
+    """Call one tool once. `declared`: the risk that the model itself sees in the call; the gate lets it raise ours."""
 
     name: str
     call: ToolCall
+    declared: Risk = "low"
     kind: Literal["tool_call"] = "tool_call"
 
     @property
     def digest(self) -> bytes:
-        return self.call.digest
+        return self.call.digest if self.declared == "low" else digest_of(self.call.digest, self.declared.encode())
 
     def __iter__(self) -> Generator[CallTool, CallAnswer, CallAnswer]:
         return (yield self)
@@ -187,9 +194,16 @@ class Recorded:
 @dataclass(frozen=True, slots=True)
 class Branch(Generic[R_co]):
     """A flow that may run beside others: a generator, or, where it waits for others (`Gather.after`), a function
-    that is given their outcomes by name and returns one."""
+    that is given their outcomes by name and returns one.
+
+    With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
+    where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
+    `agent` names whose its steps are, for rules of the gate and for the books; without it, whose those around it are.
+    """
 
     flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
+    limits: Limits | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +224,13 @@ class Gather(Generic[R]):
     A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
     `after[name]` names the branches that must have ended before, declared before it; `limit` is how many run at once.
     They start in declared order, none overtakes another: a function of the answers alone, so that it replays.
+    `aside` is kept from branches with limits, for what the flow asks after them.
     """
 
     branches: Mapping[str, Branch[R] | CallTool]
     after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: int = 8
+    aside: Limits = UNLIMITED
     kind: Literal["gather"] = "gather"
 
     def __iter__(self) -> Generator[Gather[R], dict[str, R | Failed], dict[str, R | Failed]]:

@@ -1,1 +1,32 @@
-"""Its place puts this folder on the path: modules that several rings share lie beside it."""
+"""Its place puts this folder on the path: modules that several rings share lie beside it.
+
+And every run that a test makes is built again from its rows when the test is over, whoever drove it: a host here, a
+server or a command in a process of its own. What a test damages on purpose, and runs of a flow of its own, are left out
+by the marker `unreplayed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
+
+
+@pytest.fixture(autouse=True)
+def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set up before every other fixture, so that the last server has ended when its runs are looked at."""
+    place: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if place is None or request.node.get_closest_marker("unreplayed") or request.node.get_closest_marker("skip"):
+        return
+    for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again
+        _held(db)
+
+
+def _held(db: Path) -> None:
+    from replayed import differences  # at first use: most tests make no run
+
+    assert differences(db) == []

@@ -20,7 +20,14 @@ TINY = [
     ("parked", "--runs 24 --rounds 1", {"allocated_kb_kept", "allocated_kb_let_go", "resident_kb_kept"}),
     ("resumed", "--rounds 3 --floor_rounds 3 --times 1", {"fold_ms", "fold", "resume"}),
     ("started", "--times 1", {"bare_ms", "start"}),
-    ("called", "--calls 2 --times 1", {"bare_us", "recorded"}),
+    ("called", "--calls 2 --times 1", {"bare_us", "recorded", "added_in_floors"}),
+    ("crowded", "--rounds 2 --times 1 --tools 50", {"round_us", "round_with_50", "start_ms_with_50"}),
+    ("asked", "--runs 1 --times 1", {"push_above", "input_required_above", "floor_us"}),
+    (
+        "transports",
+        "--calls 2 --clients 2 --each 1 --times 1 --ways 2",
+        {"stdio_kairos_cpu", "http_modern_kairos_cpu", "http_modern_2_kairos_rate"},
+    ),
 ]
 
 

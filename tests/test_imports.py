@@ -13,7 +13,7 @@ FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": ["freezing", "hall", "histories", "host", "reports"],
     "hinge": ["driving", "performer", "runner"],
-    "hands": ["budget", "gate", "models", "store", "tools"],
+    "hands": ["branching", "budget", "gate", "models", "standing_line", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
         "__init__", "configuration", "decoding", "definitions", "errors", "finding", "mandates", "messages", "periods",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.errors import SchemaRejected
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 
 ARGUMENTS = {
     "type": "object",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import (
     FILE_ONLY,
     SETTINGS,
@@ -30,7 +30,7 @@ def settings_of(home: Path, text: str = "", environ: dict[str, str] | None = Non
     if text:
         home.mkdir(exist_ok=True)
         (home / "kairos.toml").write_text(text, encoding="utf-8")
-    return load_settings(Flags(home=str(home), **flags), environ or {})  # type: ignore[arg-type]
+    return load_settings(Flags(home=str(home), **flags), environ or {})  # type: ignore[arg-type]  # texts
 
 
 def test_every_setting_stands_in_the_document_below_a_comment() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import BadArguments

@@ -7,7 +7,7 @@ import os
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import person, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_diff, say_json
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.host import Host

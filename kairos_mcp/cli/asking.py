@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host

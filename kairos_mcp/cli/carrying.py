@@ -13,7 +13,7 @@ from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.looking import speak_of
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, NoSpace
 from kairos_mcp.host import Host

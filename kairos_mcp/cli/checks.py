@@ -6,11 +6,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kairos_mcp.configuration.settings import Settings, unknown_variables
+from kairos_mcp.configuration.settings import Settings, skill_folders, unknown_variables
 from kairos_mcp.errors import BadArguments, KairosError
 
 _SHARED = (
@@ -56,6 +57,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield from _provider(settings, environ)
     yield _route(settings)
     yield from _prompts(settings)
+    yield from _skills(settings)
     for name in unknown_variables(environ):
         yield Finding("environment", "note", f"{name} means nothing here", "Look for a slip, or unset it.")
 
@@ -241,3 +243,17 @@ def _prompts(settings: Settings) -> Iterator[Finding]:
             yield Finding("prompts", "ok", f"{file.stem} is replaced by {file}")
         else:
             yield Finding("prompts", "note", f"{file} replaces nothing", f"Ours are: {', '.join(sorted(known))}.")
+
+
+def _skills(settings: Settings) -> Iterator[Finding]:
+    """How many a run may read; what can't be read of them, or is named and not there."""
+    from kairos_mcp.tools.skills import Shelves
+
+    for folder in settings.skills:
+        if not folder.is_dir():
+            yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
+    with closing(Shelves(skill_folders(settings))) as shelves:
+        listing = shelves.listing()
+    yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
+    for why in listing.left_out:
+        yield Finding("skills", "note", f"left out: {why}", "Repair its SKILL.md, or remove it.")

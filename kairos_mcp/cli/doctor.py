@@ -12,7 +12,7 @@ from kairos_mcp.cli.checks import Finding, findings
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import CAPS, SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
 from kairos_mcp.definitions.http_definition import HttpDefinition
 from kairos_mcp.definitions.urls import HostRule

@@ -14,7 +14,7 @@ from typing import Any
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, ConfigError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HostName, Place, place_of
 from kairos_mcp.cli.speech import say, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, standing_in
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import JsonObject

@@ -6,7 +6,7 @@ import os
 from typing import Literal
 
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 
 

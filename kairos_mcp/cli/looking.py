@@ -9,9 +9,9 @@ from typing import cast
 
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, person, with_host
-from kairos_mcp.cli.shown import report_of, say_waiting, traced_line
+from kairos_mcp.cli.shown import report_of, say_paused, say_waiting, traced_line
 from kairos_mcp.cli.speech import line_of, say, say_json
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.histories.replaying import ReplayReport
 from kairos_mcp.host import Host
@@ -57,6 +57,7 @@ def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal
                 say(line)
             for item in found.waiting:
                 say_waiting(run_id, item, flags)
+            say_paused(found, flags)
         return COMPLETED
 
     async def trace(host: Host) -> JsonObject:

@@ -12,7 +12,7 @@ from kairos_mcp.cli.asking import limits_of, settings_here
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, code_of, speak, stay, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Route
 from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import BadArguments, Stale
@@ -58,7 +58,12 @@ def list_mandates(flags: Flags, *, as_json: bool) -> int:
     """The mandates, one a line."""
 
     async def look(host: Host) -> JsonObject:
-        return host.mandates(None, PERSON)
+        page = host.mandates(None, None, PERSON)
+        found = list(page["mandates"])
+        while (cursor := page["cursor"]) is not None:
+            page = host.mandates(None, cursor, PERSON)
+            found += page["mandates"]
+        return {"mandates": found, "total": page["total"]}
 
     found = with_host(load_settings(flags, os.environ), look)
     if as_json:

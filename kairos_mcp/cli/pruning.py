@@ -8,7 +8,7 @@ import re
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.hall.keeping import Pruned

@@ -12,7 +12,7 @@ import anyio
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.screen import Screen
-from kairos_mcp.cli.shown import ending_of, say_waiting
+from kairos_mcp.cli.shown import ending_of, say_paused, say_waiting
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.settings import Flags, Settings
 from kairos_mcp.host import Host
@@ -70,6 +70,7 @@ def speak(report: RunReport, flags: Flags, *, as_json: bool = False) -> int:
             say(line)
         for item in report.waiting:
             say_waiting(report.run_id, item, flags)
+        say_paused(report, flags)
     return code_of(report)
 
 

@@ -36,13 +36,13 @@ def plain_serve(words: Sequence[str]) -> Flags | None:
 
 def serve(flags: Flags) -> None:
     """The MCP server on stdio, until its input ends."""
-    from kairos_mcp.configuration.configure import load_settings
+    from kairos_mcp.configuration.layers import load_settings
 
     settings = load_settings(flags, os.environ)
     if not settings.workspaces:
-        print("kairos-mcp: no --workspace is given, so there are no file tools", file=sys.stderr)  # noqa: T201
+        print("kairos-mcp: no --workspace is given, so there are no file tools", file=sys.stderr)  # noqa: T201 - to a person
     if sys.stdin.isatty():
-        print("kairos-mcp: waiting for an MCP host; try `kairos-mcp demo`", file=sys.stderr)  # noqa: T201
+        print("kairos-mcp: waiting for an MCP host; try `kairos-mcp demo`", file=sys.stderr)  # noqa: T201 - as above
     from kairos_mcp.server import stdio
 
     stdio.serve(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kairos_mcp.cli.running import PERSON, speak, stay
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
 from kairos_mcp.store.settling import Settlement

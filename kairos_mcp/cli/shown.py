@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.configuration.settings import Flags
@@ -29,14 +30,16 @@ def call_line(call: JsonObject) -> str:
     """One executed call: `+` went well, `!` is an error that the model was shown."""
     mark = _MARKS[bool(call["ok"])]
     said = line_of(call["preview"], 60)
-    return f"  {mark} round {call['round']}  {call['name']:<14} {call['ms']:>5} ms  {said}"
+    where = f"round {call['round']}" if call["round"] else f"{' '.join(call['ref'].split('/')[:-1][:2]):<15}"
+    return f"  {mark} {where}  {call['name']:<14} {call['ms']:>5} ms  {said}"
 
 
 def usage_line(report: RunReport) -> str:
     usage = report.usage
     tokens = usage["input_tokens"] + usage["output_tokens"]
+    rounds = f"{_many(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
     return (
-        f"{_many(report.rounds, 'round')} · {_many(usage['model_calls'], 'model call')} · "
+        f"{rounds}{_many(usage['model_calls'], 'model call')} · "
         f"{_many(usage['tool_calls'], 'tool call')} · {tokens:,} tokens ({usage['exactness']}) · "
         f"${usage['usd']:.4f} · {usage['seconds']:.1f} s"
     )
@@ -44,12 +47,7 @@ def usage_line(report: RunReport) -> str:
 
 def ending_of(report: RunReport) -> Iterator[str]:
     """What is said of a run that rests: summary, output, what was done otherwise than asked, the sums."""
-    if report.summary:
-        yield ""
-        yield report.summary
-    if report.output is not None and report.output != report.summary:
-        yield ""
-        yield "output " + json.dumps(report.output, ensure_ascii=False, indent=2)
+    yield from _came_to(report)
     yield ""
     yield from _remarks(report)
     yield usage_line(report)
@@ -64,12 +62,26 @@ def report_of(report: RunReport) -> Iterator[str]:
         yield call_line(call)
     yield from _remarks(report)
     yield usage_line(report)
+    yield from _came_to(report)
+
+
+def _came_to(report: RunReport) -> Iterator[str]:
+    """Summary and output. Of a mandate's run the word for the mandate and what was learned: the summary has its cycles,
+    and --json has all of it."""
     if report.summary:
         yield ""
         yield report.summary
-    if report.output is not None and report.output != report.summary:
-        yield ""
-        yield "output " + json.dumps(report.output, ensure_ascii=False, indent=2)
+    output: Any = report.output
+    match output:
+        case None | report.summary:
+            return
+        case {"mandate_id": str(name), "mandate_status": str(status)}:
+            yield ""
+            yield f"mandate {name}: {status}" + (f" ({output['reason']})" if "reason" in output else "")
+            yield from (f"lesson: {lesson}" for lesson in output.get("lessons", ()))
+        case _:
+            yield ""
+            yield "output " + json.dumps(output, ensure_ascii=False, indent=2)
 
 
 def say_waiting(run_id: str, item: JsonObject, flags: Flags) -> None:
@@ -104,6 +116,15 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
     yield f"  {command(flags, 'show', run_id, '--json')}   (the whole request)"
 
 
+def say_paused(report: RunReport, flags: Flags) -> None:
+    """Where a mandate's run stands at a pause of its own, the command with which a person goes on."""
+    match report.status, report.output:
+        case "paused", {"mandate_id": str(), "mandate_status": "paused_goal_drift"}:
+            say(f"\n  {command(flags, 'cancel', report.run_id)}")
+        case "paused", {"mandate_id": str(name), "mandate_status": "paused_at_checkpoint" | "paused_risk_exceeded"}:
+            say(f"\n  {command(flags, 'mandate', 'run', name, '--resume')}")
+
+
 def traced_line(item: JsonObject) -> str:
     """An item of the record: where it stands, then what it says, then what it carries."""
     if "role" in item:
@@ -122,7 +143,8 @@ def command(flags: Flags, *words: str) -> str:
         *(("--home", flags.home) if flags.home else ()),
         *(("--config", flags.config) if flags.config else ()),
     ]
-    return shlex.join([*_program(), words[0], *given, *words[1:]])
+    named = 2 if words[0] in ("mandate", "tools") else 1  # the options of a group's command stand behind both its words
+    return shlex.join([*_program(), *words[:named], *given, *words[named:]])
 
 
 def _program() -> list[str]:

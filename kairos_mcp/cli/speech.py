@@ -27,7 +27,7 @@ def say(text: str) -> None:
 def say_diff(text: str) -> None:
     """A preview, whole; in colours where the terminal shows them."""
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    for line in text.split("\n"):
+    for line in text.removesuffix("\n").split("\n"):
         code = _COLOURS.get(line[:1]) if colours else None
         print(f"  {plain(line)}" if code is None else f"  \x1b[{code}m{plain(line)}\x1b[0m")  # noqa: T201 - as above
 

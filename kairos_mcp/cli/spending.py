@@ -7,14 +7,14 @@ import os
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
 
 
 def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) -> int:
-    """Today, the newest days, or a run."""
+    """Today, the newest days, a mandate's day (`mandate:ID`), or a run."""
     scope = run_id or ("days" if days else "day")
 
     async def look(host: Host) -> JsonObject:
@@ -25,29 +25,38 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
         say_json(told)
         return COMPLETED
     match scope:
-        case "day":
-            say(f"{told['day']} ({told['time_zone']}), until {told['resets_at']}")
-            _say_figures(told)
-            for each in told["by"]:
-                model = f" {each['model']}" if each["model"] else ""
-                say(f"  {each['route']}{model}: {_amounts(each)} in {each['attempts']} attempts")
         case "days":
             for each in told["days"]:
                 say(f"{each['day']}  {_amounts(each['spent'])}")
             if not told["days"]:
                 say("Nothing was used yet.")
+        case _ if "day" in told:
+            of = f"mandate {told['scope'].partition(':')[2]}, " if scope != "day" else ""
+            say(f"{of}{told['day']} ({told['time_zone']}), until {told['resets_at']}")
+            _say_figures(told)
+            for each in told["by"]:
+                whom = [each["route"], *(each[name] for name in ("model", "agent") if each[name])]
+                mandate = f" for {each['mandate']}" if each["mandate"] else ""
+                say(f"  {' '.join(whom)}{mandate}: {_amounts(each)} in {each['attempts']} attempts")
+            for each in told.get("mandates", ()):
+                say(f"  mandate {each['mandate']}")
+                _say_figures(each, "    ")
         case _:
             say(f"run {scope}")
             _say_figures(told)
+            for each in told.get("branches", ()):
+                deep = "  " * (1 + each["branch"].count("/"))
+                say(f"{deep}branch {each['branch']}")
+                _say_figures(each, f"{deep}  ")
     return COMPLETED
 
 
-def _say_figures(told: JsonObject) -> None:
+def _say_figures(told: JsonObject, margin: str = "  ") -> None:
     for name, spent in told["spent"].items():
         limit, held = told["limits"][name], told["held"][name]
         reserved = f", {_figure(name, held)} reserved" if held else ""
         allowed = "no limit" if limit is None else f"of {_figure(name, limit)}"
-        say(f"  {name:<14} {_figure(name, spent)} {allowed}{reserved}")
+        say(f"{margin}{name:<14} {_figure(name, spent)} {allowed}{reserved}")
 
 
 def _amounts(spent: JsonObject) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.server.tokens import Tokens
 

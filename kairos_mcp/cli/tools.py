@@ -11,7 +11,7 @@ from kairos_mcp.cli.exits import COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay, with_host
 from kairos_mcp.cli.shown import command
 from kairos_mcp.cli.speech import line_of, say, say_diff, say_json, tell
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, NotFound
 from kairos_mcp.hall.tooling import Decided, Decision, Defined, ToolLine, ToolSheet
@@ -33,7 +33,7 @@ def list_tools(flags: Flags, *, as_json: bool) -> int:
     for note in notes:
         tell(f"note: {note}")
     for line in lines:
-        if line.state != "offered" and line.address is not None:
+        if line.state in ("new", "changed") and line.address is not None:
             tell(f"waits: {command(flags, 'tools', 'show', line.address)}")
     return COMPLETED
 
@@ -85,8 +85,10 @@ def approve_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) 
         raise NotFound("Nothing waits under that name.", "`kairos-mcp tools list` shows what waits.")
     if as_json:
         say_json(sheet.as_json())
-    else:
-        _say_waiting(sheet, flags)
+        return WAITING
+    for remark in sheet.remarks:
+        say(remark)
+    _say_waiting(sheet, flags)
     return WAITING
 
 
@@ -119,6 +121,8 @@ def _sheet(sheet: ToolSheet) -> Iterator[str]:
         yield "  arguments " + json.dumps(told["input_schema"], ensure_ascii=True, indent=2).replace("\n", "\n  ")
         for example in told.get("examples", ()):
             yield f"  as {line_of(json.dumps(example, ensure_ascii=False), 200)}"
+    for remark in sheet.remarks:
+        yield f"  {remark}".replace("\n", "\n  ")
     for each in sheet.definitions:
         by = f" by {each.row.by}" if each.row.by else ""
         yield f"  {each.row.state:<8}  {each.address}  pin {each.pin}{by}"

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import Effect
-from kairos_mcp.steps import Limits
+from kairos_mcp.messages import Effect, Risk
+from kairos_mcp.steps import DialectName, Limits
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.definitions.http_definition import HttpDefinition
@@ -22,10 +22,8 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
 
 Durability = Literal["full", "process"]
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
-Dialect = Literal["native", "text"]
 Origin = Literal["flag", "environment", "file", "default"]
 Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else (SYSTEMS.md O13)
-Risk = Literal["low", "medium", "high"]
 Approvals = Literal["ask", "host", "person"]
 CommandMode = Literal["sandboxed", "bare", "off"]
 
@@ -104,7 +102,8 @@ class Settings:
 
     `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
     a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
-    first. `origins` names for each setting where it came from, limits one by one (`limits.usd`).
+    first; `skills` are further folders of skills, which go before ours and the user's own. `origins` names for each
+    setting where it came from, limits one by one (`limits.usd`).
     """
 
     home: Path
@@ -116,7 +115,7 @@ class Settings:
     model: str | None = None
     model_key: str | None = None
     base_url: str | None = None
-    dialect: Dialect = "native"
+    dialect: DialectName = "native"
     price_input: float | None = None
     price_output: float | None = None
     sampling: Literal["fallback", "prefer"] = "fallback"
@@ -138,6 +137,7 @@ class Settings:
     approvals: Approvals = "ask"
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()
+    skills: tuple[Path, ...] = ()
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -177,6 +177,18 @@ def packaged_config() -> Path:
     package = Path(__file__).parent.parent
     inside = package / "_config"
     return inside if inside.is_dir() else package.parent / "config"
+
+
+def packaged_skills() -> Path:
+    """Our own `skills/`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "_skills"
+    return inside if inside.is_dir() else package.parent / "skills"
+
+
+def skill_folders(settings: Settings) -> tuple[Path, ...]:
+    """Where skills lie: ours, the user's own, those that a person named; of two of one name the later one counts."""
+    return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
 
 
 def default_of(name: str) -> Any:
@@ -231,7 +243,7 @@ SETTINGS = (
     *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
     *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "keep_days", "gate"),
     *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
-    *("commands", "command_reads"),
+    *("commands", "command_reads", "skills"),
     *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""

@@ -19,23 +19,24 @@ from kairos_mcp.configuration.settings import (
     SETTINGS,
     Approvals,
     CommandMode,
-    Dialect,
     Durability,
     GateRule,
-    Risk,
     Route,
     Scope,
     ServerSetting,
     variable,
 )
 from kairos_mcp.definitions.http_given import GivenTool
+from kairos_mcp.definitions.server_given import GivenServer, ServerName
 from kairos_mcp.definitions.urls import host_rule
 from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.messages import Effect
+from kairos_mcp.messages import Effect, Risk
+from kairos_mcp.steps import DialectName
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+FOLDERS = ("workspaces", "command_reads", "skills")  # lists, parted in a variable as PATH is
 VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 """Other words for the same verdicts (SYSTEMS.md P13)."""
 
@@ -95,46 +96,6 @@ class _Rule(_Strict):
         return GateRule(verdict=VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
 
 
-class _Server(_Strict):
-    command: Text | None = None
-    args: list[str] | None = None
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = None
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] | None = None
-    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")], str] | None = None
-    cwd: Text | None = None
-    sandbox: bool = True
-    effects: dict[Text, Literal["read", "idempotent", "irreversible"]] | None = None
-    tools: list[Text] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 60
-
-    @model_validator(mode="after")
-    def _is_one_way(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise PydanticCustomError("way", "give a command, or a url")
-        if self.url is not None and (self.args or self.env or self.cwd):
-            raise PydanticCustomError("way", "args, env and cwd belong to a command")
-        if self.command is not None and self.headers:
-            raise PydanticCustomError("way", "headers belong to a url")
-        return self
-
-    def setting(self, name: str) -> ServerSetting:
-        return ServerSetting(
-            name,
-            (self.command, *(self.args or ())) if self.command is not None else (),
-            self.url,
-            tuple((self.env or {}).items()),
-            tuple((self.headers or {}).items()),
-            self.cwd,
-            self.sandbox,
-            tuple((self.effects or {}).items()),
-            tuple(self.tools) if self.tools is not None else ("*",),
-            self.timeout_s,
-        )
-
-
-ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*$", max_length=24)]
-
-
 class _Given(_Strict):
     """All fields are optional: what is not given is left to the next in order."""
 
@@ -145,7 +106,7 @@ class _Given(_Strict):
     model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
     model_key: Annotated[str, AfterValidator(_reference)] | None = None
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s?#]*$")] | None = None
-    dialect: Dialect | None = None
+    dialect: DialectName | None = None
     price_input: Amount | None = None
     price_output: Amount | None = None
     sampling: Literal["fallback", "prefer"] | None = None
@@ -160,13 +121,14 @@ class _Given(_Strict):
     day: _DayCaps | None = None
     approvals: Approvals | None = None
     gate: list[_Rule] | None = None
-    servers: dict[ServerName, _Server] | None = None
+    servers: dict[ServerName, GivenServer] | None = None
     http_fetch: bool | None = None
     http_hosts: list[Text] | None = None
     private_hosts: list[Text] | None = None
     http_tools: list[GivenTool] | None = None
     commands: CommandMode | None = None
     command_reads: list[Text] | None = None
+    skills: list[Text] | None = None
 
     def flat(self) -> dict[str, Any]:
         """What was given, limits and those of a day one by one (`limits.usd`), tables as values."""
@@ -199,10 +161,9 @@ def given_by_file(file: Path) -> dict[str, Any]:
         given = _Given.model_validate(parsed).flat()
     except ValidationError as error:
         raise _rejected(f"The settings file {file}", error) from error
-    if "workspaces" in given:
-        given["workspaces"] = [_beside(file, text) for text in given["workspaces"]]
-    if "command_reads" in given:
-        given["command_reads"] = [_beside(file, text) for text in given["command_reads"]]
+    for name in FOLDERS:
+        if name in given:
+            given[name] = [_beside(file, text) for text in given[name]]
     if "script" in given:
         given["script"] = _beside(file, given["script"])
     if "servers" in given:
@@ -215,7 +176,7 @@ def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     texts: dict[str, Any] = {}
     for name in SETTINGS:
         text = environ.get(variable(name), "")
-        if not text or name in FILE_ONLY or name in ("workspaces", "command_reads"):
+        if not text or name in FILE_ONLY or name in FOLDERS:
             continue
         group, _, leaf = name.rpartition(".")
         inner = texts.setdefault(group, {}) if group else texts
@@ -224,7 +185,7 @@ def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         given = _Given.model_validate_strings(texts).flat()
     except ValidationError as error:
         raise _rejected("The environment", error, in_environment=True) from error
-    for name in ("workspaces", "command_reads"):
+    for name in FOLDERS:
         if folders := [part for part in environ.get(variable(name), "").split(os.pathsep) if part]:
             given[name] = folders
     return given
@@ -270,7 +231,7 @@ def _beneath(key: str) -> list[str]:
     if key.startswith("gate."):
         return list(_Rule.model_fields)
     if key.startswith("servers."):
-        return list(_Server.model_fields)
+        return list(GivenServer.model_fields)
     if key.startswith("http_tools."):
         return list(GivenTool.model_fields)
     return list(dict.fromkeys(name.partition(".")[0] for name in SETTINGS))

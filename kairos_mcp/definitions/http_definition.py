@@ -17,7 +17,7 @@ from kairos_mcp.configuration.key_sources import is_reference
 from kairos_mcp.definitions.urls import Url, parsed
 from kairos_mcp.errors import ConfigError, EgressDenied, SchemaRejected
 from kairos_mcp.messages import Effect, JsonObject, canonical
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "header", "body", "json"]
@@ -84,7 +84,7 @@ class HttpDefinition:
     @property
     def references(self) -> tuple[str, ...]:
         """Where the secrets of its headers lie, as `env:NAME`."""
-        return tuple(dict.fromkeys(found for _, value in self.headers for found in _named(value)))
+        return tuple(dict.fromkeys(found for _, value in self.headers for found in references_in(value)))
 
     @cached_property
     def pin(self) -> str:
@@ -156,7 +156,7 @@ class HttpDefinition:
         for name, value in self.headers:
             if not (value.isascii() and value.isprintable()) or "${" in _SECRET.sub("", value):
                 yield f"the header {name[:80]} can't be read", "Write a text, env:NAME, or ${env:NAME} within a text."
-            if name.lower() in _CREDENTIALS and not _named(value):
+            if name.lower() in _CREDENTIALS and not references_in(value):
                 yield f"the key in {name[:80]} stands there itself", "Say where it lies: env:NAME, or file:PATH."
 
     def _problems_of_parameters(self) -> Iterator[tuple[str, str]]:
@@ -186,7 +186,8 @@ def with_secrets(value: str, secrets: Mapping[str, str]) -> str:
     return _SECRET.sub(lambda found: secrets.get(found[1], found[0]), value)
 
 
-def _named(value: str) -> list[str]:
+def references_in(value: str) -> list[str]:
+    """Where the secrets of a header's or a variable's value lie, as `env:NAME`."""
     return [value] if is_reference(value) else _SECRET.findall(value)
 
 

@@ -11,7 +11,7 @@ from kairos_mcp.errors import ApprovalExpired, ApprovalsFull, Denied
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, ApprovalRow, Asking
+from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, Again, ApprovalRow, Asking
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.registry import Tool, as_arguments, failed, previewed
@@ -20,7 +20,9 @@ from kairos_mcp.visible import made_visible
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The call may be made."""
+    """The call may be made. `again`: because a person gave leave for exactly this before."""
+
+    again: Again | None = None
 
 
 Considered = Leave | ToolResult | Asking
@@ -92,6 +94,13 @@ def told(row: ApprovalRow) -> ToolResult:
     return failed(
         Denied(f"A person denied {row.tool}; nothing was changed.{said}", "Do it otherwise, or go on without.")
     )
+
+
+def remark_of(row: ApprovalRow) -> str | None:
+    """What a person said when they approved a call, as a model is told it beside the result."""
+    if row.verdict != "approve" or not row.feedback:
+        return None
+    return f"A person approved {row.tool}. They say: {row.feedback}"
 
 
 def _too_many() -> ApprovalsFull:

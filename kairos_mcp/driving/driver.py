@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from kairos_mcp.budget import Grant, Units
 from kairos_mcp.driving.costing import Performed
+from kairos_mcp.driving.ending import LET_OUT_S
+from kairos_mcp.driving.marks import Mark, Ready
 from kairos_mcp.driving.memory import memory_of
-from kairos_mcp.driving.standing import Charged, Mark, Ready, Standing
+from kairos_mcp.driving.retries import is_outage, pause_before
+from kairos_mcp.driving.standing import Charged, Standing
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.messages import ToolResult
@@ -40,7 +43,7 @@ class Driver:
     clock: Callable[[], int]
     rung: Callable[[], None]
     summarise: Callable[[], str]
-    charge: Callable[[str, int], Awaitable[Charged]]
+    charge: Callable[[str, str | None, int], Awaitable[Charged]]
     folded: bool = False
     trouble: KairosError | None = None
     _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -77,8 +80,8 @@ class Driver:
         """Something came for this run: look at its rows. `interrupt` stops what is being performed."""
         self._looks = True
         self._nudged.set()
-        if interrupt and self._alone and self._task is not None:
-            self._interrupted = True
+        if interrupt and self._alone and self._task is not None and not self._interrupted:
+            self._interrupted = True  # once: a call that is let out of a change is not cut short by the same wish again
             self._task.cancel()
 
     def stop(self) -> None:
@@ -116,7 +119,7 @@ class Driver:
             self.owner,
             self.fence,
             at,
-            await self.charge(self.standing.run.principal, at),
+            await self.charge(self.standing.run.principal, self.standing.performer.reach.mandate, at),
             still=still,
             performing=bool(self._inflight),
         )
@@ -223,7 +226,8 @@ class Driver:
     async def _perform(self, path: str, mark: Mark, granted: Grant) -> None:
         """One attempt, and the pause after it where another one follows."""
         performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted, mark.base)
-        pause, sits_out = self.standing.pause_before_retry(mark, performed), self.standing.sits_out(mark, performed)
+        pause = pause_before(mark, performed)
+        sits_out = is_outage(mark, performed, self.standing.performer.paid)
         if pause:
             await asyncio.sleep(pause)
         self._inflight.pop(path, None)
@@ -239,21 +243,34 @@ class Driver:
         if self._inflight:
             await asyncio.wait(self._inflight.values())
 
-    async def _cancel(self) -> None:
-        """End the run: stop what is performed, journal it as stopped, tell from the rows what was done."""
+    async def _stop_all(self) -> None:
+        """Stop what is performed side by side, and wait until it has ended: a change of files is let out of."""
         for task in self._inflight.values():
             task.cancel()
+        if self._inflight:
+            await asyncio.wait(list(self._inflight.values()), timeout=LET_OUT_S)
+
+    async def _cancel(self) -> None:
+        """End the run: stop what is performed, journal it as stopped, tell from the rows what was done."""
+        await self._stop_all()
         standing, run = self.standing, self.standing.run
         begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
-        stopped = [Ready(path, mark, _stopped(mark.kind, mark.held), "house").settled() for path, mark in begun]
-        released = [(mark.id, mark.held, mark.shared) for mark in standing.marks.values() if mark.open_step]
+        late = {path: standing.performer.came_late.pop(path, None) for path, _ in begun}
+        standing.ready += [Ready(path, mark, came, "house") for path, mark in begun if (came := late[path]) is not None]
+        stopped = [
+            Ready(path, mark, _stopped(mark.kind, mark.held), "house").settled()
+            for path, mark in begun
+            if late[path] is None
+        ]
+        open_steps = [(path, mark) for path, mark in standing.marks.items() if mark.open_step]
+        released = [(mark.id, path, mark.held, mark.shared) for path, mark in open_steps]
         for row in self._unfit:
             if row.open:
-                released.append((row.id, row.held, row.shared))
+                released.append((row.id, row.path, row.held, row.shared))
             else:
                 done = _stopped(row.kind, row.held)
                 stopped.append(
-                    Settled(row.id, done.answer, row.held, done.spent, "house", 0, done.exactness, row.shared)
+                    Settled(row.id, row.path, done.answer, row.held, done.spent, "house", 0, done.exactness, row.shared)
                 )
         outcome = encode(ended("cancelled", self.summarise()))
         answers = (*(each.settled() for each in standing.ready), *stopped)
@@ -267,6 +284,7 @@ class Driver:
             answers,
             texts=[each.performed.text for each in standing.ready if each.performed.text],
             released=released,
+            branches=standing.branches,
             outcome=outcome,
         )
         await self._commit(turn)

@@ -13,94 +13,27 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Grant, Units, counts_of
-from kairos_mcp.driving.consent import Considered, settled_result, told
+from kairos_mcp.budget import NOTHING, counts_of
+from kairos_mcp.driving.consent import Considered, remark_of, settled_result, told
 from kairos_mcp.driving.costing import Performed
+from kairos_mcp.driving.marks import Ended, Mark, Ready, mark_of
+from kairos_mcp.driving.retries import pause_for
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
-from kairos_mcp.steps import CallTool, Failure, Flow, RequestCompletion, Resumed, Sent, Step
-from kairos_mcp.store import approvals, reading
+from kairos_mcp.steps import CallTool, Failure, Flow, Resumed
+from kairos_mcp.store import approvals, branches, reading
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
-from kairos_mcp.store.approvals import Base
+from kairos_mcp.store.branches import Branches, Opening
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.reading import UNKNOWN, WAITED, MarkRow, RunRow
+from kairos_mcp.store.reading import WAITED, RunRow
 from kairos_mcp.store.settling import Settling
-from kairos_mcp.store.turns import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
+from kairos_mcp.store.turns import Committed, NewMark, Paused, Retry, Settled, Turn
 from kairos_mcp.tools.around import Probed
 
-TRIES = 4  # of a completion whose route fails in a way that may pass
-BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
-SIT_OUT_MS, LONGEST_MS = 30_000, 3_600_000  # how long a run sits out a provider's outage: a minute, two, … an hour
 HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt that brought no answer: why (an error code, or `unknown`), and what it stays charged with."""
-
-    why: str
-    charged: Units
-
-
-@dataclass(slots=True)
-class Mark:
-    """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
-    that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
-    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
-    a person was asked for leave; `base`: the files that the leave which they gave stands on. `probed`: what a look
-    after a crash found; `settled`: a person said that it may be made again."""
-
-    id: int
-    step: Step
-    open_step: bool
-    held: Units
-    sent: Sent
-    grant: Grant | None = None
-    ended: Ended | None = None
-    tries: int = 1
-    shared: Shared = NOT_SHARED
-    sits_out: bool = False
-    asked: bool = False
-    base: Base | None = None
-    probed: Probed | None = None
-    settled: bool = False
-
-    def leave(self, marked: Marked, granted: Grant) -> None:
-        """It was granted, for the first time or again: it may begin, or waits for somebody else."""
-        self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
-        self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
-        self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
-        self.grant = None if marked.waits else granted
-
-    def begin(self) -> Grant:
-        """Use the leave to begin: once, and in the moment in which the step is begun."""
-        granted, self.grant = self.grant, None
-        assert granted is not None, "a step is begun once, with leave"
-        return granted
-
-    @property
-    def kind(self) -> str:
-        """The kind of its row: a completion's purpose, or call, or pause."""
-        match self.step:
-            case RequestCompletion():
-                return self.step.purpose
-            case CallTool():
-                return "call"
-            case _:
-                return "pause"
-
-    @property
-    def freed(self) -> Units:
-        """What it lets go of when it is begun again: all but the round or call itself, which goes on."""
-        return self.held._replace(rounds=0, tool_calls=0)
-
-    @property
-    def lost(self) -> bool:
-        """Its newest attempt ended and nobody knows how."""
-        return self.ended is not None and self.ended.why == UNKNOWN
 
 
 class Charged(NamedTuple):
@@ -108,19 +41,6 @@ class Charged(NamedTuple):
 
     shared: Shared = NOT_SHARED
     otherwise: Paused | None = None
-
-
-class Ready(NamedTuple):
-    """An answer that is not committed yet; `by`: the route or hand that it came from."""
-
-    path: str
-    mark: Mark
-    performed: Performed
-    by: str
-
-    def settled(self) -> Settled:
-        done, mark = self.performed, self.mark
-        return Settled(mark.id, done.answer, mark.held, done.spent, self.by, done.cached, done.exactness, mark.shared)
 
 
 @dataclass(slots=True)
@@ -135,13 +55,15 @@ class Standing:
     ready: list[Ready] = field(default_factory=list)
     considered: dict[str, Considered] = field(default_factory=dict)
     taken: list[int] = field(default_factory=list)
+    branches: Branches = field(default_factory=dict)
 
     def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
         """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
         under_way = {path: self.marks[path] for path in performing}
         self.runner = Runner(self.rebuild())
-        self.marks = {}
+        self.marks, self.branches = {}, branches.of_run(connection, self.run.account)
         self.performer.forget()
+        self.performer.reach.agent_of = self.runner.agent_of
         with _uncollected():
             for row in reading.record(connection, self.run.n):
                 answer = row.answer
@@ -150,16 +72,18 @@ class Standing:
                 if answer is not None:
                     self.performer.learn(row.path, step, answer)
                 else:
-                    self.marks[row.path] = under_way.get(row.path) or _mark_of(row, step)
+                    self.marks[row.path] = under_way.get(row.path) or mark_of(row, step)
+        self._recall_approvals(connection)
         unsaved, self.ready = self.ready, []
         for each in unsaved:
             if each.path in self.marks:  # else the commit that seemed to fail had been made
                 self.settle(each.path, each.performed, each.by)
-        self._recall_approvals(connection)
+        self.take_verdicts(connection)
 
     def settle(self, path: str, performed: Performed, by: str) -> None:
         """An answer is here: feed it; the next turn commits it."""
         mark = self.marks.pop(path)
+        performed = mark.remarked(performed)
         self.ready.append(Ready(path, mark, performed, by))
         self.runner.answer(path, performed.answer)
 
@@ -200,7 +124,7 @@ class Standing:
             if path not in self.marks
             and path not in self.considered
             and step.kind == "tool_call"
-            and self.performer.must_consider(step)
+            and self.performer.reach.must_consider(path, step)
         ]
 
     def _recall_approvals(self, connection: apsw.Connection) -> None:
@@ -208,7 +132,7 @@ class Standing:
         for path, row in approvals.of_run(connection, self.run.n).items():
             if (mark := self.marks.get(path)) is not None:
                 mark.asked, mark.base = True, row.base if row.verdict == "approve" else None
-        self.take_verdicts(connection)
+                mark.remark = remark_of(row)
 
     def take_verdicts(self, connection: apsw.Connection) -> None:
         """Go on with what a person decided about: an approved call of ours begins, a denied one is answered."""
@@ -220,25 +144,9 @@ class Standing:
                 continue
             mark.asked = False
             if row.verdict == "approve":
-                mark.base = row.base
+                mark.base, mark.remark = row.base, remark_of(row)
             else:
                 self.settle(path, Performed(told(row), counts_of("call")), "person")
-
-    def pause_before_retry(self, mark: Mark, performed: Performed) -> float | None:
-        """How many seconds to wait before the step is begun again; None where its answer is final."""
-        match performed.answer:
-            case Failure(retryable=True, retry_after_s=after) if mark.tries % TRIES:
-                return min(BACK_OFF_S, 2.0 ** (mark.tries % TRIES - 1) if after is None else after)
-            case _:
-                return None
-
-    def sits_out(self, mark: Mark, performed: Performed) -> bool:
-        """Whether a paid route failed so often that the run is to be paused rather than ended."""
-        match performed.answer:
-            case Failure(retryable=True):
-                return mark.sent.route in self.performer.paid and mark.tries % TRIES == 0
-            case _:
-                return False
 
     def fail(self, path: str, performed: Performed, *, sits_out: bool = False) -> None:
         """An attempt failed in a way that may pass: the next turn begins the step again, or lets it wait."""
@@ -262,7 +170,7 @@ class Standing:
 
     def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
-        retries = [] if still else self._begin_again()
+        retries = [] if still else self._begin_again(at)
         fresh, later = ([], False) if still else self._plan(at)
         answers: list[Settled] = []
         notes: list[str] = []
@@ -290,28 +198,23 @@ class Standing:
             outcome=outcome,
             park=not (performing or still or later),
             waiting=[mark.id for mark in self.marks.values() if mark.open_step],
+            branches=self.branches,
+            opens=self._opens() if fresh and self.runner.branches else (),
             shared=charged.shared,
             taken=tuple(self.taken),
-            pause=None if still else self._pause(at),
+            pause=None if still else pause_for(self.marks.values(), at),
             otherwise=charged.otherwise,
         )
-
-    def _pause(self, at: int) -> Paused | None:
-        """Where a provider is out of reach, the run sits that out, longer each time."""
-        out = [mark for mark in self.marks.values() if mark.sits_out]
-        if not out:
-            return None
-        longest = max(mark.tries // TRIES for mark in out)
-        why = next(mark.ended.why for mark in out if mark.ended is not None)
-        return Paused(f"The model's provider is out of reach ({why}).", at + min(SIT_OUT_MS << longest, LONGEST_MS))
 
     def learn(self, turn: Turn, committed: Committed) -> None:
         """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
         del self.ready[: len(turn.answers)]  # others may have come in the meantime
         del self.taken[: len(turn.taken)]
+        self.branches = committed.branches
         for new in turn.marks:
             mark = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
             mark.asked = new.asking is not None
+            mark.base = new.again.asking.base if new.again is not None else None
             self.marks[new.path] = mark
         paths = [each.path for each in turn.retries] + [each.path for each in turn.marks]
         for path, marked in zip(reversed(paths), reversed(committed.marks), strict=True):
@@ -329,21 +232,28 @@ class Standing:
     def _plan(self, at: int) -> tuple[list[NewMark], bool]:
         """How the steps without a mark are to be marked; and whether some came to wait while others were considered."""
         unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
-        planned, shares = [], len(unmarked)
+        planned, shares, branch_of = [], dict[str, int](), self.runner.branch_of
+        for path, _ in unmarked:
+            shares[branch_of(path)] = shares.get(branch_of(path), 0) + 1
         for path, step in unmarked:
             said = self.considered.pop(path, None)
-            if said is None and step.kind == "tool_call" and self.performer.must_consider(step):
+            if said is None and step.kind == "tool_call" and self.performer.reach.must_consider(path, step):
                 continue
-            planned.append(self.performer.plan(path, step, self.run.route, at, shares, said))
-            shares -= 1
+            planned.append(self.performer.plan(path, step, self.run.route, at, shares[branch_of(path)], said))
+            shares[branch_of(path)] -= 1
         return planned, len(planned) < len(unmarked)
 
-    def _begin_again(self) -> list[Retry]:
+    def _opens(self) -> list[Opening]:
+        """The branches that have begun with limits of their own, and have no account yet."""
+        begun = self.runner.branches.items()
+        return [Opening(path, share()) for path, share in begun if path not in self.branches]
+
+    def _begin_again(self, at: int) -> list[Retry]:
         """What ended without an answer and may be tried again; what may not is given up."""
         if not self.marks:
             return []
-        self._settle_probed()
-        return [self._retry(path, mark) for path, mark in self.marks.items() if self._begins_again(mark)]
+        self._settle_probed(at)
+        return [self._retry(path, mark, at) for path, mark in self.marks.items() if self._begins_again(mark)]
 
     def _begins_again(self, mark: Mark) -> bool:
         """An attempt that ended without an answer, an open completion that a new route performs, an approved call."""
@@ -351,15 +261,17 @@ class Standing:
             return mark.ended is not None
         if mark.step.kind == "completion":
             return self.run.route in self.performer.models
-        return mark.settled or (mark.base is not None and mark.sent.route == "house" and mark.ended is None)
+        if mark.unsettled:
+            return mark.settled
+        return mark.settled or (mark.base is not None and mark.sent.route == "house")
 
-    def _settle_probed(self) -> None:
+    def _settle_probed(self, at: int) -> None:
         """What a look after a crash found to be done is answered by what it found."""
         for path, mark in [item for item in self.marks.items() if item[1].probed is not None]:
             match mark.probed:
                 case Probed(state="done", result=result):
                     told = result or ToolResult("It was done before the server ended.")
-                    self.settle(path, Performed(told, mark.held), "house")
+                    self.settle(path, Performed(told, mark.held._replace(milliseconds=mark.took(at))), "house")
                 case _:
                     pass
 
@@ -369,7 +281,7 @@ class Standing:
             return False
         match mark.step:
             case CallTool(call=call):
-                spec = self.performer.offered.find(call.name)
+                spec = self.performer.reach.spec(call.name)
                 repeatable = spec is not None and spec.effect in REPEATABLE
                 return not (repeatable or (mark.probed is not None and mark.probed.state == "not_done"))
             case _:
@@ -379,7 +291,7 @@ class Standing:
         """A route that somebody performs, but nobody here."""
         return route not in HANDED_OUT and route not in self.performer.models
 
-    def _retry(self, path: str, mark: Mark) -> Retry:
+    def _retry(self, path: str, mark: Mark, at: int) -> Retry:
         route = mark.sent.route
         if mark.step.kind == "completion" and (mark.open_step or not self._is_out_of_reach(self.run.route)):
             route = self.run.route  # a reroute counts from the next attempt; a call has no other route
@@ -389,7 +301,7 @@ class Standing:
         if mark.sits_out or self._is_unsettled(mark):
             claim = claim._replace(open_step=True)
         waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
-        ended = mark.ended or Ended(waited, NOTHING)
+        ended = mark.ended_by(at) or Ended(waited, NOTHING)
         return Retry(path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared)
 
 
@@ -404,8 +316,3 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _mark_of(row: MarkRow, step: Step) -> Mark:
-    ended = Ended(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.begun else None
-    return Mark(row.id, step, row.open, row.held, row.sent, ended=ended, tries=row.attempts + 1, shared=row.shared)

@@ -11,12 +11,14 @@ PATH = "call-1"
 
 
 def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
-    """The run's output is the result as `{content, is_error, data?}`."""
+    """The run's output is the result as `{content, is_error, data?, remark?}`."""
     match (yield from CallTool(PATH, ToolCall(PATH, name, arguments))):
         case ToolResult() as result:
-            output = {"content": result.content, "is_error": result.is_error}
+            output: JsonObject = {"content": result.content, "is_error": result.is_error}
             if result.data is not None:
                 output["data"] = result.data
+            if result.remark is not None:
+                output["remark"] = result.remark
             return ended("assistant_stop", None, output)
         case Refused(limit=limit):
             return ended("budget", f"The call was not made: the limit on {limit} is reached.", None)

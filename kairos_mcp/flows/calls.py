@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.flows.brief import Prompts, say
-from kairos_mcp.messages import Completion, Message, ToolCall, ToolResult, ToolSet
+from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
 from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 
 CALLS_A_TURN = 64  # a guard: what a turn asks beyond it gets an error result
@@ -79,7 +79,8 @@ def stop_of(answered: Sequence[Answered]) -> Refused | Unknown | None:
 
 def limit_words(refused: Refused) -> str:
     """A limit by its name for a reader, never with its figures: those are in the hands' standing line."""
-    return _LIMIT_WORDS.get(refused.limit, refused.limit.replace("_", " "))
+    words = _LIMIT_WORDS.get(refused.limit, refused.limit.replace("_", " "))
+    return f"{words} of a whole day" if refused.scope.startswith("whole ") else words
 
 
 def turn_messages(prompts: Prompts, content: str, answered: Sequence[Answered] = ()) -> tuple[Message, ...]:
@@ -94,12 +95,13 @@ def told(prompts: Prompts, answered: Answered) -> Message:
     """The one tool message of a call: content marked as from outside, or a failure as JSON (P4)."""
     call = answered.call
     match answered.answer:
-        case ToolResult(content=content, is_error=False):
-            text = f"{say(prompts.outside, tool=call.name, call=call.id)}\n{content}"
-        case ToolResult(content=content, code=str(code)):  # ours: code and message say everything
-            text = _failure(code, content)
-        case ToolResult(content=content, data=data):
-            text = _failure(None, content, data)
+        case ToolResult(content=content, is_error=False, remark=remark):
+            before = "" if remark is None else f"{remark}\n"  # above the line below which nothing is ours
+            text = f"{before}{say(prompts.outside, tool=call.name, call=call.id)}\n{content}"
+        case ToolResult(content=content, code=str(code), remark=remark):  # ours: code and message say everything
+            text = _failure(code, content, remark=remark)
+        case ToolResult(content=content, data=data, remark=remark):
+            text = _failure(None, content, data, remark)
         case Refused() as refused:
             text = _failure("budget_exhausted", f"Not executed: the limit on {limit_words(refused)} is reached.")
         case Unknown():
@@ -148,6 +150,7 @@ def _not_begun(stopped: CallAnswer) -> CallAnswer:
             return refused
 
 
-def _failure(code: str | None, message: str, data: object = None) -> str:
-    told = {"success": False, "code": code, "message": message}
+def _failure(code: str | None, message: str, data: object = None, remark: str | None = None) -> str:
+    told: JsonObject = {"success": False, "code": code, "message": message}
+    told |= {} if remark is None else {"remark": remark}
     return json.dumps(told if data is None else told | {"data": data}, ensure_ascii=False)

@@ -10,7 +10,7 @@ from kairos_mcp.decoding import Undecodable, decode_object
 from kairos_mcp.flows.brief import Brief, say
 from kairos_mcp.flows.calls import turn_messages
 from kairos_mcp.messages import Completion, Conversation, JsonObject, Message
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.steps import Failure, Flow, Mechanical, Refused, RequestCompletion
 
 REPAIRS = 2  # SYSTEMS.md O2

@@ -19,7 +19,7 @@ from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.routes import Minds, chosen
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.spec import PlannerRequest, Spec
 from kairos_mcp.steps import Flow, Limits
 from kairos_mcp.store.codec import decode, encode
@@ -122,6 +122,7 @@ def freeze_planner(
         model=thinks.model,
         temperature=request.temperature,
         continues=request.continues,
+        dialect=settings.dialect,
     )
     notes = (*thinks.notes, *cut, *offer.notes, *registry.notes(request.tools))
     return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
@@ -155,10 +156,11 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         return text_of(content_hash) if content_hash is not None else ""
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
+    behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
     if spec.flow != "planner":
-        order = orders.thawed(spec, text, offered, _prompts(text(spec.prompts_text)))
+        order = orders.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
         spoken = decode(TextPrompts, text(spec.dialect_text))
-        return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken)
+        return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken, behind)
     brief = Brief(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
@@ -170,7 +172,6 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         prompts=_prompts(text(spec.prompts_text)),
     )
     prompts = decode(TextPrompts, text(spec.dialect_text))
-    behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
     return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts, behind)
 
 

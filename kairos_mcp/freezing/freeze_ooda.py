@@ -16,7 +16,16 @@ from kairos_mcp.flows.ooda import mandate as cycles
 from kairos_mcp.flows.ooda import phases
 from kairos_mcp.flows.ooda.order import EDITING, Carried, Effect
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.freezing.freeze import MAX_TOKENS, Freezer, Frozen, Thinking, narrowed, text_prompts, thinking
+from kairos_mcp.freezing.freeze import (
+    MAX_TOKENS,
+    Freezer,
+    Frozen,
+    Thinking,
+    narrowed,
+    refuse_unpriced,
+    text_prompts,
+    thinking,
+)
 from kairos_mcp.freezing.orders import FLOWS, RUN
 from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec
@@ -24,6 +33,7 @@ from kairos_mcp.scopes import Scopes
 from kairos_mcp.spec import CyclesRequest, PhaseRequest, Spec, Stretch
 from kairos_mcp.steps import Limits
 from kairos_mcp.store.codec import encode
+from kairos_mcp.tools.offering import SEARCH_SPEC, offered
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of
 
@@ -51,6 +61,7 @@ def freeze_phase(asked: PhaseRequest, ground: Ground) -> Frozen:
     keep = Freezer()
     given = keep.keep(encode(asked.given)) if asked.given is not None else None
     thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
+    _refuse_unpriced(asked.mandate, thinks, ground.settings)
     spec, notes = _spec(keep, asked.mandate, thinks, ground)
     frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given)
     return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
@@ -68,6 +79,7 @@ def freeze_cycles(asked: CyclesRequest, ground: Ground) -> Frozen:
     limits, stretch = _stretched(limits, _own(asked.limits, mandate))
     keep = Freezer()
     thinks = thinking(asked.route, _own(asked.limits, mandate), None, ground.settings, samples=ground.samples)
+    _refuse_unpriced(mandate, thinks, ground.settings)
     spec, notes = _spec(keep, mandate, thinks, ground)
     frozen = replace(spec, flow=RUN, cycles=asked.cycles or mandate.max_cycles, stretch=stretch)
     return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
@@ -91,12 +103,15 @@ def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> 
     may = [spec for spec in wanted if spec.name not in EDITING]
     left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
+    offer = offered(_told_of(mandate, reads, may))
+    search = [SEARCH_SPEC] if offer.behind else []
     scopes = scopes_of(Path(ground.workspace), settings) if ground.workspace is not None else Scopes()
     spec = Spec(
         RUN,
         mandate.goal,
         thinks.route,
-        keep.keep(encode(tuple(_all(registry, reads, may)))),
+        keep.keep(encode(tuple(_all(registry, reads, may, search)))),
+        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
         prompts_text=keep.keep(encode(Prompts.gathered(settings.prompt))),
         script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
@@ -111,14 +126,27 @@ def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> 
         scopes_text=keep.keep(encode(scopes)),
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
+        dialect=settings.dialect,
     )
-    return spec, notes
+    return spec, [*notes, *offer.notes]
 
 
-def _all(registry: Registry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
+def _told_of(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
+    """The tools that decide would be told of if they are not too many: those that read, and those for run_tool."""
+    named = may if "run_tool" in mandate.allowed_actions else ()
+    return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
+
+
+def _all(registry: Registry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> ToolSet:
     """Every tool that a step may call, each once."""
     called = [tool.spec for name in CALLED if (tool := registry.find(name)) is not None]
-    return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called)}.values()))
+    return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
+
+
+def _refuse_unpriced(mandate: Mandate, thinks: Thinking, settings: Settings) -> None:
+    """Dollars of a mandate's day are what this server pays, so that it has to know a price. Raises BadArguments."""
+    if mandate.day.nano_usd is not None and thinks.route == "provider":
+        refuse_unpriced(thinks.route, thinks.model, settings, "day.usd")
 
 
 def _own(asked: Limits, mandate: Mandate) -> Limits:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kairos_mcp.errors import KairosError, StoreCorrupt
+from kairos_mcp.finding import SEARCH
 from kairos_mcp.flows.brief import Prompts
 from kairos_mcp.flows.ooda import mandate as cycles
 from kairos_mcp.flows.ooda import phases
@@ -43,7 +44,7 @@ class Ordered:
     cycles: int
 
 
-def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, prompts: Prompts) -> Ordered:
+def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts) -> Ordered:
     """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
     order = Order(
         _mandate(text(spec.mandate_text)),
@@ -53,6 +54,8 @@ def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, prompt
         _named(tools, spec.may),
         decode(Scopes, text(spec.scopes_text)),
         decode(Carried, text(spec.carried_text)),
+        frozenset(each.name for each in behind),
+        tools.find(SEARCH) if behind else None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
     return Ordered(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)

@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from kairos_mcp.configuration.settings import Approvals
+from kairos_mcp.driving.consent import remark_of
 from kairos_mcp.driving.costing import estimated, tokens_of
 from kairos_mcp.errors import AlreadyAnswered, ApprovalRequired, NotWaiting
-from kairos_mcp.messages import Completion
-from kairos_mcp.models.answers import completion_from, decision_from, tool_result_from
+from kairos_mcp.messages import Completion, ToolResult
+from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from
 from kairos_mcp.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
+from kairos_mcp.store.settling import SUFFIX, Settling
 from kairos_mcp.tools.results import shorten
 
 LOCAL = "local"  # the person who owns the state folder
 
 
 def deposits(
-    answers: Mapping[str, object], waiting: Mapping[str, Step], run_id: str, shown_chars: int
+    answers: Mapping[str, object],
+    waiting: Mapping[str, Step],
+    approved: Mapping[str, ApprovalRow],
+    run_id: str,
+    shown_chars: int,
 ) -> list[Deposit]:
-    """The deposits that the answers make. Raises NotWaiting, BadArguments; nothing is stored then."""
-    return [_deposit(path, value, waiting.get(path), run_id, shown_chars) for path, value in answers.items()]
+    """The deposits that the answers make; `approved`: what was asked of a person before, by the step's path. Raises
+    NotWaiting, BadArguments; nothing is stored then."""
+    remarks = {path: remark for path, row in approved.items() if (remark := remark_of(row)) is not None}
+    return [
+        _deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
+        for path, value in answers.items()
+    ]
 
 
-def _deposit(path: str, value: object, step: Step | None, run_id: str, shown_chars: int) -> Deposit:
+def _deposit(path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int) -> Deposit:
     match step:
         case RequestCompletion():
             answer = completion_from(value, path)
             usage = answer.usage or estimated(step, answer)
-            return Deposit(path, answer, tokens_of(usage), usage.cached_tokens, usage.exactness)
+            spent = tokens_of(usage)  # what waits is shown in the native wording (reports/items.py)
+            return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native")
         case CallTool():
-            result, whole = shorten(tool_result_from(value), shown_chars, path)
+            result, whole = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)
             text = (result.kept, whole) if result.kept is not None and whole is not None else None
             return Deposit(path, result, text=text)
         case _:
@@ -44,13 +59,25 @@ def _deposit(path: str, value: object, step: Step | None, run_id: str, shown_cha
             )
 
 
-def split(
-    answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]
-) -> tuple[dict[str, object], list[Decision]]:
-    """The answers of steps, and the decisions about approvals. Raises BadArguments."""
-    decided = {key: value for key, value in answers.items() if is_approval(key)}
-    steps = {key: value for key, value in answers.items() if key not in decided}
-    return steps, [decision_from(value, key, who) for key, value in decided.items()]
+class Brought(NamedTuple):
+    """What came in one call, by what it is about: steps, approvals, calls whose end nobody knows."""
+
+    steps: dict[str, object]
+    decided: list[Decision]
+    settled: list[Settling]
+
+
+def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]) -> Brought:
+    """The answers by what they are about. Raises BadArguments."""
+    brought = Brought({}, [], [])
+    for key, value in answers.items():
+        if is_approval(key):
+            brought.decided.append(decision_from(value, key, who))
+        elif key.endswith(SUFFIX):
+            brought.settled.append(settling_from(value, key.removesuffix(SUFFIX)))
+        else:
+            brought.steps[key] = value
+    return brought
 
 
 def refuse_unasked(decisions: Sequence[Decision], run: RunRow, approvals: Approvals) -> None:
@@ -74,6 +101,8 @@ def repeated(path: str, value: object, recorded: object, run_id: str, shown_char
     match recorded:
         case Completion():
             same = completion_from(value, path) == recorded
+        case ToolResult(remark=remark):
+            same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
         case _:
             same = shorten(tool_result_from(value), shown_chars, path)[0] == recorded
     if not same:

@@ -21,7 +21,7 @@ from kairos_mcp.reports.items import ELICITED_CHARS
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.routes import after_sampling
 from kairos_mcp.secrecy import masked
-from kairos_mcp.steps import RequestCompletion, Sent
+from kairos_mcp.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.store import approvals, asks, owners, reading, runs
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
@@ -50,13 +50,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a client's model said, and how many milliseconds a push took (0: the client called again).
+    """What a client's model said, how many milliseconds a push took (0: the client called again), in which dialect.
 
     `completion` None: the run's own time was over before the client answered.
     """
 
     completion: Completion | None
     milliseconds: int = 0
+    dialect: DialectName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +194,10 @@ class Asks:
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
-    async def take(self, run_id: str, nonce: str, replies: Mapping[str, Completion], caller: Caller) -> None:
+    async def take(self, run_id: str, nonce: str, replies: Mapping[str, Reply], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
         run = self._house.run(run_id, caller)
-        deposits, at = self._deposits(run, {path: Reply(said) for path, said in replies.items()}), self._house.clock()
+        deposits, at = self._deposits(run, replies), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: asks.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
@@ -297,7 +298,7 @@ class Asks:
         said = masked.completion(reply.completion, self._house.wiring.mask)
         usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
-        return Deposit(path, said, spent, usage.cached_tokens, usage.exactness)
+        return Deposit(path, said, spent, usage.cached_tokens, usage.exactness, dialect=reply.dialect)
 
 
 def _waits(why: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from kairos_mcp.errors import ApprovalExpired, BadArguments, NotFound, NotWaiting
@@ -16,7 +16,7 @@ from kairos_mcp.routes import chosen
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import approvals, decisions, owners, reading, runs, settling
+from kairos_mcp.store import approvals, decisions, owners, reading, runs
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -40,13 +40,14 @@ async def answer(
     await house.called()
     answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
     run = house.run(run_id, caller)
-    steps, said = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
+    steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
     answering.refuse_unasked(said, run, house.settings.approvals)
+    approved = approvals.of_run(house.store.reader, run.n) if steps else {}
     deposits = answering.deposits(
-        _unanswered(house, run, steps), house.open_steps(run), run_id, house.settings.shown_chars
+        _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
     )
-    if deposits or said:
-        await _leave(house, run, deposits, said, caller, drive=drive)
+    if deposits or said or settled:
+        await _leave(house, run, deposits, said, caller, drive=drive, settled=settled)
 
 
 async def decide(
@@ -69,7 +70,14 @@ async def decide(
 
 
 async def _leave(
-    house: House, run: RunRow, deposits: list[Deposit], said: list[Decision], caller: Caller, *, drive: bool
+    house: House,
+    run: RunRow,
+    deposits: Sequence[Deposit],
+    said: Sequence[Decision],
+    caller: Caller,
+    *,
+    drive: bool,
+    settled: Sequence[Settling] = (),
 ) -> None:
     """Leave answers and decisions, all or none, and see to it that somebody goes on with the run."""
     house.check_awake(run)
@@ -79,7 +87,9 @@ async def _leave(
 
     try:
         fence = await house.store.submit(
-            lambda connection: decisions.leave(connection, run, deposits, said, by, mine, at, dead=dead)
+            lambda connection: decisions.leave(
+                connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
+            )
         )
     except ApprovalExpired:
         await expire(house)
@@ -191,13 +201,8 @@ async def release(house: House, owner: int) -> int:
 
 
 async def settle(house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller) -> None:
-    """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting."""
+    """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting,
+    AlreadyAnswered."""
     await house.called()
-    run = house.run(run_id, caller)
-    house.check_awake(run)
     said = Settling(key.removesuffix(SUFFIX), settlement, note and house.wiring.mask.text(note).text)
-    at, dead = house.clock(), house.dead_owner(run)
-    mine = await house.store.own(at) if house.may_drive(run) else owners.NOBODY
-    who = caller.row
-    fence = await house.store.submit(lambda c: settling.settle(c, run, said, who, mine, at, dead=dead))
-    house.drivers.go_on(run, mine, fence)
+    await _leave(house, house.run(run_id, caller), [], [], caller, drive=True, settled=[said])

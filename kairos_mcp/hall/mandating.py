@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import apsw
 
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.freezing import freeze_ooda
@@ -15,19 +18,22 @@ from kairos_mcp.hall.starting import Beginning, Started, begin, said
 from kairos_mcp.mandates.mandate import Mandate, mandate_of
 from kairos_mcp.mandates.schedules import due
 from kairos_mcp.messages import JsonObject, canonical, digest_of
+from kairos_mcp.periods import day_at
 from kairos_mcp.reports.items import iso
 from kairos_mcp.reports.mandated import mandate_status
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.steps import UNLIMITED, Limits
-from kairos_mcp.store import approvals, mandates
+from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
 
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # as MANDATE_SCHEMA has it
 ID_CHARS = 12  # of the digest, where a mandate has no id of its own
 GOAL_CHARS = 200
-LISTED = 50
+LISTED_CHARS = 6_000  # of one page, as a run's result has
+LOOKED_AT = 500  # mandates for one page, where most are of another status than the one asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,28 @@ async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
     return {**told, "changed": changed, "degraded": notes, "next": following}
 
 
-def listed(house: House, status: str | None, caller: Caller) -> JsonObject:
-    """The caller's mandates with the status of each, those of one status where it is given."""
-    told = [_listed(house, each) for each in mandates.saved(house.store.reader, caller.principal)]
-    found = [each for each in told if status in (None, each["status"])]
-    return {"mandates": found[:LISTED], "total": len(found)}
+def listed(house: House, status: str | None, cursor: str | None, caller: Caller) -> JsonObject:
+    """A page of the caller's mandates by id, with the status of each, those of one status where it is given.
+
+    {mandates, total: how many there are of every status, cursor: where the next page begins, null after the last}.
+    A page may hold none and have a next one, since it ends with what it has looked at. Raises BadArguments.
+    """
+    if cursor is not None and not _ID.fullmatch(cursor):
+        raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
+    reader = house.store.reader
+    rows = mandates.page(reader, caller.principal, cursor or "", LOOKED_AT + 1)
+    found: list[JsonObject] = []
+    room, last = LISTED_CHARS, ""
+    for row in rows[:LOOKED_AT]:
+        told = _listed(house, row)
+        if status in (None, told["status"]):
+            room -= len(canonical(told))
+            if room < 0 and found:
+                break
+            found.append(told)
+        last = row.id
+    following = last if rows and rows[-1].id != last else None
+    return {"mandates": found, "total": mandates.count(reader, caller.principal), "cursor": following}
 
 
 async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Started:
@@ -89,6 +112,11 @@ async def phase(
     """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
     await house.called()
     mandate, secrets = _found(house, meant, caller)
+    if meant.mandate is not None and mandate.day != UNLIMITED:
+        raise BadArguments(
+            "mandate: day is counted for mandates that are saved.",
+            "mandate_save it and give mandate_id, or leave day out.",
+        )
     plain = None if given is None else masked.given(given, house.wiring.mask)
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits)
     ground = await _ground(house, mandate, caller)
@@ -127,6 +155,7 @@ def _with_id(mandate: Mandate) -> Mandate:
 
 
 async def _saved(house: House, mandate: Mandate, caller: Caller) -> bool:
+    """Save it; what it says of a day holds from now on, today included."""
     row = MandateRow(
         caller.principal,
         mandate.id or "",
@@ -135,7 +164,16 @@ async def _saved(house: House, mandate: Mandate, caller: Caller) -> bool:
         mandate.goal_hash,
         house.clock(),
     )
-    return await house.store.submit(lambda connection: mandates.save(connection, row))
+    today = day_at(house.clock(), house.settings.time_zone).name
+
+    def save(connection: apsw.Connection) -> bool:
+        changed = mandates.save(connection, row)
+        day = accounts.find_day(connection, caller.principal, today) if changed else None
+        if day is not None and accounts.find_mandate(connection, day.id, row.id) is not None:
+            accounts.mandate_account(connection, day.id, row.id, mandate.day)
+        return changed
+
+    return await house.store.submit(save)
 
 
 def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int]:

@@ -74,17 +74,18 @@ class Beginning:
 async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
+    spec, texts = masked.frozen(frozen.spec, frozen.texts, house.wiring.mask)
     at = house.clock()
     owner = await house.store.own(at)
     new = NewRun(
         id=house.new_id(),
-        flow=frozen.spec.flow,
+        flow=spec.flow,
         version=frozen.version,
-        spec=encode(frozen.spec),
-        texts=frozen.texts,
+        spec=encode(spec),
+        texts=texts,
         notes=frozen.notes,
         limits=frozen.limits,
-        route=frozen.spec.route,
+        route=spec.route,
         principal=caller.principal,
         via=caller.via,
         client=caller.client,

@@ -6,23 +6,28 @@ Whoever decides is a person at this machine: no tool of the server and no run co
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from typing import Literal
 
-from kairos_mcp.errors import BadArguments, NotFound, UnknownTool
+from kairos_mcp.configuration.settings import ServerSetting
+from kairos_mcp.definitions.proposal import stored
+from kairos_mcp.errors import BadArguments, KairosError, NotFound, UnknownTool
+from kairos_mcp.hall import registering
 from kairos_mcp.hall.house import House
+from kairos_mcp.hall.registering import PIN_CHARS
 from kairos_mcp.messages import JsonObject, ToolSpec
-from kairos_mcp.store.definitions import DefinitionRow, Definitions
+from kairos_mcp.store.definitions import REGISTERED, DefinitionRow, Definitions, registered
+from kairos_mcp.visible import made_visible
 
-PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 Decision = Literal["approved", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """A tool in a list. `state`: offered; new or changed, which waits for a person; removed."""
+    """A tool in a list. `state`: offered; new or changed, which waits for a person; registered: a server whose tools
+    are offered since a person approved it."""
 
     name: str
     effect: str
@@ -48,6 +53,21 @@ class Defined:
     def pin(self) -> str:
         return self.row.hash[:PIN_CHARS]
 
+    @property
+    def source(self) -> str:
+        """Where its tools come from, in the words of a list of tools."""
+        if self.row.source != REGISTERED:
+            return f"mcp:{self.row.source.partition('@')[0]}"
+        return "http" if self._kind == "http_tool" else f"mcp:{self.row.name}"
+
+    @property
+    def is_server(self) -> bool:
+        return self.row.source == REGISTERED and self._kind == "server"
+
+    @property
+    def _kind(self) -> str:
+        return str(json.loads(self.row.body).get("kind"))
+
 
 Decided = tuple[Defined, ...]
 
@@ -56,20 +76,23 @@ Decided = tuple[Defined, ...]
 class ToolSheet:
     """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.
 
-    `diff`: from the approved definition, if there is one, to the one that waits, line by line.
+    `diff`: from the approved definition, if there is one, to the one that waits, line by line. `remarks`: what a
+    registration that waits or counts would do, and what a reader might overlook in it.
     """
 
     name: str
     offered: JsonObject | None
     definitions: tuple[Defined, ...]
     diff: str
+    remarks: tuple[str, ...] = ()
 
     def as_json(self) -> JsonObject:
         told = [
             {"address": each.address, "pin": each.pin, "state": each.row.state, "by": each.row.by, "at": each.row.at}
             for each in self.definitions
         ]
-        return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff}
+        remarks = {"remarks": list(self.remarks)} if self.remarks else {}
+        return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
 
 
 async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
@@ -81,8 +104,9 @@ async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
     for each in known:
         if each.row.state == "pending":
             state = "changed" if each.offered in at else "new"
-            source = f"mcp:{each.row.source.partition('@')[0]}"
-            lines.append(ToolLine(each.offered, "-", source, source, state, each.address, each.pin))
+            lines.append(ToolLine(each.offered, "-", each.source, each.source, state, each.address, each.pin))
+        elif each.row.state == "approved" and each.is_server:
+            lines.append(ToolLine(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
     return tuple(lines), registry.notes(("*",))
 
 
@@ -102,14 +126,14 @@ async def sheet(house: House, name: str) -> ToolSheet:
         offered = None
     rank = ("approved", "pending", "removed")
     known.sort(key=lambda each: rank.index(each.row.state))
-    return ToolSheet(called, offered, tuple(known), _diff(known))
+    return ToolSheet(called, offered, tuple(known), _diff(known), _remarks(known))
 
 
 async def decided(house: House, address: str, decision: Decision, pin: str | None, by: str) -> tuple[Defined, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
     `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
-    NotFound.
+    NotFound, EgressDenied.
     """
     known = [each for each in _defined(house) if address in (each.address, each.offered)]
     if pin is not None and len(pin) < PIN_CHARS:
@@ -123,6 +147,9 @@ async def decided(house: House, address: str, decision: Decision, pin: str | Non
         nothing = "of that pin " if pin is not None else ""
         raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
     definitions, at = Definitions(house.store), house.clock()
+    for each in meant if decision == "approved" else ():
+        if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
+            registering.check_place(house, stored(each.row.body))
     for each in meant:
         key = (each.row.source, each.row.name, each.row.hash)
         (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
@@ -142,18 +169,43 @@ def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
 
 
 def _defined(house: House) -> list[Defined]:
-    """The definitions of the servers that are configured now, in the order of their names."""
-    if not house.settings.servers:
+    """What was registered, then the definitions of the servers that are configured or registered now, by name."""
+    if not house.settings.servers and not house.store.exists:
         return []
+    assert house.store.reader is not None  # opened, so the table is there
+    rows = registered(house.store.reader)
+    found = [Defined(registering.address_of(row.name), row.name, row) for row in rows]
+    servers = [*house.settings.servers, *_registered_servers(found)]
+    if not servers:
+        return found
     from kairos_mcp.tools.downstream import offered_as, source_of
 
-    assert house.store.reader is not None  # opened, so the table is there
     definitions = Definitions(house.store)
-    found: list[Defined] = []
-    for setting in house.settings.servers:
+    for setting in servers:
         for row in definitions.of(source_of(setting)) or ():
             found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row))
     return found
+
+
+def _registered_servers(found: Sequence[Defined]) -> Iterator[ServerSetting]:
+    for each in found:
+        if each.row.state == "approved" and each.is_server:
+            try:
+                yield stored(each.row.body).server
+            except KairosError:
+                continue  # another version's row: the registry's notes name it
+
+
+def _remarks(known: Sequence[Defined]) -> tuple[str, ...]:
+    meant = next((each for each in known if each.row.state == "pending"), None)
+    meant = meant or next((each for each in known if each.row.state == "approved"), None)
+    if meant is None or meant.row.source != REGISTERED:
+        return ()
+    try:
+        told = registering.told(stored(meant.row.body))
+    except KairosError as error:
+        told = (f"It can't be used: {error.message}",)
+    return (*told, *made_visible("\n".join(_pretty(meant.row.body)))[1])
 
 
 def _diff(known: Sequence[Defined]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from kairos_mcp.configuration.key_sources import secret
-from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.configuration.settings import Settings, skill_folders
+from kairos_mcp.driving.reach import Reach
 from kairos_mcp.driving.standing import Standing
 from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.finding import SEARCH
@@ -28,12 +29,12 @@ from kairos_mcp.models.scripted import Script
 from kairos_mcp.performer import Means, Paid, Performer
 from kairos_mcp.routes import Minds
 from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.steps import Failure
+from kairos_mcp.steps import DialectName, Failure
 from kairos_mcp.store import mandates, reading
-from kairos_mcp.store.approvals import Asking
+from kairos_mcp.store.approvals import Again, Asking
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
-from kairos_mcp.tools import Commands, builtin_tools, network_tools
+from kairos_mcp.tools import Commands, Shelves, builtin_tools, network_tools
 from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.internal import internal_tools
 from kairos_mcp.tools.opener import Opener
@@ -72,7 +73,10 @@ class Wiring:
         return str(named[0])
 
     def registry(self, workspace: str | None) -> Registry:
-        return self.means(workspace).registry
+        """The tools that there are at this moment: what a person approved or removed by a command counts at once."""
+        registry = self.means(workspace).registry
+        self._elsewhere.look()
+        return registry
 
     async def ready(self, workspace: str | None, globs: Sequence[str] | None) -> Registry:
         """The registry, once the sources that the globs may name know what they have: within half a minute."""
@@ -117,10 +121,12 @@ class Wiring:
         thawed = self.thawed(run)
         models: dict[str, Model] = {"scripted": scripted(replace(thawed.script, asked=[]))} if thawed.script else {}
         paid: dict[str, Paid] = {}
+        dialects: dict[str, DialectName] = {"caller": "native"}
         if self.settings.model is not None:
             named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(named if ":" in named else self.settings.model)
-            manner = Manner(thawed.spec.temperature, self.settings.dialect, thawed.text_prompts)
+            dialects["provider"] = thawed.spec.dialect or self.settings.dialect
+            manner = Manner(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
             models["provider"] = masked_model(provider.model(manner), self.mask)
             paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())
 
@@ -128,25 +134,25 @@ class Wiring:
             with self._store.aside() as connection:
                 return self._store.whole_text(connection, run.n, ref)
 
-        def stands(path: str, asking: Asking) -> bool:
+        def stands(path: str, asking: Asking) -> Again | None:
             if thawed.spec.mandate_text is None or not mandates.is_check(path):
-                return False
+                return None
             with self._store.aside() as connection:
-                return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking.digest)
+                return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking)
 
         own_lines = thawed.script.by_path if thawed.script else {}
+        means = self.means(run.workspace)
         performer = Performer(
             run.id,
-            thawed.offered,
-            self.means(run.workspace),
+            Reach(thawed.offered, means.registry, means.gate, thawed.behind, thawed.spec.mandate),
+            means,
             models,
             thawed.spec.model,
             kept,
             frozenset(own_lines),
             paid=paid,
+            dialects=dialects,
             temperature=thawed.spec.temperature,
-            behind=thawed.behind,
-            mandate=thawed.spec.mandate,
             stands=stands,
         )
         return Standing(run, performer, thawed.flow)
@@ -183,7 +189,9 @@ class Wiring:
         networked, judged = self._networked()
         scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
         commands = Commands.of(self.settings)
-        built_in = builtin_tools(opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands)
+        built_in = builtin_tools(
+            opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands, shelves=self._shelves
+        )
         internal = internal_tools(opener, self._store)
         registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
         gate = Gate(
@@ -192,6 +200,11 @@ class Wiring:
             judged,
         )
         return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
+
+    @cached_property
+    def _shelves(self) -> Shelves:
+        """The skills, the same for every workspace."""
+        return self._opened.enter_context(closing(Shelves(skill_folders(self.settings))))
 
     def _networked(self) -> tuple[list[Tool], Mapping[str, Default]]:
         """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
@@ -32,12 +32,17 @@ from kairos_mcp.steps import Answer
 FORMAT = 1
 LINE_BYTES = 256 * 1024 * 1024
 
-_STRICT = ConfigDict(extra="forbid")
 Amounts = dict[str, int]
+_T = TypeVar("_T")
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
+def _a_line(kind: type[_T]) -> type[_T]:
+    """A line of the file as a value; what has a field more than it is refused."""
+    return with_config(ConfigDict(extra="forbid"))(dataclass(frozen=True, slots=True)(kind))
+
+
+@_a_line
 class Head:
     run: str
     program: str
@@ -45,8 +50,7 @@ class Head:
     line: Literal["head"] = "head"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Run:
     """Times in milliseconds since 1970. `workspace` is the folder's name alone."""
 
@@ -64,16 +68,14 @@ class Run:
     line: Literal["run"] = "run"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Text:
     hash: str
     body: str
     line: Literal["text"] = "text"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Mark:
     """`held` null: handed out."""
 
@@ -86,8 +88,7 @@ class Mark:
     line: Literal["mark"] = "mark"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Attempt:
     """A later try of the step at `path`; `ended`: how the one before it did, and what that `lost`."""
 
@@ -101,8 +102,7 @@ class Attempt:
     line: Literal["attempt"] = "attempt"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Answered:
     path: str
     at: int
@@ -114,8 +114,7 @@ class Answered:
     line: Literal["answer"] = "answer"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Said:
     """`path`: the step that brought it. `task` and `parent`: the task whose step that is, `depth` how deep it lies."""
 
@@ -130,15 +129,13 @@ class Said:
     line: Literal["message"] = "message"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Note:
     text: str
     line: Literal["note"] = "note"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Account:
     caps: dict[str, int | None]
     held: Amounts
@@ -146,15 +143,13 @@ class Account:
     line: Literal["account"] = "account"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class Ended:
     outcome: JsonObject
     line: Literal["outcome"] = "outcome"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class MaskedAt:
     """`texts`: hashes of texts; `paths`: steps whose answers; `beside`: other lines (`run`, `note`, `outcome`)."""
 
@@ -164,8 +159,7 @@ class MaskedAt:
     line: Literal["masked"] = "masked"
 
 
-@with_config(_STRICT)
-@dataclass(frozen=True, slots=True)
+@_a_line
 class End:
     lines: int
     sha256: str

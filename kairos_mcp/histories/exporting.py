@@ -34,7 +34,7 @@ from kairos_mcp.messages import Completion, JsonObject
 from kairos_mcp.reports.retold import answers_by_path, kinds_by_path, told
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Answer
-from kairos_mcp.store import reading
+from kairos_mcp.store import reading, telling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.reading import MarkRow, RunRow
@@ -88,7 +88,7 @@ def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask
     for row in record:
         yield from _step(row, tries.get(row.id, ()), masking)
     yield from _messages(brief, record, masking)
-    for note in reading.notes(connection, run.n):
+    for note in telling.notes(connection, run.n):
         yield Note(masking.text(note, masking.at.beside, "note"))
     account = read_account(connection, run.account)
     yield Account(asdict(account.caps), account.held._asdict(), account.spent._asdict())

@@ -232,7 +232,8 @@ def _likely(recording: Recording, brief: Brief, entry: Entry, step: RequestCompl
     for talk, offered, schema, most, reminder in product(
         talks, tools, schemas, (step.max_tokens, brief.max_tokens), (step.reminder, None)
     ):
-        yield RequestCompletion(step.name, entry.kind, talk, offered, schema, most, reminder)  # type: ignore[arg-type]
+        kind = entry.kind  # as recorded: a wrong one makes a digest that fits nothing
+        yield RequestCompletion(step.name, kind, talk, offered, schema, most, reminder)  # type: ignore[arg-type]  # above
 
 
 def _is_before(path: str | None, other: str) -> bool:

@@ -10,12 +10,12 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
-from kairos_mcp.configuration.settings import CAPS, Risk, inside_limits
+from kairos_mcp.configuration.settings import CAPS, DAY_CAPS, inside_limits
 from kairos_mcp.decoding import unfit
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.mandates.schedules import SCHEDULE_SCHEMA, Schedule, schedule_of
-from kairos_mcp.messages import JsonObject, canonical
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.messages import JsonObject, Risk, canonical
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.steps import UNLIMITED, Limits
 
@@ -72,7 +72,8 @@ class Mandate:
     """`observe`: what each cycle looks at first. `tools`: globs of what run_tool may name; None: what only reads.
 
     `prefer_scope`: a scope ("L2": nothing below it) or a glob or folder that every path of a decision has to lie in.
-    `limits` bound a run of the mandate; all limits only narrow what the configuration allows.
+    `limits` bound a run of the mandate, `day` all its runs of one day together, counted in what model calls cost; all
+    limits only narrow what the configuration allows.
     """
 
     goal: str
@@ -88,6 +89,7 @@ class Mandate:
     tools: tuple[str, ...] | None = None
     workspace: str | None = None
     limits: Limits = UNLIMITED
+    day: Limits = UNLIMITED
     schedule: Schedule | None = None
 
     def as_json(self) -> JsonObject:
@@ -106,6 +108,7 @@ class Mandate:
             "tools": None if self.tools is None else list(self.tools),
             "workspace": self.workspace,
             "limits": _limits_json(self.limits),
+            "day": _limits_json(self.day) or None,
             "schedule": None if self.schedule is None else self.schedule.as_json(),
         }
         return {name: value for name, value in told.items() if value is not None}
@@ -151,6 +154,8 @@ def mandate_of(given: object) -> Mandate:
         values["tools"] = tuple(dict.fromkeys(values["tools"]))
     if "limits" in values:
         values["limits"] = Limits(**inside_limits(values["limits"]))
+    if "day" in values:
+        values["day"] = Limits(**inside_limits(values["day"]))
     if "schedule" in values:
         values["schedule"] = schedule_of(values["schedule"])
     return Mandate(**values, **_hints(hints))
@@ -161,7 +166,7 @@ def _present(given: object) -> object:
     arguments of a tool, which are its own matter."""
     match given:
         case dict():
-            whole = {"limits", "args"}
+            whole = {"limits", "day", "args"}
             return {k: v if k in whole else _present(v) for k, v in given.items() if v is not None}
         case list():
             return [_present(each) for each in given]
@@ -265,5 +270,6 @@ MANDATE_SCHEMA: JsonObject = _keys(
     tools={"type": "array", "items": _text(256), "maxItems": 64},
     workspace=_text(4_096),
     limits=_keys((), **{name: _AMOUNT if name in ("usd", "seconds") else _COUNT for name in CAPS if name != "rounds"}),
+    day=_keys((), **{name: _AMOUNT if name == "usd" else _COUNT for name in DAY_CAPS}),
     schedule=SCHEDULE_SCHEMA,
 )

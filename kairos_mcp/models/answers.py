@@ -11,6 +11,7 @@ from kairos_mcp.decoding import unfit
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
 from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.settling import Settlement, Settling
 
 FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
@@ -57,6 +58,11 @@ class _Approval(_Outside):
     feedback: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
 
 
+class _Settling(_Outside):
+    settlement: Settlement
+    note: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
+
+
 _Shape = TypeVar("_Shape", bound=_Outside)
 
 
@@ -85,6 +91,12 @@ def tool_result_from(value: object) -> ToolResult:
     """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
     answer = _read(_ToolResult, value, "tool_call")
     return ToolResult(answer.content, bool(answer.is_error), answer.data)
+
+
+def settling_from(value: object, path: str) -> Settling:
+    """What a caller says of a lost call: `{settlement: reattempt | already_done, note?}`. Raises BadArguments."""
+    answer = _read(_Settling, value, "settle")
+    return Settling(path, answer.settlement, answer.note or None)
 
 
 def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:

@@ -10,13 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from string import Template
-from typing import Any, Literal
+from typing import Any
 
 from kairos_mcp.decoding import Undecodable, decode_object
 from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolSet
 from kairos_mcp.steps import RequestCompletion, Sent
-
-DialectName = Literal["native", "text"]
 
 _KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 

@@ -33,9 +33,16 @@ class UsageInvalid(BadReply):
     """A reply whose report of tokens is none."""
 
 
+_KEY_VARIABLES = {
+    "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
+    "cohere": "CO_API_KEY",
+    "huggingface": "HF_TOKEN",
+}
+
+
 def key_variable(kind: str) -> str:
     """The variable that a provider's key stands in."""
-    return f"{kind.partition('-')[0].upper()}_API_KEY"
+    return _KEY_VARIABLES.get(kind) or f"{kind.partition('-')[0].upper()}_API_KEY"
 
 
 def not_opened(error: Exception, name: str) -> Failure:
@@ -45,9 +52,11 @@ def not_opened(error: Exception, name: str) -> Failure:
         case KairosError():
             return Failure(error.code, str(error))
         case ImportError():
-            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{kind}]'.")
+            named = kind.partition("-")[0]
+            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{named}]'.")
         case _:
-            cure = f"Set {key_variable(kind)}, and check KAIROS_MODEL."
+            also = ", AWS_DEFAULT_REGION" if kind == "bedrock" else ""
+            cure = f"Set {key_variable(kind)}{also}, and check KAIROS_MODEL."
             return Failure("config_error", f"{name} can't be used: its key is missing or the model unknown. {cure}")
 
 

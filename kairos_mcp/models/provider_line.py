@@ -1,12 +1,11 @@
-"""An open line to a provider: its client, its key, and a look at each reply before any library takes it apart.
+"""An open line to a provider: its client, its key, what it is asked and how.
 
 Importing this file imports pydantic-ai and the provider's own library.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import httpx2
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, infer_model
-from pydantic_ai.providers import Provider, infer_provider
+from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
 
 from kairos_mcp.errors import ConfigError
@@ -22,16 +21,14 @@ from kairos_mcp.messages import Completion, JsonObject
 from kairos_mcp.models import Asked, dialects
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider_failure import BadReply, UsageInvalid, failure_of, key_variable
+from kairos_mcp.models.provider_extras import CONNECT_S, SILENT_S, Close, extra
+from kairos_mcp.models.provider_failure import failure_of, key_variable
+from kairos_mcp.models.provider_look import looking
 from kairos_mcp.models.provider_reply import completion_of
 from kairos_mcp.models.provider_request import messages_of, parameters_of
 from kairos_mcp.steps import Failure, RequestCompletion
 
-REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
-CONNECT_S = 10.0
-SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
 NO_KEY = "none"  # sent to servers of one's own, which want some key and look at none
-LARGEST_COUNT = 2**53 - 1
 _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address
 
 
@@ -41,9 +38,9 @@ class Line:
 
     tariff: Tariff
     model: Model[Any]
-    http: httpx2.AsyncClient
     origin: str
     environ: Mapping[str, str]
+    closing: Sequence[Close]
 
     @classmethod
     def to(cls, tariff: Tariff, environ: Mapping[str, str]) -> Line:
@@ -58,13 +55,14 @@ class Line:
         http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(SILENT_S, connect=CONNECT_S, pool=CONNECT_S),
             headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
-            event_hooks={"response": [look_at]},
+            event_hooks={"response": [looking(httpx2.AsyncByteStream)]},
         )
         if kind == "openai" and tariff.base_url is not None:
             kind = "openai-chat"  # what everybody else speaks
-        model = infer_model(f"{kind}:{name}", lambda each: _provider(each, tariff.base_url, key, http))
+        closing: list[Close] = [http.aclose]
+        model = infer_model(f"{kind}:{name}", lambda each: _provider(each, tariff.base_url, key, http, closing))
         origin = tariff.model if tariff.base_url is None else f"{tariff.model} at {tariff.base_url}"
-        return cls(tariff, model, http, origin, environ)
+        return cls(tariff, model, origin, environ, closing)
 
     async def complete(self, asked: Asked, manner: Manner) -> Completion | Failure:
         """One attempt."""
@@ -73,7 +71,9 @@ class Line:
         offered = manner.dialect == "native" and len(asked.step.tools) > 0
         schema = self._schema(asked.step, manner, offered=offered)
         messages = messages_of(asked, manner, self.origin, caches=caches, tells_schema=schema is None)
-        settings = ModelSettings(max_tokens=asked.sent.max_tokens or asked.step.max_tokens, max_retries=0)
+        settings = ModelSettings(max_tokens=asked.sent.max_tokens or asked.step.max_tokens)
+        if "max_retries" not in self.model.unsupported_settings:  # those that don't know it have theirs off otherwise
+            settings["max_retries"] = 0
         if manner.temperature is not None:
             settings["temperature"] = manner.temperature
         if caches:
@@ -103,10 +103,14 @@ class Line:
         return answer
 
     async def close(self) -> None:
-        await self.http.aclose()
+        for close in self.closing:
+            await close()
 
 
-def _provider(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient) -> Provider[Any]:
+def _provider(
+    kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient, closing: list[Close]
+) -> Provider[Any]:
+    """`closing` is given what else has to be closed in the end."""
     match kind, base_url:
         case "openai-chat", str():
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
@@ -120,58 +124,7 @@ def _provider(kind: str, base_url: str | None, key: str | None, http: httpx2.Asy
             from pydantic_ai.providers.anthropic import AnthropicProvider
 
             return AnthropicProvider(base_url=base_url, api_key=key or (NO_KEY if base_url else None), http_client=http)
-        case _, None:
-            return infer_provider(kind)
         case _:
-            raise ConfigError(
-                f"KAIROS_BASE_URL does not go with {kind}.", 'Set KAIROS_MODEL="openai:NAME", or unset it.'
-            )
-
-
-async def look_at(response: httpx2.Response) -> None:
-    """Refuse a reply that is too large, is no JSON, or reports tokens that are no counts. Raises BadReply."""
-    if not response.is_success:
-        return
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind and not kind.endswith("json"):
-        raise BadReply(f"it is {kind[:60]}, not JSON")
-    response.stream = _Bounded(response.stream)
-    try:
-        reply = json.loads(await response.aread())
-    except (ValueError, RecursionError):
-        raise BadReply("it is cut off or no JSON", passing=True) from None
-    if not isinstance(reply, dict):
-        raise BadReply("it is no JSON object")
-    _refuse_bad_usage(reply.get("usage"))
-
-
-def _refuse_bad_usage(usage: object) -> None:
-    if usage is None:
-        return
-    if not isinstance(usage, dict):
-        raise UsageInvalid("its usage is no object")
-    for name, count in usage.items():
-        if name.endswith("tokens") and count is not None and not _is_count(count):
-            raise UsageInvalid(f"its {name[:60]} is no count of tokens")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """A reply's bytes, up to REPLY_BYTES. Raises BadReply for more."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for part in self._stream:
-            size += len(part)
-            if size > REPLY_BYTES:
-                raise BadReply(f"it is larger than {REPLY_BYTES} bytes")
-            yield part
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+            provider, close = extra(kind, base_url, key, http)
+            closing.append(close)
+            return provider

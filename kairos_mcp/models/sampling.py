@@ -14,8 +14,8 @@ import mcp_types as wire
 from kairos_mcp.decoding import unfit
 from kairos_mcp.messages import Completion, Finish, Message, ToolCall
 from kairos_mcp.models import dialects
-from kairos_mcp.models.dialects import DialectName, TextPrompts, Worded
-from kairos_mcp.steps import RequestCompletion, Sent
+from kairos_mcp.models.dialects import TextPrompts, Worded
+from kairos_mcp.steps import DialectName, RequestCompletion, Sent
 
 FINISHES: Mapping[str, Finish] = {
     "endturn": "stop",

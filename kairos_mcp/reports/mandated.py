@@ -17,7 +17,7 @@ from kairos_mcp.freezing import orders
 from kairos_mcp.freezing.orders import RUN
 from kairos_mcp.mandates.mandate import Mandate, mandate_of
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.store import reading
+from kairos_mcp.store import reading, telling
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.reading import RunRow
@@ -99,7 +99,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
         case "call", [*_, "act", _]:
             return _decided(connection, run, spec, path)
         case "call", [*_, "decide", _, _]:
-            turn = reading.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            turn = telling.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
             return calls[int(number) - 1].name if len(calls) >= int(number) else None
         case _:
@@ -114,7 +114,7 @@ def _decided(connection: apsw.Connection, run: RunRow, spec: JsonObject, path: s
     if spec.get("given_text") is not None:
         decision = json.loads(reading.text(connection, spec["given_text"]) or "{}")
     else:
-        turn = reading.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        turn = telling.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:

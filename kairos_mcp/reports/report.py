@@ -22,7 +22,7 @@ from kairos_mcp.reports import mandated
 from kairos_mcp.reports.following import Decides, next_call
 from kairos_mcp.reports.items import waiting_items
 from kairos_mcp.steps import Step
-from kairos_mcp.store import approvals, reading
+from kairos_mcp.store import approvals, reading, telling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_answer
@@ -124,7 +124,7 @@ def report(
     waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
     status = status_of(run, waits, around)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    tally = reading.tally(connection, run.n)
+    tally = telling.tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
         run_id=run.id,
@@ -150,7 +150,7 @@ def report(
 def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
     """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
     found = []
-    for row in reading.newest_calls(connection, run.n, limit):
+    for row in telling.newest_calls(connection, run.n, limit):
         result = decode_answer(row.body)
         name = _call_name(connection, run, row.path)
         content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
@@ -191,7 +191,7 @@ def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     return outcome.stop_reason if outcome is not None and looped else None
 
 
-def _usage(spent: Units, tally: reading.Tally) -> JsonObject:
+def _usage(spent: Units, tally: telling.Tally) -> JsonObject:
     return {
         "model_calls": spent.model_calls,
         "attempts": tally.attempts,
@@ -224,8 +224,8 @@ def _remaining(account: Account) -> JsonObject:
     return {unit: remaining[unit] for unit in order}
 
 
-def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: reading.Tally) -> tuple[str, ...]:
-    texts = reading.notes(connection, run.n)
+def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally) -> tuple[str, ...]:
+    texts = telling.notes(connection, run.n)
     if around.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
@@ -235,7 +235,7 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
         texts.append(around.needs)
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
-    if run.route != "provider" and reading.has_private(connection, run.n):
+    if run.route != "provider" and telling.has_private(connection, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")

@@ -1,52 +1,98 @@
-"""What is spent and left: of a principal's day, with who used it, and of a run."""
+"""What is spent and left, account by account: a principal's day and the mandates on it, a run and its branches."""
 
 from __future__ import annotations
 
-from kairos_mcp.budget import Account, Units
+from kairos_mcp.budget import NOTHING, Account, Units
 from kairos_mcp.configuration.settings import DAY_CAPS, outside_limits
+from kairos_mcp.errors import UnknownMandate
 from kairos_mcp.hall.house import House
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.periods import day_at, moment
+from kairos_mcp.periods import Day, day_at, moment
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import accounts
+from kairos_mcp.store import accounts, branches
 from kairos_mcp.store.accounts import read_account
 
 NEWEST_DAYS = 30
+OF_A_MANDATE = "mandate:"  # before the id, as a scope
 
 
 def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
-    """`scope` is `day` (the default), `days`, or a run's id. Raises UnknownRun."""
+    """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
     match scope:
         case None | "day":
             return _day(house, caller)
         case "days":
             found = accounts.days(house.store.reader, caller.principal, NEWEST_DAYS)
             return {"scope": "days", "days": [{"day": each.name, **_figures(each.account, DAY_CAPS)} for each in found]}
+        case str(named) if named.startswith(OF_A_MANDATE):
+            return _mandate(house, named.removeprefix(OF_A_MANDATE), caller)
         case run_id:
-            account = read_account(house.store.reader, house.run(run_id, caller).account)
-            return {"scope": run_id, **_figures(account, None)}
+            return _run(house, run_id, caller)
+
+
+def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
+    """A run, and its branches as a tree: each in its path's place, outer ones first."""
+    reader, run = house.store.reader, house.run(run_id, caller)
+    inner = [
+        {"branch": path, **_figures(read_account(reader, number), None)}
+        for path, number in branches.of_run(reader, run.account).items()
+    ]
+    return {"scope": run_id, **_figures(read_account(reader, run.account), None)} | (
+        {"branches": inner} if inner else {}
+    )
 
 
 def _day(house: House, caller: Caller) -> JsonObject:
-    today = day_at(house.clock(), house.settings.time_zone)
-    found = accounts.days(house.store.reader, caller.principal, 1) if house.store.exists else []
-    used = next((each.account for each in found if each.name == today.name), None)
-    account = Account(0, house.settings.day, Units(), Units())
-    if used is not None:
-        account = Account(used.id, house.settings.day, used.held, used.spent)
-    by = accounts.shares(house.store.reader, used.id) if used is not None else []
-    return {
-        "scope": "day",
-        "day": today.name,
-        "time_zone": house.settings.time_zone,
-        "resets_at": moment(today.ends),
-        **_figures(account, DAY_CAPS),
-        "by": [
-            {"route": each.route, "model": each.model, "attempts": each.attempts, **_outside(each.spent, DAY_CAPS)}
-            for each in by
-        ],
-    }
+    today = _today(house)
+    account = Account(0, house.settings.day, NOTHING, NOTHING)
+    used = accounts.find_day(house.store.reader, caller.principal, today.name) if house.store.exists else None
+    told = {"scope": "day", **_period(house, today)}
+    if used is None:
+        return {**told, **_figures(account, DAY_CAPS), "by": [], "mandates": []}
+    account = Account(used.id, house.settings.day, used.held, used.spent)
+    mandates = [
+        {"mandate": each.mandate, **_figures(each.account, DAY_CAPS)}
+        for each in accounts.mandates_of(house.store.reader, used.id)
+    ]
+    return {**told, **_figures(account, DAY_CAPS), "by": _by(house, used.id), "mandates": mandates}
+
+
+def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
+    """What all runs of a mandate used today."""
+    today, reader = _today(house), house.store.reader
+    day = accounts.find_day(reader, caller.principal, today.name) if house.store.exists else None
+    account = accounts.find_mandate(reader, day.id, mandate) if day is not None else None
+    if account is None:
+        raise UnknownMandate(
+            f"Nothing was used for a mandate {mandate[:64]!r} today.",
+            "budget_status without a scope names those of today.",
+        )
+    told = {"scope": f"{OF_A_MANDATE}{mandate}", **_period(house, today)}
+    return {**told, **_figures(account, DAY_CAPS), "by": _by(house, account.id)}
+
+
+def _by(house: House, account: int) -> list[JsonObject]:
+    """Who used what of a day: each route, model, agent and mandate that there was."""
+    return [
+        {
+            "route": each.route,
+            "model": each.model,
+            "agent": each.agent,
+            "mandate": each.mandate,
+            "attempts": each.attempts,
+            **_outside(each.spent, DAY_CAPS),
+        }
+        for each in accounts.shares(house.store.reader, account)
+    ]
+
+
+def _today(house: House) -> Day:
+    return day_at(house.clock(), house.settings.time_zone)
+
+
+def _period(house: House, today: Day) -> JsonObject:
+    return {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
 
 
 def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

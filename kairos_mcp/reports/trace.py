@@ -75,6 +75,8 @@ def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
     event: JsonObject = {"ref": row.path, "kind": row.kind, "at": row.at, "digest": row.digest.hex()[:16]}
     if row.sent.route is not None:
         event["route"] = row.sent.route
+    if row.sent.dialect is not None:
+        event["dialect"] = row.sent.dialect
     if row.attempts:
         event["attempts"] = row.attempts + row.began
     match answer:
@@ -92,7 +94,7 @@ def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
             event |= {
                 "answer": result.code or ("error" if result.is_error else "ok"),
                 "text": _cut(result.content),
-            }
+            } | _remark(result)
         case Refused(limit=limit, used=used, allowed=allowed):
             event |= {"answer": "refused", "limit": limit, "used": used, "allowed": allowed}
         case Failure(code=code, message=message):
@@ -100,6 +102,10 @@ def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
         case other:
             event["answer"] = other.kind
     return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
+
+
+def _remark(result: ToolResult) -> JsonObject:
+    return {} if result.remark is None else {"remark": result.remark}
 
 
 def _calls(traced: Traced) -> Iterator[JsonObject]:
@@ -123,7 +129,7 @@ def _calls(traced: Traced) -> Iterator[JsonObject]:
                 "ok": not answer.is_error,
                 "ms": row.spent.milliseconds,
                 "content": _cut(answer.content, 400),
-            }
+            } | _remark(answer)
         else:
             shown["state"] = answer.kind if answer is not None else ("open" if row.waits else "begun")
         yield shown

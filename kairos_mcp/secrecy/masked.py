@@ -7,13 +7,16 @@ wrote, and a shape like a key's may be an example.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolResult
 from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.spec import PlannerRequest, Spec
 from kairos_mcp.steps import Failure
+
+Texts = tuple[tuple[str, str], ...]  # by content hash
 
 
 def result(found: ToolResult, mask: Mask) -> ToolResult:
@@ -68,6 +71,17 @@ def request(asked: PlannerRequest, mask: Mask) -> tuple[PlannerRequest, int]:
         return asked, 0
     plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
     return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
+
+
+def frozen(spec: Spec, texts: Texts, mask: Mask) -> tuple[Spec, Texts]:
+    """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
+    plain = {name: mask.values(body) for name, body in texts}
+    if not any(found.count for found in plain.values()):
+        return spec, texts
+    named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
+    refers = {each.name: value for each in fields(spec) if (value := getattr(spec, each.name)) in named}
+    renamed: dict[str, Any] = {name: named[value] for name, value in refers.items()}
+    return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())
 
 
 def note(count: int) -> str:

@@ -71,6 +71,11 @@ def known_values(environ: Mapping[str, str]) -> Iterator[str]:
             yield value.strip()
 
 
+def names_a_key(name: str) -> bool:
+    """Whether a header, a variable, an option or a parameter of this name carries a key, as `X-Api-Key`."""
+    return len(name) <= 200 and _VARIABLE.fullmatch(re.sub(r"[-. ]", "_", name)) is not None
+
+
 def is_long(value: str) -> bool:
     """Whether a value is long and mixed enough to be masked wherever it stands."""
     return len(value) >= (ONE_CLASS_CHARS if value.isalpha() or value.isdigit() else LEAST_CHARS)

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.hall.asks import UsersWord
-from kairos_mcp.messages import Completion
+from kairos_mcp.hall.asks import Reply, UsersWord
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
 from kairos_mcp.server import eliciting, pushing
@@ -67,13 +66,14 @@ async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | N
 async def _take_completions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> str | None:
     """Why the client's model refused, if it did."""
     waiting = {each.path: each for each in call.host.asks.open(resumed.run_id, call.caller)}
-    replies: dict[str, Completion] = {}
+    replies: dict[str, Reply] = {}
     refused = None
     for path, reply in brought.items():
         match reply:
             case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if path in waiting:
                 try:
-                    replies[path] = sampling.completion(reply, waiting[path].step, path, resumed.dialect)
+                    said = sampling.completion(reply, waiting[path].step, path, resumed.dialect)
+                    replies[path] = Reply(said, dialect=resumed.dialect)
                 except BadReply as bad:
                     refused = bad.reason
             case _:

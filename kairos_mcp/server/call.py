@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from kairos_mcp.models.dialects import DialectName
 from kairos_mcp.reports.report import Beat, Caller
 from kairos_mcp.server.patience import Patience
+from kairos_mcp.steps import DialectName
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

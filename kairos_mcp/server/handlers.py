@@ -12,7 +12,7 @@ from kairos_mcp.server import asking, results
 from kairos_mcp.server.call import Call
 
 if TYPE_CHECKING:
-    from kairos_mcp.server import arguments
+    from kairos_mcp.server.arguments import cycles, planning, registry, runs
     from kairos_mcp.spec import Phase
 
 Result = wire.CallToolResult | wire.InputRequiredResult
@@ -44,24 +44,24 @@ async def _until_rest(call: Call, run_id: str, until_s: float) -> None:
     await call.host.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_beat=call.on_beat)
 
 
-async def planner_run(call: Call, asked: arguments.PlannerRun) -> Result:
+async def planner_run(call: Call, asked: planning.PlannerRun) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_planner(asked.request(), call.caller)
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-async def ooda_run(call: Call, asked: arguments.OodaRun) -> Result:
+async def ooda_run(call: Call, asked: cycles.OodaRun) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_cycles(asked.meant, asked.asked, call.caller)
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-def phase(name: Phase) -> Callable[[Call, arguments.OodaPhase], Awaitable[Result]]:
+def phase(name: Phase) -> Callable[[Call, cycles.OodaPhase], Awaitable[Result]]:
     """The function of the tool that is this phase alone."""
 
-    async def ooda_phase(call: Call, asked: arguments.OodaPhase) -> Result:
+    async def ooda_phase(call: Call, asked: cycles.OodaPhase) -> Result:
         if call.resumed is not None:
             return await rest(call, call.resumed.run_id, asked.wait)
         started = await call.host.start_phase(name, asked.meant, asked.given, asked.asked, call.caller)
@@ -70,15 +70,15 @@ def phase(name: Phase) -> Callable[[Call, arguments.OodaPhase], Awaitable[Result
     return ooda_phase
 
 
-async def mandate_save(call: Call, asked: arguments.MandateSave) -> wire.CallToolResult:
+async def mandate_save(call: Call, asked: cycles.MandateSave) -> wire.CallToolResult:
     return results.plain_result(await call.host.save_mandate(asked.mandate, call.caller))
 
 
-async def mandate_list(call: Call, asked: arguments.MandateList) -> wire.CallToolResult:
-    return results.plain_result(call.host.mandates(asked.status, call.caller))
+async def mandate_list(call: Call, asked: cycles.MandateList) -> wire.CallToolResult:
+    return results.plain_result(call.host.mandates(asked.status, asked.cursor, call.caller))
 
 
-async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolResult:
+async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
     run_ids = asked.run_ids or call.host.newest(call.caller, results.NEWEST)
     if asked.wait and run_ids:
         await call.host.wait(
@@ -92,13 +92,13 @@ async def run_status(call: Call, asked: arguments.RunStatus) -> wire.CallToolRes
     return results.runs_result([call.host.report(run_id, call.caller, full=full) for run_id in run_ids])
 
 
-async def run_continue(call: Call, asked: arguments.RunContinue) -> Result:
+async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
     if call.resumed is None and asked.answers:
         await call.host.answer(asked.run_id, asked.answers, call.caller)
     return await rest(call, asked.run_id, asked.wait)
 
 
-async def run_control(call: Call, asked: arguments.RunControl) -> wire.CallToolResult:
+async def run_control(call: Call, asked: runs.RunControl) -> wire.CallToolResult:
     if asked.action == "settle":
         assert asked.key is not None
         assert asked.settlement is not None
@@ -109,21 +109,25 @@ async def run_control(call: Call, asked: arguments.RunControl) -> wire.CallToolR
     return results.run_result(call.host.report(asked.run_id, call.caller))
 
 
-async def run_trace(call: Call, asked: arguments.RunTrace) -> wire.CallToolResult:
+async def run_trace(call: Call, asked: runs.RunTrace) -> wire.CallToolResult:
     return results.plain_result(call.host.trace(asked.run_id, asked.query(), call.caller))
 
 
-async def registry_search(call: Call, asked: arguments.RegistrySearch) -> wire.CallToolResult:
+async def registry_search(call: Call, asked: registry.RegistrySearch) -> wire.CallToolResult:
     names = None if asked.names is None else tuple(asked.names)
     return results.plain_result(await call.host.registry_search(asked.query, names, asked.category, asked.cursor))
 
 
-async def registry_call(call: Call, asked: arguments.RegistryCall) -> Result:
+async def registry_call(call: Call, asked: registry.RegistryCall) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
     return await rest(call, run_id, asked.wait)
 
 
-async def budget_status(call: Call, asked: arguments.BudgetStatus) -> wire.CallToolResult:
+async def registry_register(call: Call, asked: registry.RegistryRegister) -> wire.CallToolResult:
+    return results.plain_result(await call.host.propose_tool(asked.spec, call.caller))
+
+
+async def budget_status(call: Call, asked: runs.BudgetStatus) -> wire.CallToolResult:
     return results.plain_result(call.host.spending(asked.scope, call.caller))

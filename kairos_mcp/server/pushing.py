@@ -106,7 +106,7 @@ class Pushes:
                 with anyio.move_on_after(within_s) as scope:
                     self.scopes[each.path] = scope
                     said = await self._pushed(each)
-                    await self._answered(each, Reply(said, _since(began)))
+                    await self._answered(each, Reply(said, _since(began), self.call.client.dialect))
                     return
             except (MCPError, ValidationError, BadReply) as error:
                 self._failed(error)

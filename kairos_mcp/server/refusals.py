@@ -13,7 +13,7 @@ from kairos_mcp.messages import JsonObject
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from kairos_mcp.server.arguments import Arguments
+    from kairos_mcp.server.arguments.strict import Arguments
 
     A = TypeVar("A", bound=Arguments)
 else:

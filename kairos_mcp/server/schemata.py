@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kairos_mcp.messages import JsonObject
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.arguments import Arguments
+    from kairos_mcp.server.arguments.strict import Arguments
 
 LISTED = frozenset({"type", "enum", "description", "properties", "required", "items"})
 """What a model needs to make a call. Bounds and patterns cost room in every session; a refusal names them."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 
 from kairos_mcp.messages import Effect, JsonObject
-from kairos_mcp.server import arguments, handlers
+from kairos_mcp.server import handlers
+from kairos_mcp.server.arguments import cycles, planning, registry, runs
+from kairos_mcp.server.arguments.strict import Arguments
 from kairos_mcp.server.schemata import listed_schema
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class Offered:
     title: str
     description: str
     effect: Effect
-    arguments: type[arguments.Arguments]
+    arguments: type[Arguments]
     handle: Callable[[Call, Any], Awaitable[handlers.Result]]
     output_schema: JsonObject | None = None
 
@@ -77,7 +79,7 @@ class Offered:
         if limits is None or self.name == "planner_run":
             return schema
         briefs: JsonObject = {"limits": {"type": "object", "description": limits["description"]}}
-        if issubclass(self.arguments, arguments.OodaPhase):
+        if issubclass(self.arguments, cycles.OodaPhase):
             briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
         return {**schema, "properties": {**schema["properties"], **briefs}}
 
@@ -99,7 +101,7 @@ TOOLS = (
         "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
         "answer through run_continue. An identical call returns the open run.",
         "idempotent",
-        arguments.PlannerRun,
+        planning.PlannerRun,
         handlers.planner_run,
         RUN_RESULT,
     ),
@@ -109,7 +111,7 @@ TOOLS = (
         "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
         "one open run; a second call attaches to it.",
         "idempotent",
-        arguments.OodaRun,
+        cycles.OodaRun,
         handlers.ooda_run,
         RUN_RESULT,
     ),
@@ -118,7 +120,7 @@ TOOLS = (
         "Observe",
         "One phase alone: look, with tools that only read.",
         "idempotent",
-        arguments.OodaObserve,
+        cycles.OodaObserve,
         handlers.phase("observe"),
         _phase_result(observations="array"),
     ),
@@ -127,7 +129,7 @@ TOOLS = (
         "Orient",
         "One phase alone: weigh an observation against the goal.",
         "idempotent",
-        arguments.OodaOrient,
+        cycles.OodaOrient,
         handlers.phase("orient"),
         _phase_result(summary="string", priorities="array", risk_level="string"),
     ),
@@ -136,7 +138,7 @@ TOOLS = (
         "Decide",
         "One phase alone: choose one action. Nothing is changed yet.",
         "idempotent",
-        arguments.OodaDecide,
+        cycles.OodaDecide,
         handlers.phase("decide"),
         _phase_result(action="string"),
     ),
@@ -145,7 +147,7 @@ TOOLS = (
         "Act",
         "One phase alone: carry a decision out, after a person's leave where it needs one.",
         "irreversible",
-        arguments.OodaAct,
+        cycles.OodaAct,
         handlers.phase("act"),
         _phase_result(status="string", decision="object"),
     ),
@@ -154,7 +156,7 @@ TOOLS = (
         "Reflect",
         "One phase alone: judge what an act came to.",
         "idempotent",
-        arguments.OodaReflect,
+        cycles.OodaReflect,
         handlers.phase("reflect"),
         _phase_result(assessment="string", lessons="array", confidence="number"),
     ),
@@ -163,7 +165,7 @@ TOOLS = (
         "Save a mandate",
         "Save a standing order for ooda_run, under its id.",
         "idempotent",
-        arguments.MandateSave,
+        cycles.MandateSave,
         handlers.mandate_save,
     ),
     Offered(
@@ -171,7 +173,7 @@ TOOLS = (
         "List mandates",
         "Mandates, their status and newest run.",
         "read",
-        arguments.MandateList,
+        cycles.MandateList,
         handlers.mandate_list,
     ),
     Offered(
@@ -179,7 +181,7 @@ TOOLS = (
         "See runs",
         "Where runs stand and what to call next. With until it blocks: no polling.",
         "read",
-        arguments.RunStatus,
+        runs.RunStatus,
         handlers.run_status,
         RUNS_RESULT,
     ),
@@ -188,7 +190,7 @@ TOOLS = (
         "Answer a run",
         "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless.",
         "idempotent",
-        arguments.RunContinue,
+        runs.RunContinue,
         handlers.run_continue,
         RUN_RESULT,
     ),
@@ -197,7 +199,7 @@ TOOLS = (
         "Steer a run",
         "Pause, resume or cancel a run, extend its limits, or change who thinks.",
         "idempotent",
-        arguments.RunControl,
+        runs.RunControl,
         handlers.run_control,
         RUN_RESULT,
     ),
@@ -206,7 +208,7 @@ TOOLS = (
         "Look into a run",
         "What happened in a run, or the whole text behind a ref.",
         "read",
-        arguments.RunTrace,
+        runs.RunTrace,
         handlers.run_trace,
     ),
     Offered(
@@ -214,7 +216,7 @@ TOOLS = (
         "Find tools",
         "Find tools that a run may be given.",
         "read",
-        arguments.RegistrySearch,
+        registry.RegistrySearch,
         handlers.registry_search,
     ),
     Offered(
@@ -222,16 +224,24 @@ TOOLS = (
         "Call one tool",
         "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
         "irreversible",
-        arguments.RegistryCall,
+        registry.RegistryCall,
         handlers.registry_call,
         RUN_RESULT,
+    ),
+    Offered(
+        "registry_register",
+        "Propose a tool",
+        "Propose an HTTP tool or MCP server; a person approves it.",
+        "idempotent",
+        registry.RegistryRegister,
+        handlers.registry_register,
     ),
     Offered(
         "budget_status",
         "See what is left",
         "What is spent and left today and on whom, or of a run.",
         "read",
-        arguments.BudgetStatus,
+        runs.BudgetStatus,
         handlers.budget_status,
     ),
 )

@@ -1,7 +1,4 @@
-"""The accounts as rows: a run's own, and those that runs share, as a principal's day; what a transaction does to them.
-
-An account is read once in a transaction and written once, with one point update.
-"""
+"""The accounts as rows: a run's own, and those that runs share: a principal's day, and within it that of a mandate."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from functools import lru_cache
 
 import apsw
 
-from kairos_mcp.budget import Account, Claim, Grant, Units, grant, shared_part
+from kairos_mcp.budget import Account, Units, shared_part
 from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.steps import Limits, Refused
+from kairos_mcp.steps import Limits
 from kairos_mcp.store.connection import Row, row, rows
 
 Shared = tuple[int, ...]
@@ -29,9 +26,12 @@ def amounts(*kinds: str) -> list[str]:
 
 READ = f"select {', '.join(amounts('cap', 'held', 'spent'))}, scope from account where id = "
 _READ_ANY = READ + "?"
-_WRITE = f"update account set {', '.join(f'{name} = ?' for name in amounts('held', 'spent'))} where id = ?"
+_READ_BRANCH = READ.replace("scope from", "'branch ' || name from") + "?"
 _FIND = "select id from account where scope = 'day' and name = ? and period = ?"
 _MAKE = f"insert into account(scope, name, period, {', '.join(amounts('cap'))}) values ('day', ?, ?{', ?' * 8})"
+_MAKE_MANDATE = (
+    f"insert into account(scope, parent, name, {', '.join(amounts('cap'))}) values ('mandate', ?, ?{', ?' * 8})"
+)
 _CAP = f"update account set {', '.join(f'{name} = ?' for name in amounts('cap'))} where id = ?"
 _N = len(Units._fields)
 
@@ -40,6 +40,13 @@ def read_account(connection: apsw.Connection, account: int) -> Account:
     found = row(connection, _READ_ANY, (account,))
     if found is None:
         raise StoreCorrupt("A run has no account.", "Run `kairos-mcp doctor`.")
+    return account_of(account, found)
+
+
+def read_branch(connection: apsw.Connection, account: int) -> Account:
+    found = row(connection, _READ_BRANCH, (account,))
+    if found is None:
+        raise StoreCorrupt("A branch has no account.", "Run `kairos-mcp doctor`.")
     return account_of(account, found)
 
 
@@ -52,44 +59,6 @@ def account_of(number: int, found: Row) -> Account:
 @lru_cache(maxsize=256)  # they seldom change, and most runs have the same
 def _limits(caps: tuple[int | None, ...]) -> Limits:
     return Limits(*caps)
-
-
-class Purse:
-    """The accounts that one transaction touches: each grant sees what the transaction itself has settled and held."""
-
-    __slots__ = ("_before", "_connection", "_shared", "own")
-
-    def __init__(self, connection: apsw.Connection, own: Account) -> None:
-        self.own = self._before = own
-        self._connection = connection
-        self._shared: dict[int, tuple[Account, Account]] = {}  # as read, and as it is now
-
-    def settle(self, held: Units, spent: Units, shared: Shared) -> None:
-        self.own = self.own.settle(held, spent)
-        for number in shared:
-            before, now = self._read(number)
-            self._shared[number] = before, now.settle(shared_part(held), shared_part(spent))
-
-    def hold(self, claim: Claim, shared: Shared) -> Grant | Refused:
-        leave = grant(self.own, claim, [self._read(number)[1] for number in shared])
-        if isinstance(leave, Grant):
-            self.own = self.own.hold(leave.held)
-            for number in shared:
-                before, now = self._shared[number]
-                self._shared[number] = before, now.hold(shared_part(leave.held))
-        return leave
-
-    def write(self) -> None:
-        """Say what is held and spent now."""
-        for before, now in ((self._before, self.own), *self._shared.values()):
-            if now != before:
-                self._connection.execute(_WRITE, (*now.held, *now.spent, now.id))
-
-    def _read(self, number: int) -> tuple[Account, Account]:
-        if number not in self._shared:
-            account = read_account(self._connection, number)
-            self._shared[number] = account, account
-        return self._shared[number]
 
 
 def encode_shared(shared: Shared) -> str | None:
@@ -114,6 +83,42 @@ def day_account(connection: apsw.Connection, principal: str, day: str, caps: Lim
     return known._replace(caps=caps)
 
 
+def mandate_account(connection: apsw.Connection, day: int, mandate: str, caps: Limits) -> Account:
+    """The account of a mandate within a day's, with the caps that it has now; made if there is none."""
+    known = find_mandate(connection, day, mandate)
+    wanted = tuple(asdict(caps).values())
+    if known is None:
+        rows(connection, _MAKE_MANDATE, (day, mandate, *wanted))
+        return read_account(connection, connection.last_insert_rowid())
+    if known.caps != caps:
+        rows(connection, _CAP, (*wanted, known.id))
+    return known._replace(caps=caps)
+
+
+def find_mandate(connection: apsw.Connection, day: int, mandate: str) -> Account | None:
+    found = row(connection, "select id from account where parent = ? and name = ?", (day, mandate))
+    return None if found is None else read_account(connection, found[0])
+
+
+def find_day(connection: apsw.Connection, principal: str, day: str) -> Account | None:
+    found = row(connection, _FIND, (principal, day))
+    return None if found is None else read_account(connection, found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class MandateDay:
+    """What a mandate used on a day: its id, and its account."""
+
+    mandate: str
+    account: Account
+
+
+def mandates_of(connection: apsw.Connection, day: int) -> list[MandateDay]:
+    """The mandates that were charged to a day's account, by id."""
+    found = rows(connection, "select name, id from account where parent = ? order by name", (day,))
+    return [MandateDay(name, read_account(connection, account)) for name, account in list(found)]
+
+
 @dataclass(frozen=True, slots=True)
 class DayRow:
     """A day of a principal: its name (`2026-11-22`) and its account."""
@@ -134,10 +139,13 @@ def days(connection: apsw.Connection, principal: str, limit: int) -> list[DayRow
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one route and model used of an account. `attempts` counts those too that brought no answer."""
+    """What one route and model used of an account, for one agent and mandate (None: for none). `attempts` counts those
+    too that brought no answer."""
 
     route: str
     model: str | None
+    agent: str | None
+    mandate: str | None
     attempts: int
     spent: Units
 
@@ -160,6 +168,7 @@ CHARGED = f"""
 says what the attempt before it cost."""
 
 
+_MANDATE = "(select name from account, json_each(shared) where account.id = value and account.scope = 'mandate')"
 _OF_ACCOUNT = f"({CHARGED}) where exists (select 1 from json_each(shared) where value = ?)"
 
 
@@ -167,11 +176,14 @@ def shares(connection: apsw.Connection, account: int) -> list[Share]:
     """Who used what of a shared account, most tokens first."""
     found = rows(
         connection,
-        f"select json_extract(sent, '$.route'), json_extract(sent, '$.model'), count(*), {_SUMS} from {_OF_ACCOUNT}"
-        " group by 1, 2 order by sum(json_extract(spent, '$[4]')) desc, 1, 2",
+        "select json_extract(sent, '$.route'), json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
+        f" {_MANDATE}, count(*), {_SUMS} from {_OF_ACCOUNT}"
+        " group by 1, 2, 3, 4 order by sum(json_extract(spent, '$[4]')) desc, 1, 2, 3, 4",
         (account,),
     )
-    return [Share(route, model, count, Units(*sums)) for route, model, count, *sums in found]
+    return [
+        Share(route, model, agent, mandate, count, Units(*sums)) for route, model, agent, mandate, count, *sums in found
+    ]
 
 
 _HELD = f"""
@@ -206,7 +218,7 @@ def check(connection: apsw.Connection, account: int) -> None:
         for unit, by_account, found in zip(Units._fields, told, by_rows, strict=True):
             if by_account < found:
                 raise StoreCorrupt(
-                    f"The account of a day says {by_account} {unit} were {said}, its rows {found}.", _NO_MORE
+                    f"The account of a {kept.scope} says {by_account} {unit} were {said}, its rows {found}.", _NO_MORE
                 )
 
 

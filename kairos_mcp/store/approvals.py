@@ -41,6 +41,15 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Leave that a person (`by`) gave before, in the run `run_id`, for exactly what would be asked now."""
+
+    asking: Asking
+    by: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRow:
     """An approval of an unanswered step. Times in milliseconds since 1970; `verdict` null while it waits."""
 
@@ -95,6 +104,21 @@ def add(connection: apsw.Connection, run: int, mark: int, asking: Asking, at: in
         ),
     )
     return True
+
+
+def let_through(connection: apsw.Connection, run: int, mark: int, again: Again, at: int) -> None:
+    """Record that leave of before lets a step through, with what it stands on; `client` names the run it was given
+    in."""
+    asking = again.asking
+    rows(
+        connection,
+        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
+        " by, through, client, decided_at) values (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, 'before', ?, ?)",
+        (
+            *(mark, run, asking.key, asking.tool, asking.effect, asking.digest, asking.preview),
+            *(json.dumps(dict(asking.base)), at, at, again.by, again.run_id, at),
+        ),
+    )
 
 
 def pending(connection: apsw.Connection, run: int, at: int) -> int:

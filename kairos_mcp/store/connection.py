@@ -82,7 +82,7 @@ def patience() -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             since = now
-        time.sleep(BUSY_STEP_S)
+        time.sleep(BUSY_STEP_S)  # another's lock has no event
         return now - since < BUSY_LIMIT_S
 
     return wait

@@ -13,13 +13,15 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
-from kairos_mcp.store import owners
+from kairos_mcp.store import owners, settling
 from kairos_mcp.store.approvals import at_key
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.reading import RunRow, run_by_number
 from kairos_mcp.store.runs import Deposit, deposit, take
+from kairos_mcp.store.settling import Settling
 
 Said = Literal["approve", "deny"]
+NOBODY_SAID = ("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,18 @@ def leave(
     at: int,
     *,
     dead: Sequence[int] = (),
+    settled: Sequence[Settling] = (),
+    who: tuple[str, str, str] = NOBODY_SAID,
 ) -> int | None:
-    """Record answers of steps and decisions together, all or none. Raises as `deposit` and `decide` do."""
+    """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,
+    `decide` and `settling.check` do."""
     fresh = check(connection, run, decisions, at)
+    unsettled = [each for each in settled if settling.check(connection, run, each)]
     fence = deposit(connection, run, deposits, by, owner, at, dead=dead)
     record(connection, run, fresh, at)
-    return take(connection, run.n, owner, dead) if fresh and fence is None else fence
+    for each in unsettled:
+        settling.record(connection, run, each, who, at)
+    return take(connection, run.n, owner, dead) if (fresh or unsettled) and fence is None else fence
 
 
 def check(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:

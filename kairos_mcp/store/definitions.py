@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import apsw
 
-from kairos_mcp.errors import NotFound
+from kairos_mcp.errors import ApprovalsFull, NotFound
 from kairos_mcp.store.connection import connect, mapped_errors, row, rows
 from kairos_mcp.store.store import Store
 
 State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first
 PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
+REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
+PROPOSED = 16  # of these at most wait (RULINGS.md, as of approvals)
 MET = ""  # the name of the row that says a source was met, whatever it listed
 
 _COLUMNS = "source, name, hash, body, state, at, by"
@@ -80,6 +82,24 @@ class Definitions:
                 else:
                     _await(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
             return _of(connection, source) or ()
+
+    def propose(self, name: str, content_hash: str, body: str, by: str, at: int) -> State:
+        """Let what an agent proposes wait for a person, in place of what waited under its name; gives the state that
+        this very definition has then. What a person has approved or removed stays so. Raises ApprovalsFull."""
+        key = (REGISTERED, name, content_hash)
+        with self._opened() as connection, _transaction(connection):
+            found = row(connection, "select state from definition where source = ? and name = ? and hash = ?", key)
+            if found is not None:
+                return cast(State, found[0])
+            others = "select count(*) from definition where source = ? and state = 'pending' and name <> ?"
+            waiting = row(connection, others, (REGISTERED, name))
+            if waiting is not None and waiting[0] >= PROPOSED:
+                raise ApprovalsFull(
+                    f"{waiting[0]} proposals wait for a person already.",
+                    "They are decided by `kairos-mcp tools list`, `tools approve` and `tools remove`.",
+                )
+            _await(connection, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
+        return "pending"
 
     def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Let a definition count; one of that name that counted before is removed. Raises NotFound."""
@@ -150,6 +170,11 @@ def _decide(connection: apsw.Connection, state: State, key: tuple[str, str, str]
         "update definition set state = ?, at = ?, by = ? where source = ? and name = ? and hash = ?",
         (state, at, by, *key),
     )
+
+
+def registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
+    """What agents proposed and what became of it, by name; quick enough for the event loop."""
+    return _rows(connection, "where source = ? order by name, at", (REGISTERED,))
 
 
 @contextmanager

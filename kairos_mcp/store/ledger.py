@@ -5,13 +5,13 @@ The sums are kept once more than they need be, since a grant needs a row: so dam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apsw
 
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.store import accounts
+from kairos_mcp.store import accounts, branches
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import row, rows
@@ -30,7 +30,8 @@ def damage(connection: apsw.Connection) -> list[str]:
 
 
 def check(connection: apsw.Connection, n: int, account: int) -> None:
-    """Raises StoreCorrupt where a run's account is not the sum of its rows: nothing more is spent of it."""
+    """Raises StoreCorrupt where a run's account, or that of a branch of it, is not the sum of its rows: nothing more is
+    spent of it."""
     if (wrong := _wrong_sum(connection, n, account)) is not None:
         raise StoreCorrupt(
             f"The run's account is not the sum of its rows: {wrong}.",
@@ -74,30 +75,42 @@ def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _wrong_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
-    """The first unit in which the account differs, with both figures."""
-    kept = read_account(connection, account)
-    spent, held = sums(connection, n)
-    for name, told, found in (("spent", kept.spent, spent), ("held", kept.held, held)):
-        for unit, by_account, by_rows in zip(Units._fields, told, found, strict=True):
-            if by_account != by_rows:
-                return f"{name} {unit} {by_account}, by its rows {by_rows}"
+    """The first unit in which the account differs, or that of a branch, with both figures."""
+    spent, held = _spent(connection, n), _held(connection, n)
+    within = branches.of_run(connection, account)
+    for path, number in (("", account), *within.items()):
+        kept, prefix = read_account(connection, number), f"{path}/" if path else ""
+        for name, told, rows_of in (("spent", kept.spent, spent), ("held", kept.held, held)):
+            found = _total(amount for step, amount in rows_of if step.startswith(prefix))
+            for unit, by_account, by_rows in zip(Units._fields, told, found, strict=True):
+                if by_account != by_rows:
+                    return f"{path} {name} {unit} {by_account}, by its rows {by_rows}".lstrip()
     return None
 
 
 def sums(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
     """What a run's rows say is spent, and held; an ended run holds nothing."""
-    spent = NOTHING
-    for (text,) in rows(
+    return _total(amount for _, amount in _spent(connection, n)), _total(amount for _, amount in _held(connection, n))
+
+
+def _spent(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+    """Every amount that a run's rows say was spent, with the path of its step."""
+    found = rows(
         connection,
-        "select spent from mark join answer on answer.mark = mark.id where run = ?1"
-        " union all select lost from mark join attempt on attempt.mark = mark.id where run = ?1",
+        "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
+        " union all select path, lost from mark join attempt on attempt.mark = mark.id where run = ?1",
         (n,),
-    ):
-        spent = spent.plus(decode_units(text))
-    held = NOTHING
-    for kind, own, newest in rows(
+    )
+    return [(path, decode_units(text)) for path, text in found]
+
+
+def _held(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+    """Every amount that a run's rows say is held, with the path of its step."""
+    held = []
+    for path, kind, own, newest in rows(
         connection,
-        "select kind, mark.held, (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
+        "select path, kind, mark.held,"
+        " (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
         " from run join mark on mark.run = run.n left join answer on answer.mark = mark.id"
         " where run.n = ? and run.outcome is null and answer.mark is null",
         (n,),
@@ -106,13 +119,20 @@ def sums(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
         if newest is not None:  # the round or call goes on; all else is held by the newest attempt
             again = decode_units(newest)
             itself = NOTHING._replace(rounds=itself.rounds, tool_calls=itself.tool_calls).plus(again)
-        held = held.plus(itself)
-    return spent, held
+        held.append((path, itself))
+    return held
+
+
+def _total(several: Iterable[Units]) -> Units:
+    whole = NOTHING
+    for each in several:
+        whole = whole.plus(each)
+    return whole
 
 
 def _wrong_shares(connection: apsw.Connection) -> Iterator[str]:
     """Accounts that runs share, as a principal's day."""
-    for (account,) in rows(connection, "select id from account where id not in (select account from run)"):
+    for (account,) in rows(connection, "select id from account where scope in ('day', 'mandate')"):
         try:
             accounts.check(connection, account)
         except StoreCorrupt as wrong:

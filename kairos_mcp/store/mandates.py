@@ -12,6 +12,7 @@ import apsw
 
 from kairos_mcp.errors import Stale, UnknownMandate
 from kairos_mcp.messages import JsonObject
+from kairos_mcp.store.approvals import Again, Asking
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.reading import RunRow, run_by_number
 
@@ -71,6 +72,18 @@ def saved(connection: apsw.Connection, principal: str) -> list[MandateRow]:
     return [MandateRow(*each) for each in found]
 
 
+def page(connection: apsw.Connection, principal: str, after: str, limit: int) -> list[MandateRow]:
+    """The next mandates of a principal, by id."""
+    statement = f"select {_COLUMNS} from mandate where principal = ? and id > ? order by id limit ?"
+    return [MandateRow(*each) for each in rows(connection, statement, (principal, after, limit))]
+
+
+def count(connection: apsw.Connection, principal: str) -> int:
+    found = row(connection, "select count(*) from mandate where principal = ?", (principal,))
+    assert found is not None
+    return int(found[0])
+
+
 def goal_of(connection: apsw.Connection, run_id: str, mandate_id: str) -> str | None:
     """The text of the mandate that has this id for the principal of the run, None where there is none."""
     statement = (
@@ -117,14 +130,16 @@ def is_check(path: str) -> bool:
     return path.rpartition("/")[2].startswith("check-")
 
 
-def check_stands(connection: apsw.Connection, principal: str, mandate_text: str, digest: str) -> bool:
-    """Whether a person has approved this very check before, in a run of the same version of the mandate: an approval
+def check_stands(connection: apsw.Connection, principal: str, mandate_text: str, asking: Asking) -> Again | None:
+    """The leave that a person has given for this very check, in a run of the same version of the mandate: an approval
     of a check holds for its argument list and the mandate's text (RULINGS.md)."""
     statement = (
-        "select 1 from approval join run on run.n = approval.run where approval.digest = ? and verdict = 'approve'"
-        " and principal = ? and json_extract(spec, '$.mandate_text') = ? and approval.key like '%/check-%' limit 1"
+        "select by, run.id from approval join run on run.n = approval.run"
+        " where approval.digest = ? and verdict = 'approve' and through <> 'before' and approval.key like '%/check-%'"
+        " and principal = ? and json_extract(spec, '$.mandate_text') = ? limit 1"
     )
-    return row(connection, statement, (digest, principal, mandate_text)) is not None
+    found = row(connection, statement, (asking.digest, principal, mandate_text))
+    return None if found is None else Again(asking, *found)
 
 
 def _run(connection: apsw.Connection, statement: str, principal: str, mandate_id: str) -> RunRow | None:

@@ -1,4 +1,7 @@
-"""What the record says: typed rows by constant statements. Nothing here writes."""
+"""What the record says of runs, their steps and what they wait for: typed rows by constant statements.
+
+Nothing here writes. What only reports ask for is in telling.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import apsw
 
 from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
-from kairos_mcp.messages import Completion, Exactness
+from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Sent
 from kairos_mcp.store.accounts import Shared, decode_shared
 from kairos_mcp.store.codec import decode_answer, decode_sent, decode_units
@@ -53,12 +56,15 @@ class RunRow:
 
 
 class Newest(NamedTuple):
-    """The newest attempt at a step after its first: what it holds, whether it was handed out or waits."""
+    """The newest attempt at a step after its first: what it holds, whether it was handed out or waits, how the one
+    before it ended, and when it was begun."""
 
     held_text: str
     open: int
     shared_text: str | None
     sent_text: str
+    ended: str
+    at: int
 
 
 class MarkRow(NamedTuple):
@@ -123,6 +129,11 @@ class MarkRow(NamedTuple):
     def waits(self) -> bool:
         """Handed out and not yet answered."""
         return self.body is None and self.open
+
+    @property
+    def unsettled(self) -> bool:
+        """A call whose end nobody knows, handed out to whoever looks: it is never made again by itself."""
+        return self.newest is not None and self.kind == "call" and self.waits and self.newest.ended == UNKNOWN
 
     @property
     def begun(self) -> bool:
@@ -208,7 +219,7 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
     mark = MarkRow._make((*found, None))
     if not mark.attempts:
         return mark
-    tries = "select held, handed_out, shared, sent from attempt where mark = ? order by id desc limit 1"
+    tries = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
     newest = row(connection, tries, (mark.id,))
     assert newest is not None, "there are attempts"
     return mark._replace(newest=Newest._make(newest))
@@ -229,25 +240,6 @@ class WaitingRow:
         return self.kind == "call" and self.ended == UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class CallRow:
-    """An answered call."""
-
-    path: str
-    body: str
-    spent: Units
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Figures of a run that no account holds. `lost`: attempts whose end is unknown."""
-
-    attempts: int
-    lost: int
-    cached: int
-    exactness: tuple[str, ...]
-
-
 _NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
 IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
 """Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
@@ -265,17 +257,6 @@ def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     return {path: WaitingRow(mark, kind, decode_sent(sent), ended) for path, mark, kind, sent, ended in found}
 
 
-def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
-    """The newest answered calls, newest first."""
-    found = rows(
-        connection,
-        "select path, body, spent from mark join answer on answer.mark = mark.id"
-        " where run = ? and kind = 'call' order by mark.id desc limit ?",
-        (n, limit),
-    )
-    return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
-
-
 def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
     """The encoded answer at a path, or None."""
     found = row(
@@ -284,47 +265,6 @@ def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
         (n, path),
     )
     return found[0] if found else None
-
-
-def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Completion | None:
-    """The newest model's turn at a path like this one that was asked before the step at `path`."""
-    found = row(
-        connection,
-        "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
-        " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
-        " order by mark.id desc limit 1",
-        (n, like, path),
-    )
-    answer = decode_answer(found[0]) if found is not None else None
-    return answer if isinstance(answer, Completion) else None
-
-
-def tally(connection: apsw.Connection, n: int) -> Tally:
-    figures = row(
-        connection,
-        "select count(*), coalesce(sum(cached), 0), group_concat(distinct exactness)"
-        " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call' and by_route <> 'house'",
-        (n,),
-    )
-    assert figures is not None
-    answered, cached, exactness = figures
-    again = row(
-        connection,
-        "select count(*) - coalesce(sum(ended = ?), 0), coalesce(sum(ended = 'unknown'), 0)"
-        " from attempt join mark on mark.id = attempt.mark where run = ?",
-        (WAITED, n),
-    )
-    assert again is not None
-    return Tally(answered + again[0], again[1], cached, tuple(exactness.split(",")) if exactness else ())
-
-
-def has_private(connection: apsw.Connection, n: int) -> bool:
-    """Whether a provider's answer in the run holds something that only it may be sent back."""
-    statement = (
-        "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
-        " and json_extract(body, '$.private') is not null limit 1"
-    )
-    return row(connection, statement, (n,)) is not None
 
 
 def wishes(connection: apsw.Connection, n: int) -> list[Wish]:
@@ -351,10 +291,6 @@ def answers_of(connection: apsw.Connection, marks: list[int]) -> list[tuple[int,
     """The answers that have come for these marks: (mark, body)."""
     places = ", ".join("?" * len(marks))
     return list(rows(connection, f"select mark, body from answer where mark in ({places})", marks))
-
-
-def notes(connection: apsw.Connection, n: int) -> list[str]:
-    return [text for (text,) in rows(connection, "select text from note where run = ? order by rowid", (n,))]
 
 
 def text(connection: apsw.Connection, content_hash: str) -> str | None:

@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Account, Units, counts_of
+from kairos_mcp.budget import NOTHING, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
-from kairos_mcp.steps import Answer, Limits
-from kairos_mcp.store import mandates, stretching
-from kairos_mcp.store.accounts import Purse, read_account
+from kairos_mcp.steps import Answer, DialectName, Limits
+from kairos_mcp.store import branches, mandates, stretching
+from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.flagged import flagged
+from kairos_mcp.store.purse import Purse
 from kairos_mcp.store.reading import MarkRow, RunRow, Wish, is_due, run_by_number, step_at, wishes
 from kairos_mcp.store.turns import Settled, insert_answer
 
@@ -152,7 +154,8 @@ def take_due(connection: apsw.Connection, n: int, owner: int, at: int, dead: Seq
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """An answer that somebody brings for an open step: the step's path, and what it costs."""
+    """An answer that somebody brings for an open step: the step's path, what it costs, and in which dialect it was
+    asked."""
 
     path: str
     answer: Answer
@@ -160,6 +163,7 @@ class Deposit:
     cached: int = 0
     exactness: Exactness | None = None
     text: tuple[str, str] | None = None
+    dialect: DialectName | None = None
 
 
 def deposit(
@@ -178,26 +182,31 @@ def deposit(
     """
     run = run_by_number(connection, run.n)
     fresh = [(found, each) for each in deposits if (found := _open_step(connection, run, each)) is not None]
-    purse = Purse(connection, read_account(connection, run.account))
+    purse = Purse(connection, read_account(connection, run.account), branches.of_run(connection, run.account))
     for step, each in fresh:
         spent = each.tokens.plus(counts_of(step.kind))
-        insert_answer(connection, Settled(step.id, each.answer, step.held, spent, by, each.cached, each.exactness), at)
-        purse.settle(step.held, spent, step.shared)
+        settled = Settled(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
+        insert_answer(connection, settled, at)
+        purse.settle(step.path, step.held, spent, step.shared)
+        _say_dialect(connection, step, each.dialect)
         if each.text is not None:
             rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
     if not fresh:
         return None
     purse.write()
-    _flag_overshoot(connection, run, purse.own)
+    for said in flagged(purse.passed()):
+        note(connection, run, said)
     return take(connection, run.n, owner, dead)
 
 
-def _flag_overshoot(connection: apsw.Connection, run: RunRow, account: Account) -> None:
-    """Somebody else's completion may pass a token limit by its own size; then it is said."""
-    for unit in ("input_tokens", "output_tokens", "total_tokens"):
-        cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
-        if cap is not None and spent > cap:
-            note(connection, run, f"limits.{unit} is {cap}; an answer brought from outside took it to {spent}.")
+def _say_dialect(connection: apsw.Connection, step: MarkRow, dialect: DialectName | None) -> None:
+    """Only with its answer is it known how a client was asked: each may be asked otherwise."""
+    if dialect is None or step.sent.dialect == dialect:
+        return
+    table = "mark" if step.newest is None else "attempt"
+    newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
+    said = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
+    rows(connection, said, (dialect, step.id))
 
 
 def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> MarkRow | None:
@@ -290,8 +299,9 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
 
 
 def _was_refused(connection: apsw.Connection, n: int) -> bool:
-    bodies = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? limit 1"
-    return row(connection, bodies, (n, '%"kind":"refused"}')) is not None
+    """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
+    found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
+    return row(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
 
 
 def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:

@@ -4,9 +4,10 @@ run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, on
 mark     a step that was asked: `held` is null while it is open (handed out), else what it reserved (begun)
 answer   the one answer of a mark; its primary key makes a second one impossible
 attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
-account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run, or of a principal's day
-         (`scope` day, whose `name` and which `period`); a mark and an attempt name in `shared` the accounts, beside
-         their run's, that they are charged to
+account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run; of a branch (`scope`
+         branch, its path in `name`, within the account `parent` around it), to which the steps below that path are
+         charged; of a principal's day (day, whose `name` and which `period`), or of a mandate (its id in `name`) within
+         that; a mark and an attempt name in `shared` the accounts of these last two that they are charged to
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
@@ -95,6 +96,9 @@ MIGRATIONS: tuple[str, ...] = (
     alter table run add column mandate text;
     create index run_mandate on run(principal, mandate) where mandate is not null;
     create unique index run_mandate_open on run(principal, mandate) where mandate is not null and outcome is null;
+    """,
+    """
+    create unique index account_within on account(parent, name) where parent is not null;
     """,
 )
 

@@ -6,17 +6,15 @@ says is a deposit of kind `settle`, which the run's owner takes up in the turn t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import apsw
 
-from kairos_mcp.errors import NotWaiting
+from kairos_mcp.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import rows
 from kairos_mcp.store.reading import RunRow, Wish, run_by_number, waiting
-from kairos_mcp.store.runs import take
 
 SUFFIX = "/settle"  # a waiting key is the step's path with it
 KIND = "settle"
@@ -33,28 +31,39 @@ class Settling:
     note: str | None = None
 
 
-def settle(
-    connection: apsw.Connection,
-    run: RunRow,
-    said: Settling,
-    who: tuple[str, str, str],
-    owner: int,
-    at: int,
-    *,
-    dead: Sequence[int] = (),
-) -> int | None:
-    """Leave it for the owner; own the run if nobody living does, and give the fence then. Raises NotWaiting."""
+def check(connection: apsw.Connection, run: RunRow, said: Settling) -> bool:
+    """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, AlreadyAnswered."""
     now = run_by_number(connection, run.n)
     step = waiting(connection, run.n).get(said.path) if now.outcome is None else None
-    if step is None or not step.is_lost:
-        key = f"{said.path}{SUFFIX}"
-        raise NotWaiting(f"Nothing waits under {key[:120]!r}.", "run_status shows what waits now.", run_id=run.id)
+    before, taken = _newest(connection, run.n, said.path)
+    if step is not None and step.is_lost and (before is None or taken):
+        return True
+    key = f"{said.path}{SUFFIX}"[:120]
+    if before is None:
+        raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
+    if before.settlement != said.settlement:
+        other = f"{key!r} was settled before, otherwise."
+        raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
+    return False
+
+
+def record(connection: apsw.Connection, run: RunRow, said: Settling, who: tuple[str, str, str], at: int) -> None:
+    """Leave for the owner what was checked in this transaction."""
     rows(
         connection,
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
         (run.n, KIND, encode(said), *who, at),
     )
-    return take(connection, run.n, owner, dead)
+
+
+def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[Settling | None, bool]:
+    """What was said last of this call, and whether the owner has taken it up."""
+    of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
+    for body, taken in rows(connection, of_run, (run, KIND)):
+        said: Settling = decode(Settling, body)
+        if said.path == path:
+            return said, taken is not None
+    return None, False
 
 
 def said_in(wish: Wish) -> Settling:

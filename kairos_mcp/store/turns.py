@@ -12,21 +12,26 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, standing_line
+from kairos_mcp.budget import NOTHING, SHARED, Account, Claim, Grant, Units
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import Exactness
+from kairos_mcp.standing_line import standing_line
 from kairos_mcp.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals
-from kairos_mcp.store.accounts import NOT_SHARED, READ, Purse, Shared, account_of, encode_shared
-from kairos_mcp.store.approvals import Asking
+from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
+from kairos_mcp.store.approvals import Again, Asking
+from kairos_mcp.store.branches import NO_BRANCHES, Branches, Opening
 from kairos_mcp.store.codec import encode, encode_answer, encode_units
 from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.flagged import USED_UP, flagged, hopeless
+from kairos_mcp.store.purse import Purse
 
 
 class Settled(NamedTuple):
-    """The answer of a mark, what it held, and what it turned out to cost."""
+    """The answer of a mark, at this path, what it held, and what it turned out to cost."""
 
     mark: int
+    path: str
     answer: Answer
     held: Units
     spent: Units
@@ -40,7 +45,7 @@ class NewMark(NamedTuple):
     """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
 
     What is granted joins `sent`, and for a round the line that says where the run stands. With `asking` it waits for a
-    person's leave.
+    person's leave; `again`: leave that was given before lets it through.
     """
 
     path: str
@@ -50,6 +55,7 @@ class NewMark(NamedTuple):
     sent: Sent
     answer: Answer | None = None
     asking: Asking | None = None
+    again: Again | None = None
 
 
 class Retry(NamedTuple):
@@ -77,8 +83,9 @@ class Paused(NamedTuple):
 class Turn(NamedTuple):
     """What one commit says of a run. `park`: nothing runs any more, let go of it if all new marks are open and
     nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
-    and what they hold, that nobody needs any more; one that was answered in the meantime holds nothing. `shared`: what
-    new model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
+    their paths and what they hold, that nobody needs any more; one that was answered meanwhile holds nothing.
+    `branches`: the accounts of the run's branches; `opens`: those that begin, outer ones first. `shared`: what new
+    model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
     the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left. `taken`: deposits that this
     turn acts on."""
 
@@ -93,10 +100,12 @@ class Turn(NamedTuple):
     retries: Sequence[Retry] = ()
     notes: Sequence[str] = ()
     texts: Sequence[tuple[str, str]] = ()
-    released: Sequence[tuple[int, Units, Shared]] = ()
+    released: Sequence[tuple[int, str, Units, Shared]] = ()
     outcome: str | None = None
     park: bool = False
     waiting: Sequence[int] = ()
+    branches: Branches = NO_BRANCHES
+    opens: Sequence[Opening] = ()
     shared: Shared = NOT_SHARED
     taken: Sequence[int] = ()
     pause: Paused | None = None
@@ -126,12 +135,13 @@ class Marked(NamedTuple):
 
 class Committed(NamedTuple):
     """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `came`: it would have been, but
-    somebody left something for it; `paused`: why the run is paused from now on."""
+    somebody left something for it; `paused`: why the run is paused from now on; `branches`: all with accounts."""
 
     marks: Sequence[Marked]
     parked: bool
     came: bool
     paused: Paused | None = None
+    branches: Branches = NO_BRANCHES
 
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
@@ -156,21 +166,23 @@ def owned_account(connection: apsw.Connection, turn: Turn) -> Account:
 
 def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     """Write the turn. Raises FenceLost before anything is written."""
-    purse = Purse(connection, owned_account(connection, turn))
+    purse = Purse(connection, owned_account(connection, turn), turn.branches)
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
-        purse.settle(settled.held, settled.spent, settled.shared)
-    for mark, held, shared in turn.released:
+        purse.settle(settled.path, settled.held, settled.spent, settled.shared)
+    for mark, path, held, shared in turn.released:
         if not _is_answered(connection, mark):
-            purse.settle(held, NOTHING, shared)
+            purse.settle(path, held, NOTHING, shared)
+    if turn.opens:
+        purse.open(turn.opens)
     marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
     marked += [_mark(connection, turn, new, purse) for new in turn.marks]
     for text in turn.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
-    for note in turn.notes:
-        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
     purse.write()
-    paused = turn.pause or (turn.otherwise if any(each.refused for each in marked) else None)
+    for note in (*turn.notes, *flagged(purse.passed()), *hopeless(each.answer for each in marked)):
+        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
+    paused = turn.pause or _used_up(turn.otherwise, marked)
     if paused is not None:
         rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
     for deposit in turn.taken:
@@ -183,7 +195,15 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         rows(connection, end, (turn.outcome, turn.at, turn.run))
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
-    return Committed(marked, parked or turn.outcome is not None, came, paused)
+    return Committed(marked, parked or turn.outcome is not None, came, paused, purse.branches)
+
+
+def _used_up(otherwise: Paused | None, marked: Sequence[Marked]) -> Paused | None:
+    """How the run is paused where an account that it shares has nothing left, and which that is."""
+    refused = next((each.refused for each in marked if each.refused is not None), None)
+    if refused is None or otherwise is None:
+        return None
+    return Paused(USED_UP[refused.scope], otherwise.resume_at)
 
 
 def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
@@ -207,17 +227,17 @@ def let_go(connection: apsw.Connection, turn: Turn) -> bool:
 
 
 def insert_answer(connection: apsw.Connection, settled: Settled, at: int) -> None:
-    mark, answer, _held, spent, by, cached, exactness, _shared = settled
+    mark, _path, answer, _held, spent, by, cached, exactness, _shared = settled
     bindings = (mark, at, encode_answer(answer), encode_units(spent), cached, exactness, by)
     connection.execute(_INSERT_ANSWER, bindings)
 
 
 def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -> Marked:
-    told = standing_line(purse.own) if new.kind == "round" else None
+    told = standing_line(purse.nearest(new.path)) if new.kind == "round" else None
     shared = turn.shared if new.claim.counts.model_calls else NOT_SHARED
-    leave = purse.hold(new.claim, shared)
+    leave = purse.hold(new.path, new.claim, shared)
     if isinstance(leave, Refused):
-        if leave.scope != "run":
+        if leave.scope in SHARED:
             return Marked(0, None, None, new.sent, waits=True, refused=leave)
         sent = replace(new.sent, tail=told, line=None)
         return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
@@ -226,9 +246,12 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
         return _ask(connection, turn, new, new.asking, leave, purse)
     if new.answer is None:
         held = None if new.claim.open_step else leave.held
-        return Marked(_insert_mark(connection, turn, new, held, sent, shared), leave, None, sent, held is None, shared)
+        mark = _insert_mark(connection, turn, new, held, sent, shared)
+        if new.again is not None:
+            approvals.let_through(connection, turn.run, mark, new.again, turn.at)
+        return Marked(mark, leave, None, sent, held is None, shared)
     spent = leave.held._replace(milliseconds=0)
-    purse.settle(leave.held, spent, shared)
+    purse.settle(new.path, leave.held, spent, shared)
     mark = _insert_mark(connection, turn, new, None, sent, shared)
     return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
 
@@ -238,7 +261,7 @@ def _ask(connection: apsw.Connection, turn: Turn, new: NewMark, asking: Asking, 
     mark = _insert_mark(connection, turn, new, None, new.sent)
     if approvals.add(connection, turn.run, mark, asking, turn.at):
         return Marked(mark, leave, None, new.sent, waits=True)
-    purse.settle(leave.held, leave.held, NOT_SHARED)
+    purse.settle(new.path, leave.held, leave.held, NOT_SHARED)
     return _answered_at_once(connection, mark, turn, asking.otherwise, new.sent, leave, leave.held)
 
 
@@ -266,7 +289,7 @@ def _answered_at_once(
     granted: Grant | None = None,
     spent: Units = NOTHING,
 ) -> Marked:
-    insert_answer(connection, Settled(mark, answer, NOTHING, spent, "house"), turn.at)
+    insert_answer(connection, Settled(mark, "", answer, NOTHING, spent, "house"), turn.at)
     return Marked(mark, granted, answer, sent)
 
 
@@ -275,16 +298,16 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
 
     Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
     """
-    purse.settle(retry.freed, retry.lost, retry.shared)
+    purse.settle(retry.path, retry.freed, retry.lost, retry.shared)
     shared = turn.shared if retry.claim.counts.model_calls else NOT_SHARED
-    leave = purse.hold(retry.claim, shared)
-    refused = leave if isinstance(leave, Refused) and leave.scope != "run" else None
+    leave = purse.hold(retry.path, retry.claim, shared)
+    refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
     if refused is not None:
         shared, leave = NOT_SHARED, Grant(NOTHING, 0, 0)
     if isinstance(leave, Refused):
-        settled = Settled(retry.mark, leave, NOTHING, retry.lost, "house", exactness="bounded")
+        settled = Settled(retry.mark, retry.path, leave, NOTHING, retry.lost, "house", exactness="bounded")
         insert_answer(connection, settled, turn.at)
-        purse.settle(retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
+        purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
         return Marked(retry.mark, None, leave, retry.sent)
     sent = _with_grant(retry.sent, leave, retry.sent.tail)
     waits = retry.claim.open_step or refused is not None
@@ -298,4 +321,4 @@ def _with_grant(sent: Sent, granted: Grant, tail: str | None) -> Sent:
     tokens = granted.max_tokens or sent.max_tokens
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent
-    return Sent(sent.route, sent.model, tokens, tail, sent.line, sent.temperature)
+    return Sent(sent.route, sent.model, tokens, tail, sent.line, sent.temperature, sent.dialect, sent.agent)

@@ -16,6 +16,7 @@ from kairos_mcp.tools.plans import plan_tools
 from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.search import search_tool
+from kairos_mcp.tools.skills import Shelves, skill_tool
 from kairos_mcp.tools.stating import tool
 from kairos_mcp.tools.writing import writing_tools
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kairos_mcp.tools.egress import Egress
     from kairos_mcp.tools.http_tools import Secret
 
-__all__ = ["Commands", "Opener", "builtin_tools", "network_tools", "reading_tools", "tool"]
+__all__ = ["Commands", "Opener", "Shelves", "builtin_tools", "network_tools", "reading_tools", "tool"]
 
 
 def builtin_tools(
@@ -34,19 +35,21 @@ def builtin_tools(
     page_chars: int = PAGE_CHARS,
     scopes: Scopes | None = None,
     commands: Commands | None = None,
+    shelves: Shelves | None = None,
 ) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
     An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools. `scopes` says which
     files no run writes; without it, our own package and what lies under .git. `commands`: which programs may be run
-    and how; without it, in a sandbox.
+    and how; without it, in a sandbox. `shelves`: the skills that may be read; without them there is no read_skill.
     """
     opener = Opener(workspace) if isinstance(workspace, Path) else workspace
+    on_demand = [kept_tool(page_chars), *([skill_tool(shelves, read_bytes)] if shelves is not None else [])]
     if opener is None:
-        return [kept_tool(page_chars)]
+        return on_demand
     changing = changing_tools(opener, scopes or scopes_of(opener.workspace), read_bytes)
     running = command_tools(opener, commands or Commands())
-    return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, kept_tool(page_chars)]
+    return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 
 def changing_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:

@@ -59,7 +59,8 @@ class Surroundings:
 
     `until` is a deadline on `time.monotonic()`; `kept` gives the whole text behind a ref, or None; `path` is the
     step's, unique in the run, so that what a tool keeps for one call can be named after it. `base`: what an approval
-    was shown of each file (SHA-256 in hex, None: no file), which must still hold; empty where nobody was asked.
+    was shown of each file (SHA-256 in hex, None: no file), which must still hold; empty where nobody was asked. `shut`
+    says of a plain path that a rule keeps it from this call: what is found there is not shown; None: nothing is.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class Surroundings:
     memory: Memory = field(default_factory=Memory.in_process)
     base: Mapping[str, str | None] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
+    shut: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,6 @@ def _remove(group: Path) -> None:
         except FileNotFoundError:
             return
         except OSError:  # the last of it is not gone yet
-            time.sleep(0.005)
+            time.sleep(0.005)  # between two tries
         else:
             return

@@ -19,11 +19,12 @@ from kairos_mcp.errors import CommandDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.cover import Cover
+from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Held, Nested, nested
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.program import Program, folder, meant
 from kairos_mcp.tools.registry import Tool, failed
-from kairos_mcp.tools.sandbox import CURE, Sandbox, rooted, scrubbed
+from kairos_mcp.tools.sandbox import CURE, Sandbox, binds_descriptors, rooted, scrubbed
 from kairos_mcp.tools.scopes import package
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
 
@@ -36,7 +37,8 @@ COMMAND_SPEC = ToolSpec(
     "run_command",
     "Run a program in the workspace, given as a list of arguments; no shell reads it.\n"
     "The program sees the machine read-only, without network and without home folder; it may write the workspace, but "
-    "not its .git, and a private /tmp. It ends with everything that it started when it exits or its time is over. A "
+    "not the .git of a repository, and a private /tmp. It ends with everything that it started when it exits or its "
+    "time is over. A "
     "non-zero exit is a failure.",
     {
         "type": "object",
@@ -94,11 +96,14 @@ def command_tools(opener: Opener, commands: Commands) -> list[Tool]:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """How a program is started: the whole argument list, where that stands, and what it is told."""
+    """How a program is started: the whole argument list, where that stands, what it is told, and the descriptors that
+    its sandbox takes. `uncovered`: which repositories in the workspace it could write, in words."""
 
     argv: Sequence[str]
     cwd: str
     environ: Mapping[str, str]
+    lent: tuple[int, ...] = ()
+    uncovered: str | None = None
 
 
 class _Running:
@@ -134,9 +139,10 @@ class _Running:
                         time.monotonic() + given,
                         lambda: around.stop.wanted,
                         _memory(),
+                        ready.lent,
                     )
                 )
-        return _told(wanted, ended, given, bare=self._bare)
+        return _told(wanted, ended, given, "without a sandbox" if self._bare else ready.uncovered)
 
     def _box(self, root: int) -> Sandbox:
         """The sandbox around the workspace that is open as `root`."""
@@ -157,14 +163,25 @@ class _Running:
         assert box.workspace is not None
         standing = box.workspace / wanted.cwd
         if not self._bare:
-            with self._cover.over(root):
-                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD)
-                yield _Ready(argv, "/", scrubbed(self._environ, wanted.search))
+            with self._cover.over(root), nested(root, box.tops()) as found:
+                held = found.held if binds_descriptors() else ()
+                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, nested=held)
+                lent = tuple(each.descriptor for each in held)
+                yield _Ready(argv, "/", scrubbed(self._environ, wanted.search), lent, _uncovered(found, held))
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
             # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
             exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(standing)
             yield _Ready(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
+
+
+def _uncovered(found: Nested, held: Sequence[Held]) -> str | None:
+    if found.held and not held:
+        return "it could write the .git of repositories inside the workspace: bubblewrap is too old to cover them"
+    if found.beyond:
+        many = f"the first {FOLDERS:,} folders and {REPOSITORIES} repositories"
+        return f"beyond {many} of the workspace it could write a .git"
+    return None
 
 
 def _check_base(wanted: Program, shown: Mapping[str, str | None]) -> None:
@@ -179,8 +196,9 @@ def _memory() -> int:
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
 
 
-def _told(wanted: Program, ended: Ended, given: float, *, bare: bool) -> ToolResult:
-    """Exit and both streams. No times: the same call with the same outcome is the same result."""
+def _told(wanted: Program, ended: Ended, given: float, remark: str | None) -> ToolResult:
+    """Exit and both streams; `remark` is what should be known of how it ran. No times: the same call with the same
+    outcome is the same result."""
     code: str | None = None
     match ended.why:
         case "exit":
@@ -197,7 +215,7 @@ def _told(wanted: Program, ended: Ended, given: float, *, bare: bool) -> ToolRes
             how = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
         case "not_started":
             return failed(_not_started(wanted, ended))
-    notes = f"[{how}{'; without a sandbox' if bare else ''}]"
+    notes = f"[{how}{f'; {remark}' if remark else ''}]"
     content = "\n".join([notes, *_stream("stdout", ended.out), *_stream("stderr", ended.err)])
     return ToolResult(content, ended.exit_code != 0, {"exit_code": ended.exit_code}, code)
 

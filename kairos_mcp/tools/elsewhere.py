@@ -1,4 +1,4 @@
-"""The sources of tools that are not ours: configured servers, for each workspace, and installed packages."""
+"""The sources of tools that are not ours: servers, for each workspace, installed packages, and what was registered."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.store.definitions import DefinitionRow, registered
 from kairos_mcp.store.store import Store
-from kairos_mcp.tools.registry import Source
+from kairos_mcp.tools.registered import Making, Registered
+from kairos_mcp.tools.registry import Source, Tool
 from kairos_mcp.tools.stating import GROUP
 
 if TYPE_CHECKING:
-    from kairos_mcp.tools.downstream import Shared
+    from kairos_mcp.configuration.settings import ServerSetting
+    from kairos_mcp.definitions.http_definition import HttpDefinition
+    from kairos_mcp.tools.downstream import Downstream, Shared
     from kairos_mcp.tools.entrypoints import Installed
 
 PACKAGES_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
@@ -29,10 +33,20 @@ class Elsewhere:
         self._secret = secret
         self._shared: Shared | None = None
         self._installed: Installed | None = None
+        self._registered: list[Registered] = []
 
     def sources(self, workspace: str | None) -> list[Source]:
         """The sources for runs in this workspace, in the order of the servers' names; no server is started."""
-        return [*self._servers(Path(workspace) if workspace is not None else None), *self._packages()]
+        folder = Path(workspace) if workspace is not None else None
+        return [*self._servers(folder), *self._packages(), self._registrations(folder)]
+
+    def look(self) -> None:
+        """Take note of what was registered, approved and removed meanwhile, by whatever process; one short reading of
+        the state file, where there is one."""
+        if self._registered and self._store.exists:
+            rows = registered(self._store.reader)
+            for each in self._registered:
+                each.take(rows)
 
     def close(self) -> None:
         if self._shared is not None:
@@ -41,6 +55,9 @@ class Elsewhere:
     def _servers(self, workspace: Path | None) -> list[Source]:
         if not self._settings.servers:
             return []
+        return [self._downstream(setting, workspace) for setting in self._settings.servers]
+
+    def _downstream(self, setting: ServerSetting, workspace: Path | None) -> Downstream:
         from kairos_mcp.store.definitions import Definitions
         from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
 
@@ -49,7 +66,23 @@ class Elsewhere:
             hidden = (self._settings.home, *((file,) if file is not None else ()))
             definitions = Definitions(self._store)
             self._shared = Shared(Backstage(), definitions, self._secret, os.environ, _now, hidden)
-        return [Downstream(setting, workspace, self._shared) for setting in self._settings.servers]
+        return Downstream(setting, workspace, self._shared)
+
+    def _registrations(self, workspace: Path | None) -> Registered:
+        def tool(definition: HttpDefinition) -> Tool:
+            from kairos_mcp.tools.egress import Egress
+            from kairos_mcp.tools.http_tools import http_tool
+
+            return http_tool(definition, Egress(self._settings.http_hosts, self._settings.private_hosts), self._secret)
+
+        def counts(row: DefinitionRow) -> bool:
+            from kairos_mcp.store.definitions import Definitions
+
+            return Definitions(self._store).counts(row.source, row.name, row.hash)
+
+        made = Registered(Making(tool, lambda setting: self._downstream(setting, workspace), counts))
+        self._registered.append(made)
+        return made
 
     def _packages(self) -> list[Source]:
         if self._installed is None:

@@ -39,7 +39,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.stating import GROUP, stated_of

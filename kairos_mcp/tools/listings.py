@@ -73,12 +73,12 @@ def listing_tools(opener: Opener) -> list[Tool]:
         path = plain_path(arguments.get("path", "."))
         limit: int = arguments.get("limit", LIST_LIMIT)
         if "glob" in arguments:
-            return _below(opener, path, arguments["glob"], limit, stop_at(around))
-        return _in_folder(opener, path, limit)
+            return _below(opener, path, arguments["glob"], limit, around)
+        return _in_folder(opener, path, limit, LeftOut(around.shut))
 
     def file_tree(arguments: JsonObject, around: Surroundings) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        return _tree(opener, path, arguments.get("depth", TREE_DEPTH), stop_at(around))
+        return _tree(opener, path, arguments.get("depth", TREE_DEPTH), around)
 
     return [
         Tool(LIST_SPEC, list_files, timeout_s=LISTING_S, examples=({}, {"path": "src", "glob": "**/*.py"})),
@@ -92,20 +92,23 @@ def stop_at(around: Surroundings) -> float:
     return around.until - min(0.5, max(0.0, around.until - now) * MARGIN)
 
 
-def _in_folder(opener: Opener, path: str, limit: int) -> ToolResult:
-    entries, more = opener.entries(path, FOLDER_ENTRIES)
+def _in_folder(opener: Opener, path: str, limit: int, left_out: LeftOut) -> ToolResult:
+    found, more = opener.entries(path, FOLDER_ENTRIES)
+    entries = [entry for entry in found if not left_out.keeps(joined(path, entry.name))]
     lines = [joined(shown(path), _marked(entry)) for entry in entries[:limit]]
     notes = []
     if len(entries) > limit or more:
         total = f"{len(entries):,}" + ("+" if more else "")
         notes.append(f"{len(lines):,} of {total} entries shown: raise limit or give a glob")
+    if words := left_out.words():
+        notes.append(f"left out: {', '.join(words)}")
     told = {"path": path, "shown": len(lines), "total": None if more else len(entries), "partial": more}
     return _told(lines, notes, told, empty="This folder is empty.")
 
 
-def _below(opener: Opener, path: str, pattern: str, limit: int, until: float) -> ToolResult:
-    fits = glob(pattern)
-    left_out, lines, total = LeftOut(), list[str](), 0
+def _below(opener: Opener, path: str, pattern: str, limit: int, around: Surroundings) -> ToolResult:
+    fits, until = glob(pattern), stop_at(around)
+    left_out, lines, total = LeftOut(around.shut), list[str](), 0
     skip = 0 if path == "." else len(path) + 1
     for where, entry in walk(opener, path, until, left_out):
         if not fits(where[skip:]):
@@ -132,8 +135,8 @@ class _Branch:
     opened: bool = False
 
 
-def _tree(opener: Opener, path: str, depth: int, until: float) -> ToolResult:
-    left_out, top, room = LeftOut(), _Branch(), TREE_ENTRIES
+def _tree(opener: Opener, path: str, depth: int, around: Surroundings) -> ToolResult:
+    until, left_out, top, room = stop_at(around), LeftOut(around.shut), _Branch(), TREE_ENTRIES
     level: list[tuple[str, _Branch, Rules]] = [(path, top, rules_above(opener, path))]
     for _ in range(depth):
         below: list[tuple[str, _Branch, Rules]] = []

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, ToolNotOffered, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.schemas.schemas import Schema, compiled
+from kairos_mcp.schemas.safe import Schema, compiled
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
 from kairos_mcp.tools.searching import SearchPage, categories, page, whole
 
@@ -37,7 +37,7 @@ class Tool:
     It raises a leaf of KairosError for what the model can act on. `preview` says what an approval shows of a call
     that was not made yet (raising as `run` would); without it the arguments are shown. `probe` looks, after a crash,
     whether a `checked` call was carried out. `internal`: flows of ours call it; it is offered to no model, found by no
-    glob and called by no caller.
+    glob and called by no caller. `named_only`: offered only where somebody names it, although it only reads.
     """
 
     spec: ToolSpec
@@ -47,6 +47,7 @@ class Tool:
     preview: Callable[[JsonObject, Surroundings], Preview] | None = None
     probe: Callable[[JsonObject, Surroundings], Probed] | None = None
     internal: bool = False
+    named_only: bool = False
 
     @cached_property
     def schema(self) -> Schema:
@@ -97,6 +98,7 @@ class Registry:
             (self._internal if tool.internal else self._own)[tool.spec.name] = tool
         self._sources = tuple(sources)
         self._known = self._own
+        self._origins: dict[str, str] = {}
         self._gone: dict[str, Tool] = {}
         self._shadowed: tuple[str, ...] = ()
         self._versions: tuple[int, ...] = ()
@@ -106,18 +108,25 @@ class Registry:
         """All tools; put together anew only where a source has changed."""
         versions = tuple(source.version for source in self._sources)
         if versions != self._versions:
-            known, shadowed = dict(self._own), []
+            known, shadowed, origins = dict(self._own), [], {}
             for source in self._sources:
                 for tool in source.tools():
                     if tool.spec.name in self._internal or known.setdefault(tool.spec.name, tool) is not tool:
                         shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
+                    else:
+                        origins[tool.spec.name] = source.name
             self._gone |= self._known
-            self._known, self._shadowed, self._versions = known, tuple(shadowed), versions
+            self._known, self._shadowed, self._origins = known, tuple(shadowed), origins
+            self._versions = versions
         return self._known
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
+
+    def specs_beside(self, source: str) -> tuple[ToolSpec, ...]:
+        """All tools but those of the source of this name."""
+        return tuple(tool.spec for name, tool in self._tools.items() if self._origins.get(name) != source)
 
     def find(self, name: str) -> Tool | None:
         """The tool of this name; also one that was there before, so that a call which was begun for it is answered
@@ -159,9 +168,11 @@ class Registry:
         return (*told, *(self._shadowed if self._tools and globs != () else ()))
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
-        """The tools that a loop may use: all that only read, or those that the globs name."""
+        """The tools that a loop may use: those that the globs name; None: all that only read, but those that are of no
+        use without one that does more."""
         if globs is None:
-            return ToolSet([spec for spec in self.specs if spec.effect == "read"])
+            by_default = [tool.spec for tool in self._tools.values() if not tool.named_only]
+            return ToolSet([spec for spec in by_default if spec.effect == "read"])
         wanted: set[str] = set()
         for glob in globs:
             wanted.update(self._matching(glob))
@@ -203,6 +214,8 @@ class Registry:
         why = next((why for source in self._sources if (why := source.withheld(name))), None)
         if why is not None:
             return UnknownTool(why, "Go on without it.")
+        if told := [note for source in self._sources if source.may_have((name,)) for note in source.notes()]:
+            return UnknownTool(f"No tool matches {_said(name)}. {' '.join(told[:2])}", "Go on without it.")
         near = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
         names = ", ".join(near or list(self._tools)[:SHOWN_NAMES]) or "none"
         return UnknownTool(

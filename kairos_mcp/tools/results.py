@@ -6,11 +6,13 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.messages import ToolResult, ToolSpec
 from kairos_mcp.tools.outside import seen, spelled
 
 HEAD = 0.7  # most texts say what they are at the top, and how they ended in fewer words
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far
+ABSENT = frozenset(("timeout", "unreachable", "tool_not_offered"))
+ELSEWHERE = ("mcp:", "http#")
 LEAST_SHOWN = 400  # below this the line that says what was left out would be most of the text
 
 
@@ -32,6 +34,15 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     shown = head + _note(len(text) - len(head) - len(tail), len(text), ref) + tail
     kept = sha256(text.encode()).hexdigest()
     return replace(result, content=shown, kept=kept, chars=len(text)), text
+
+
+def absences(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
+    """What a run's result says of a call that somebody else's server did not answer as it should: it died, hung,
+    flooded, can't be reached, or defines the tool otherwise now. The same trouble is one note, however often."""
+    if tool is None or result.code not in ABSENT or not tool.source.startswith(ELSEWHERE):
+        return ()
+    message = result.data.get("message") if isinstance(result.data, dict) else None
+    return (f"{tool.name}: {message if isinstance(message, str) else result.code}",)
 
 
 def _spelled(value: Any) -> Any:

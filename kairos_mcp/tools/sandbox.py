@@ -12,10 +12,12 @@ import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.errors import CommandDenied
+from kairos_mcp.tools.nested import Held
 
 Kind = Literal["seen", "empty", "private", "written", "sealed", "hidden"]
 
@@ -71,13 +73,15 @@ class Sandbox:
         cwd: Path | None = None,
         status_fd: int | None = None,
         leash_fd: int | None = None,
+        nested: Sequence[Held] = (),
     ) -> list[str]:
         """`argv` inside the sandbox: for a process started with a scrubbed environment, in a session of its own.
 
         bubblewrap writes JSON to `status_fd`, the child's pid first and, where the program was begun, its exit code.
         All that runs inside dies with the *thread* that starts this; but for the milliseconds in which bubblewrap sets
         itself up it would not. `leash_fd` (3 to 9) is the reading end of a pipe that nobody writes to: the program
-        ends when its other end is closed, which covers them. Raises CommandDenied where it can't be built.
+        ends when its other end is closed, which covers them. `nested` are repositories in the workspace: their `.git`
+        is not written, and the folders above can't be moved away. Raises CommandDenied where it can't be built.
         """
         found = shutil.which("bwrap")
         if found is None:
@@ -89,6 +93,10 @@ class Sandbox:
         built += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for place in places:
             built += _mount(place)
+        for held in nested:
+            assert self.workspace is not None, "repositories are held in a workspace"
+            bind = "--ro-bind-fd" if held.sealed or not self.writable else "--bind-fd"
+            built += [bind, str(held.descriptor), str(self.workspace / held.path)]
         for place in places:
             if place.kind in ("empty", "hidden") and os.path.isdir(place.path):
                 built += ["--remount-ro", str(place.path)]
@@ -113,6 +121,11 @@ class Sandbox:
         open_to = [place for place in found if place.kind not in ("seen", "written") or not _beneath(place.path, shut)]
         ranked = sorted(open_to, key=lambda place: (len(place.path.parts), _RANK[place.kind]))
         return list({place.path: place for place in ranked}.values())  # of two at one path the stricter one
+
+    def tops(self) -> frozenset[str]:
+        """The names at the workspace's top that the program can't write anyway."""
+        shut = [place.path for place in self.places() if place.kind in ("sealed", "hidden")]
+        return frozenset(path.name for path in shut if path.parent == self.workspace)
 
     def sees(self, path: Path) -> bool:
         """Whether the program can open what is there now."""
@@ -155,6 +168,20 @@ class Sandbox:
         for sealed in _there("sealed", self.sealed):
             yield Place(_topmost(sealed.path, self.workspace), "sealed")
         yield from _there("hidden", self.hidden)
+
+
+@cache
+def binds_descriptors() -> bool:
+    """Whether this machine's bubblewrap can mount what is open: without it no nested repository can be covered, since
+    what lies at a path may be another thing by the time of the mount."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return False
+    try:
+        said = subprocess.run([found, "--help"], capture_output=True, timeout=PROBE_S, check=False, env={})
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--ro-bind-fd" in said.stdout + said.stderr
 
 
 def rooted(workspace: Path, root: int) -> Path:

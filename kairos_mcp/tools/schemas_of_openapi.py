@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 from kairos_mcp.errors import ConfigError, SchemaRejected
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.schemas.schema_rules import safe_pattern
+from kairos_mcp.schemas.rules import safe_pattern
 
-PARTS = 2_000  # of one operation, as a schema may have (schemas.py)
+PARTS = 2_000  # of one operation, as a schema may have (schemas/safe.py)
 DEPTH = 24
 REF_STEPS = 16
 SAID_CHARS = 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kairos_mcp
@@ -15,14 +15,22 @@ _STARTS_SERVERS = ".mcp.json"  # an instruction to a host: it names programs tha
 
 
 def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
-    """L0 holds our package, and under these settings the state folder, the configuration and the script."""
+    """L0 holds our package, and under these settings the state folder, the configuration and the script; L1 the
+    folders of skills that a person named."""
     own = [package()]
+    skills: list[Path] = []
     if settings is not None:
+        skills += settings.skills
         given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
         own += [path for path in given if path is not None]
     real = Path(os.path.realpath(workspace))
-    inside = [glob for path in own for glob in _globs(real, Path(os.path.realpath(path)))]
-    return Scopes((*_OURS, *dict.fromkeys(inside)), (*INSTRUCTIONS, _STARTS_SERVERS))
+    inside, advice = _inside(real, own), _inside(real, skills)
+    return Scopes((*_OURS, *inside), (*INSTRUCTIONS, _STARTS_SERVERS, *advice))
+
+
+def _inside(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:
+    """Globs of what of these lies in the workspace."""
+    return tuple(dict.fromkeys(glob for path in folders for glob in _globs(workspace, Path(os.path.realpath(path)))))
 
 
 def package() -> Path:

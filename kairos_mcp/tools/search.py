@@ -76,7 +76,7 @@ def search_tool(opener: Opener) -> Tool:
         path = plain_path(arguments.get("path", "."))
         fits = glob(arguments["glob"]) if "glob" in arguments else _any
         most: int = arguments.get("max_results", RESULTS)
-        hunt = _Hunt(line_pattern(arguments["pattern"]), most, stop_at(around))
+        hunt = _Hunt(line_pattern(arguments["pattern"]), most, stop_at(around), left_out=LeftOut(around.shut))
         for where in _files(opener, path, fits, hunt):
             if hunt.over():
                 break

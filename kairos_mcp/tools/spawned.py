@@ -88,8 +88,8 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to run: the whole argument list, a sandbox included, which has its status at STATUS_FD and its leash at
-    LEASH_FD. `cwd` is where the process starts. `until` is a deadline on `time.monotonic()`, `stop_wanted` whether it
-    is to be stopped now, `memory` bytes for all together.
+    LEASH_FD; `lent` are further descriptors that it is started with. `cwd` is where the process starts. `until` is a
+    deadline on `time.monotonic()`, `stop_wanted` whether it is to be stopped now, `memory` bytes for all together.
     """
 
     argv: Sequence[str]
@@ -99,6 +99,7 @@ class Order:
     until: float
     stop_wanted: Callable[[], bool]
     memory: int
+    lent: Sequence[int] = ()
 
 
 def run_to_end(order: Order) -> Ended:
@@ -138,7 +139,7 @@ def _start(order: Order, status: int, leash: int, group: Path | None) -> subproc
         stderr=subprocess.PIPE,
         cwd=order.cwd,
         env=dict(order.environ),
-        pass_fds=(status, leash),
+        pass_fds=(status, leash, *order.lent),
         start_new_session=True,
     )
 

@@ -6,7 +6,7 @@ Left out too, and not counted: what a write of ours has beside its file for a mo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,15 +51,25 @@ class Rules:
 
 @dataclass(slots=True)
 class LeftOut:
-    """What a walk did not show, counted as it goes."""
+    """What a walk did not show, counted as it goes; `shut` says what no rule lets it show."""
 
+    shut: Callable[[str], bool] | None = None
+    denied: int = 0  # by a rule of the gate; of a folder what lies in it is not counted
     ignored: int = 0
     unreadable: int = 0
     crowded: list[str] = field(default_factory=list)  # folders with more entries than are looked at
     late: bool = False  # the time ran out
 
+    def keeps(self, path: str) -> bool:
+        """Whether a rule keeps this from being shown; it is counted then."""
+        kept = self.shut is not None and self.shut(path)
+        self.denied += kept
+        return kept
+
     def words(self) -> list[str]:
         said = []
+        if self.denied:
+            said.append(f"{self.denied:,} that a rule of the gate keeps from this call")
         if self.ignored:
             said.append(f"{self.ignored:,} by .gitignore")
         if self.unreadable:
@@ -87,6 +97,8 @@ def listed(opener: Opener, path: str, rules: Rules, left_out: LeftOut) -> Folder
     kept = []
     for entry in entries:
         if entry.name == ALWAYS_LEFT_OUT or is_leftover(entry.name):
+            continue
+        if left_out.keeps(joined(path, entry.name)):
             continue
         if inner.specs and inner.ignore(joined(path, entry.name), folder=entry.kind == "folder"):
             left_out.ignored += 1

@@ -95,6 +95,23 @@ async def test_what_is_no_decision_leaves_it_waiting_and_is_not_asked_again_in_t
         assert (len(person.seen), verdicts(place)[0][0]) == (2, "deny")
 
 
+@pytest.mark.parametrize("reply", [wire.ElicitResult(action="accept"), accepts()], ids=["none", "empty"])
+async def test_PROTOCOL_018_an_acceptance_without_content_is_no_answer_and_is_asked_again(place, reply):
+    """Of a client that drives the rounds itself: the next call carries the same question under a new key."""
+    async with opened(place) as host, seated(host, MODERN, Person(), patience=UNHURRIED) as door:
+        run_id = await waiting(host, place)
+        asked, key = await asked_once(door, run_id)
+        answers = {key: reply}
+        run = await door.came_to("run_continue", {"run_id": run_id}, state=asked.request_state, answers=answers)
+        assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
+        assert verdicts(place) == UNDECIDED
+        again = await door.asked("run_continue", {"run_id": run_id})
+        assert list(again.input_requests) == [f"{KEY}#2"]
+        approves = {f"{KEY}#2": accepts(decision="approve")}
+        await door.came_to("run_continue", {"run_id": run_id}, state=again.request_state, answers=approves)
+        assert verdicts(place)[0][0] == "approve"
+
+
 async def test_a_client_that_fails_at_dialogs_decides_nothing(place):
     person = Person([wire.ErrorData(code=-1, message="no")])
     async with opened(place) as host, seated(host, LEGACY, person) as door:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, GateRule
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask, paths_of, pin_of, risk_of
@@ -257,7 +257,7 @@ def configured(home: Path, text: str) -> tuple[GateRule, ...]:
 def test_other_words_mean_the_same_verdicts(tmp_path: Path, word: str, verdict: str) -> None:
     text = f'[[gate]]\ntools = "*"\nverdict = "{word}"\npaths = ["docs/**"]\nscope = "L2"\n'
     (rule,) = configured(tmp_path, text)
-    assert rule == GateRule("*", verdict, ("docs/**",), "L2")  # type: ignore[arg-type]
+    assert rule == GateRule("*", verdict, ("docs/**",), "L2")  # type: ignore[arg-type]  # literals of a table
 
 
 @pytest.mark.parametrize(

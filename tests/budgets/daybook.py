@@ -79,7 +79,7 @@ def assert_days_add_up(place: Place) -> None:
     """Each shared account is the sum of what its rows charge to it, and hold of it."""
     spent, held = by_rows(place)
     columns = ", ".join(f"{kind}_{unit}" for kind in ("held", "spent") for unit in Units._fields)
-    for number, *amounts in place.rows(f"select id, {columns} from account where scope = 'day'"):
+    for number, *amounts in place.rows(f"select id, {columns} from account where scope in ('day', 'mandate')"):
         assert Units(*amounts[:8]) == total(held[number]), ("held", number)
         assert Units(*amounts[8:]) == total(spent[number]), ("spent", number)
 
@@ -109,8 +109,36 @@ def _add(book: dict[int, list[Units]], accounts: str | None, amount: str | None,
         book[number].append(shared_part(units))
 
 
+Steps = list[tuple[str, Units]]
+
+
+def by_steps(place: Place, run_id: str) -> tuple[Steps, Steps]:
+    """What a run's rows say was spent, and is held, with the path of each step."""
+    spent: Steps = []
+    held: Steps = []
+    for mark, path, kind, first, answer, outcome in place.rows(
+        "select mark.id, path, kind, held, answer.spent, outcome from mark join run on n = run"
+        " left join answer on mark.id = answer.mark where run.id = ?",
+        run_id,
+    ):
+        tries = place.rows("select held, lost from attempt where mark = ? order by id", mark)
+        spent += [(path, units_in(lost)) for _, lost in tries]
+        if answer is not None:
+            spent.append((path, units_in(answer)))
+        elif outcome is None:
+            itself = units_in(first) if first is not None else counts_of(kind)
+            if tries:  # the round or call goes on; all else is held by the newest attempt
+                itself = Units(rounds=itself.rounds, tool_calls=itself.tool_calls).plus(units_in(tries[-1][0]))
+            held.append((path, itself))
+    return spent, held
+
+
+def units_in(text: str) -> Units:
+    return Units(*json.loads(text))
+
+
 def watch_peaks(place: Place) -> None:
-    """From now on the file itself notes each commit that takes a day past one of its caps."""
+    """From now on the file itself notes each commit that takes a day, a mandate or a branch past one of its caps."""
     over = " or ".join(
         f"new.held_{unit} + new.spent_{unit} > new.cap_{unit} and new.held_{unit} + new.spent_{unit}"
         f" > old.held_{unit} + old.spent_{unit}"
@@ -118,13 +146,30 @@ def watch_peaks(place: Place) -> None:
     )
     place.rows("create table passed(account integer)")
     place.rows(
-        "create trigger peak after update on account when new.scope = 'day' and"
+        "create trigger peak after update on account when new.scope in ('day', 'mandate', 'branch') and"
         f" ({over}) begin insert into passed values (new.id); end"
     )
 
 
+def watch_grants(place: Place) -> None:
+    """From now on the file itself notes each commit that holds more of an account than its caps have room for."""
+    units = [unit for unit in Units._fields if unit != "milliseconds"]  # a closing call has half a minute of its own
+    over = " or ".join(
+        f"new.held_{unit} > old.held_{unit} and new.held_{unit} + new.spent_{unit} > new.cap_{unit}" for unit in units
+    )
+    place.rows("create table granted_over(account integer)")
+    noted = "begin insert into granted_over values (new.id); end"
+    place.rows(f"create trigger granting after update on account when {over} {noted}")
+
+
+def granted_over(place: Place) -> int:
+    """How many commits held more than there was room for: none ever may."""
+    ((count,),) = place.rows("select count(*) from granted_over")
+    return int(count)
+
+
 def passed(place: Place) -> int:
-    """How many commits took a day past a cap."""
+    """How many commits took an account past a cap."""
     ((count,),) = place.rows("select count(*) from passed")
     return int(count)
 

@@ -8,13 +8,25 @@ import random
 from typing import Any
 
 import pytest
-from daybook import NOON, ZONE, Clock, assert_days_add_up, days_of, house_at, passed, watch_peaks
+from branched import Team, branches_of, team_house
+from daybook import (
+    NOON,
+    ZONE,
+    Clock,
+    assert_days_add_up,
+    days_of,
+    granted_over,
+    house_at,
+    passed,
+    watch_grants,
+    watch_peaks,
+)
 from house import ME, Place, started
 from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends, talks
 
 from kairos_mcp.steps import Limits
 
-RUNS, MANY = 20, 1_000
+RUNS, MANY, BRANCHES = 20, 1_000, 16
 DAY = Limits(model_calls=400, total_tokens=4_000_000)
 NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
@@ -84,6 +96,53 @@ async def test_twenty_runs_with_a_provider_that_lies(place: Place, server: Stand
 async def test_1000_runs_with_a_provider_that_lies(place: Place, server: Standin) -> None:
     for first in range(0, MANY, RUNS):
         assert await lied_to(place, server, range(first, first + RUNS)) >= 0
+
+
+async def lied_to_branches(place: Place, server: Standin, seeds: range) -> int:
+    """So many runs of sixteen branches each; how many accounts a report has taken past a cap."""
+    clock = Clock(NOON + seeds.start * 86_400_000)
+    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE, day=DAY)
+    over = 0
+    team = Team(BRANCHES, tries=1, limits=Limits(rounds=3))
+    async with team_house(settings, team, clock) as host:
+        for seed in seeds:
+            chance, told = random.Random(seed), list[str]()
+            server.replies.clear()
+            server.will(*(lie(chance, told) for _ in range(400)))
+            cap = chance.choice((200_000, 600_000))
+            run_id = await started(host, f"run {seed}", tools=NARROW, limits=Limits(total_tokens=cap))
+            if seed == seeds.start:
+                watch_grants(place)
+            report = host.report(run_id, ME)
+            assert report.status in ("completed", "paused"), (seed, report)
+            for path, book in branches_of(place, run_id).items():
+                most = book.caps.total_tokens
+                if most is not None and book.spent.total_tokens > most:
+                    over += 1
+                    named = f"branch {path}.total_tokens is {most}; an answer"
+                    assert any(named in text for text in report.degraded), (seed, path)
+            if report.usage["input_tokens"] + report.usage["output_tokens"] > cap:
+                assert any(f"limits.total_tokens is {cap}; an answer" in text for text in report.degraded), seed
+    assert granted_over(place) == 0
+    return over
+
+
+@pytest.mark.unreplayed  # a flow of its own
+async def test_runs_of_sixteen_branches_with_a_provider_that_lies(place: Place, server: Standin) -> None:
+    assert await lied_to_branches(place, server, range(2)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.unreplayed
+@pytest.mark.parametrize("part", range(20))
+async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
+    place: Place, server: Standin, part: int
+) -> None:
+    for first in range(part * MANY // 20, (part + 1) * MANY // 20, 10):
+        if first > part * MANY // 20:
+            place.rows("drop trigger granting")
+            place.rows("drop table granted_over")
+        await lied_to_branches(place, server, range(first, first + 10))
 
 
 async def test_most_of_a_budget_can_be_used_where_usage_is_reported(place: Place, server: Standin) -> None:

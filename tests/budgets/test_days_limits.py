@@ -216,6 +216,7 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
     assert (book.spent.model_calls, book.spent.output_tokens) == ((1, 4_096) if route == "provider" else (0, 0))
 
 
+@pytest.mark.unreplayed
 async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Place) -> None:
     clock = Clock()
     async with Host.open(place.settings(time_zone=ZONE), via="mcp") as host:
@@ -310,6 +311,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.unreplayed
 async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, damage: str) -> None:
     clock, settings = Clock(), place.settings(*LINES, time_zone=ZONE)
     async with house_at(settings, clock) as host:

@@ -1,5 +1,5 @@
-"""The law of shared accounts: in whatever order it is claimed and settled, no grant takes one over a cap, and each
-account is the sum of what was charged to it."""
+"""The law of the tree of accounts: in whatever order steps of a run and of its branches claim and settle, no grant
+takes an account over a cap, and each account is the sum of what was charged to it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,40 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.budget import NOTHING, USEFUL_TOKENS, Account, Claim, Grant, Price, Units, counts_of, grant, shared_part
+from kairos_mcp.branching import Share
+from kairos_mcp.budget import (
+    NOTHING,
+    SHARED,
+    USEFUL_TOKENS,
+    WHOLE,
+    Account,
+    Claim,
+    Grant,
+    Price,
+    Units,
+    counts_of,
+    grant,
+    shared_part,
+)
 from kairos_mcp.steps import Limits, Refused
-from kairos_mcp.store.accounts import Purse, Shared, amounts, read_account
+from kairos_mcp.store import branches
+from kairos_mcp.store.accounts import Shared, amounts, read_account
+from kairos_mcp.store.branches import Opening
+from kairos_mcp.store.purse import Purse
 from kairos_mcp.store.schema import MIGRATIONS
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
 SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")
-SAMPLE, WHOLE = 1_000, 100_000
+FIRM_UNITS = ("rounds", "model_calls", "tool_calls", "nano_usd")  # what no answer from outside can pass
+SAMPLE, WHOLE_SWEEP = 1_000, 100_000
 OWN = 1
 
 
 @dataclass
 class Held:
-    """A step under way: what it holds, of which accounts, and whether somebody else completes it."""
+    """A step under way: its path, what it holds, of which accounts, and whether somebody else completes it."""
 
+    path: str
     units: Units
     shared: Shared
     claim: Claim
@@ -31,13 +50,15 @@ class Held:
 
 @dataclass
 class Books:
-    """The sums as the test keeps them, apart from the accounts' own."""
+    """The sums as the test keeps them, apart from the accounts' own; `opened`: the branches by path."""
 
     held: dict[int, Units] = field(default_factory=dict)
     spent: dict[int, Units] = field(default_factory=dict)
+    opened: dict[str, int] = field(default_factory=dict)
 
-    def add(self, book: dict[int, Units], shared: Shared, amount: Units) -> None:
-        book[OWN] = book.get(OWN, NOTHING).plus(amount)
+    def add(self, book: dict[int, Units], path: str, shared: Shared, amount: Units) -> None:
+        for number in (OWN, *(n for branch, n in self.opened.items() if path.startswith(f"{branch}/"))):
+            book[number] = book.get(number, NOTHING).plus(amount)
         for number in shared:
             book[number] = book.get(number, NOTHING).plus(shared_part(amount))
 
@@ -77,14 +98,14 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
     connection.execute("delete from account")
     for number, each in enumerate(caps, OWN):
         columns = f"id, scope, {', '.join(amounts('cap'))}"
-        scope = "run" if number == OWN else "day"
+        scope = "run" if number == OWN else SHARED[number % 2]
         connection.execute(
             f"insert into account({columns}) values (?, ?{', ?' * 8})", (number, scope, *asdict(each).values())
         )
 
 
 def history(connection: apsw.Connection, seed: int) -> None:
-    """One history: a few transactions, each of which claims and settles."""
+    """One history: a few transactions, each of which opens branches, claims and settles."""
     chance = random.Random(seed)
     numbers = tuple(range(2, 2 + chance.randint(0, 3)))
     caps = [some_caps(chance, Units._fields), *(some_caps(chance, SHARED_UNITS) for _ in numbers)]
@@ -92,40 +113,66 @@ def history(connection: apsw.Connection, seed: int) -> None:
     under_way: list[Held] = []
     books = Books()
     for _ in range(chance.randint(1, 6)):
-        purse = Purse(connection, read_account(connection, OWN))
+        purse = Purse(connection, read_account(connection, OWN), books.opened)
+        if chance.random() < 0.5:
+            begin(purse, chance, books)
         for _ in range(chance.randint(1, 5)):
             if under_way and chance.random() < 0.45:
                 settle(purse, under_way.pop(chance.randrange(len(under_way))), chance, books)
             else:
-                hold(purse, some_claim(chance), numbers, under_way, books)
+                branch = chance.choice(("", *(f"{path}/" for path in books.opened)))
+                hold(purse, f"{branch}step", some_claim(chance), numbers, under_way, books)
         purse.write()
         agree(connection, books, numbers)
     for each in under_way:
-        purse = Purse(connection, read_account(connection, OWN))
-        purse.settle(each.units, NOTHING, each.shared)
-        books.add(books.held, each.shared, NOTHING.minus(each.units))
+        purse = Purse(connection, read_account(connection, OWN), books.opened)
+        purse.settle(each.path, each.units, NOTHING, each.shared)
+        books.add(books.held, each.path, each.shared, NOTHING.minus(each.units))
         purse.write()
     agree(connection, books, numbers)
-    assert all(set(read_account(connection, number).held) == {0} for number in (OWN, *numbers))
+    assert all(set(read_account(connection, n).held) == {0} for n in (OWN, *numbers, *books.opened.values()))
 
 
-def hold(purse: Purse, claim: Claim, numbers: Shared, under_way: list[Held], books: Books) -> None:
+def begin(purse: Purse, chance: random.Random, books: Books) -> None:
+    """Branches that begin together, at any depth."""
+    around = chance.choice(("", *(f"{path}/" for path in books.opened if path.count("/") < 2)))
+    among, nth = chance.randint(1, 16), len(books.opened)
+    share = Share(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
+    openings = [Opening(f"{around}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
+    enclosing = purse.nearest(f"{around}step")
+    purse.open(openings)
+    for each in openings:
+        opened = purse.nearest(f"{each.path}/step")
+        for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.rest):  # noqa: B905 - a tuple of as many
+            assert cap is None or asked is None or cap <= asked
+            assert left is None or (cap is not None and cap * among <= left)
+    books.opened = dict(purse.branches)
+
+
+def hold(purse: Purse, path: str, claim: Claim, numbers: Shared, under_way: list[Held], books: Books) -> None:
     shared = numbers if claim.counts.model_calls else ()
-    leave = purse.hold(claim, shared)
+    nearest, around = purse._chain(branches.above(purse.branches, path))
+    expected = grant(nearest, claim, [purse._read(number) for number in shared], around)
+    leave = purse.hold(path, claim, shared)
+    assert leave == expected  # whether it was read or held at once, without a look
     if isinstance(leave, Refused):
         assert leave.allowed is not None
         return
     assert 0 <= leave.max_tokens <= claim.wanted_tokens
     if claim.purpose == "round" and not claim.open_step:
         assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
-    books.add(books.held, shared, leave.held)
-    for number in shared:  # what was held at this moment fits every cap
-        _, now = purse._shared[number]
-        for unit in SHARED_UNITS:
-            cap = getattr(now.caps, unit)
-            if cap is not None and getattr(leave.held, unit):
-                assert getattr(now.held, unit) + getattr(now.spent, unit) <= cap, (number, unit)
-    under_way.append(Held(leave.held, shared, claim))
+    books.add(books.held, path, shared, leave.held)
+    closing = claim.purpose == "closing"  # it has half a minute of its own
+    within = [purse._branch(number) for number in branches.above(purse.branches, path)]
+    for account, amount in (
+        *((each, leave.held) for each in (purse.own, *within)),
+        *((purse._read(number), shared_part(leave.held)) for number in shared),
+    ):  # what was held at this moment fits every cap
+        for unit in Units._fields[: 7 if closing else 8]:
+            cap = getattr(account.caps, unit)
+            if cap is not None and getattr(amount, unit):
+                assert getattr(account.held, unit) + getattr(account.spent, unit) <= cap, (account, unit)
+    under_way.append(Held(path, leave.held, shared, claim))
 
 
 def settle(purse: Purse, each: Held, chance: random.Random, books: Books) -> None:
@@ -138,18 +185,18 @@ def settle(purse: Purse, each: Held, chance: random.Random, books: Books) -> Non
     spent = held._replace(
         input_tokens=read, output_tokens=written, total_tokens=read + written, nano_usd=cost, milliseconds=0
     )
-    purse.settle(held, spent, each.shared)
-    books.add(books.held, each.shared, NOTHING.minus(held))
-    books.add(books.spent, each.shared, spent)
+    purse.settle(each.path, held, spent, each.shared)
+    books.add(books.held, each.path, each.shared, NOTHING.minus(held))
+    books.add(books.spent, each.path, each.shared, spent)
 
 
 def agree(connection: apsw.Connection, books: Books, numbers: Shared) -> None:
-    for number in (OWN, *numbers):
+    for number in (OWN, *numbers, *books.opened.values()):
         account = read_account(connection, number)
         assert account.held == books.held.get(number, NOTHING)
         assert account.spent == books.spent.get(number, NOTHING)
         assert all(left is None or left >= 0 for left in account.rest)
-        for unit in ("model_calls", "nano_usd"):  # what no answer from outside can pass
+        for unit in FIRM_UNITS:
             cap = getattr(account.caps, unit)
             assert cap is None or getattr(account.held, unit) + getattr(account.spent, unit) <= cap
 
@@ -162,19 +209,39 @@ def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connectio
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
-    for seed in range(part * WHOLE // 10, (part + 1) * WHOLE // 10):
+    for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
         history(connection, seed)
+
+
+USED = {"model_calls": 3, "nano_usd": 10**9}
 
 
 @pytest.mark.parametrize("unit", SHARED_UNITS)
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_one_empty_account_among_several_refuses_and_is_named(unit: str, at: int) -> None:
-    caps = Limits(**{unit: 0})
-    several = [Account(2 + nth, caps if nth == at else Limits(), NOTHING, NOTHING, f"day {nth}") for nth in range(3)]
+def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: int) -> None:
+    full = USED.get(unit, 50_000)
+    caps, spent = Limits(**{unit: full}), Units(**{unit: full})
+    several = [
+        Account(2 + nth, caps if nth == at else Limits(), NOTHING, spent if nth == at else NOTHING, f"day {nth}")
+        for nth in range(3)
+    ]
     claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
     refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, f"day {at}")
+
+
+@pytest.mark.parametrize("unit", SHARED_UNITS)
+def test_one_that_would_refuse_also_if_it_were_empty_is_named_as_a_whole(unit: str) -> None:
+    least = {"model_calls": 0, "nano_usd": 10 * 355, "input_tokens": 99, "output_tokens": 255}.get(unit, 355)
+    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    for spent in (0, 1):
+        account = Account(2, Limits(**{unit: least}), NOTHING, Units(**{unit: spent}), "day")
+        refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, [account])
+        assert isinstance(refused, Refused)
+        assert (refused.limit, refused.scope) == (unit, f"{WHOLE}day")
+    roomy = Account(2, Limits(**{unit: least + 10}), NOTHING, NOTHING, "day")
+    assert isinstance(grant(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Grant)
 
 
 def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
@@ -185,3 +252,20 @@ def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
     leave = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
     assert isinstance(leave, Grant)
     assert (leave.max_tokens, leave.held.total_tokens) == (400, 500)
+
+
+def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_closing_call_free() -> None:
+    branch, run = (
+        Account(n, Limits(total_tokens=left), NOTHING, Units(rounds=1), scope)
+        for n, left, scope in ((2, 9_000, "branch task-1"), (1, 500, "run"))
+    )
+    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    leave = grant(branch, claim, (), [run])
+    assert isinstance(leave, Grant)
+    assert leave.max_tokens == 400
+    refused = grant(run, claim, (), [branch])
+    assert refused == run.refusal("total_tokens")
+    for unit in ("rounds", "model_calls", "tool_calls"):
+        empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
+        kind = "call" if unit == "tool_calls" else "round"
+        assert grant(branch, Claim(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(unit)

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-PATIENCE_S = 60
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command left: its exit code and its words."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
+from commanding import Said, command
 
 
 @dataclass(frozen=True)
@@ -52,18 +35,8 @@ class Shell:
         return [sys.executable, "-m", "kairos_mcp", *words]
 
     def __call__(self, *words: str, typed: str = "", cwd: Path | None = None, **more: str) -> Said:
-        done = subprocess.run(
-            self.words(*words),
-            input=typed,
-            cwd=cwd or self.folder,
-            env=self.environ(**more),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
+        environ = self.environ(**more)
+        return command(*words, folder=cwd or self.folder, environ=environ, typed=typed.encode())
 
 
 @pytest.fixture

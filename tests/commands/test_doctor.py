@@ -50,6 +50,7 @@ def test_what_does_not_work_is_found_with_its_cure(kairos, environ: dict[str, st
     assert found["cure"]
 
 
+@pytest.mark.unreplayed
 def test_a_damaged_store_is_found(kairos) -> None:
     kairos("demo")
     store = Path(kairos("status", "--json").json["store"])

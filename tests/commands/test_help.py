@@ -15,7 +15,7 @@ from kairos_mcp.configuration.settings import Flags
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
     *("serve", "run", "demo", "runs", "show", "answer", "approve", "deny", "cancel", "replay", "export"),
-    *("status", "doctor", "install"),
+    *("budget", "settle", "status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
     *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
     *("mandate", "mandate save", "mandate list", "mandate run"),
@@ -66,7 +66,7 @@ def test_only_a_serve_in_its_plain_form_is_read_without_typer(words: str, flags:
 def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; from kairos_mcp.cli.serving import plain_serve\n"
-        "from kairos_mcp.configuration.configure import load_settings\n"
+        "from kairos_mcp.configuration.layers import load_settings\n"
         f"load_settings(plain_serve(['serve', '--home', {str(tmp_path)!r}]), {{}})\n"
         "print(*sorted(name.partition('.')[0] for name in sys.modules))"
     )

@@ -20,8 +20,8 @@ from kairos_mcp.budget import (
     Units,
     counts_of,
     grant,
-    standing_line,
 )
+from kairos_mcp.standing_line import standing_line
 from kairos_mcp.steps import Limits, Refused
 
 COMPLETIONS = ("round", "repair", "compact", "closing")

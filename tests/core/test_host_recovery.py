@@ -212,6 +212,7 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
         "delete from mark where path = 'round-1'",
     ],
 )
+@pytest.mark.unreplayed
 async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: str) -> None:
     settings = place.settings(reads("a.txt"), says("done"))
     async with Host.open(settings, via="mcp") as host:
@@ -248,6 +249,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
         "update mark set path = 'round-7' where path = 'round-2'",
     ],
 )
+@pytest.mark.unreplayed
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
     async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
         run_id = await started(host)
@@ -396,13 +398,14 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert place.rows("select owner from run") == [(owner,)]
 
 
+@pytest.mark.unreplayed
 async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         await started(host, route="caller")
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
-            turns.insert_answer(connection, turns.Settled(mark, Completion("x"), NOTHING, NOTHING, "caller"), 1)
+            turns.insert_answer(connection, turns.Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
 
         await host._store.submit(answer)
         with pytest.raises(KairosError):
@@ -410,6 +413,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         assert place.rows("select count(*) from answer") == [(1,)]
 
 
+@pytest.mark.unreplayed
 async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         run_id = await started(host, route="caller")

@@ -27,6 +27,7 @@ async def stuck(place: Place, damage: str) -> str:
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.unreplayed
 async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with Host.open(place.settings(), via="test") as host:
@@ -40,6 +41,7 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.unreplayed
 async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with Host.open(place.settings(), via="test") as host:
@@ -50,6 +52,7 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.unreplayed
 async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
     async with Host.open(place.settings(), via="test") as host:

@@ -89,6 +89,7 @@ def test_processes_that_migrate_at_once_make_one_schema(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "fifo"])
+@pytest.mark.unreplayed
 def test_an_odd_file_in_its_place_is_refused(place: Place, kind: str) -> None:
     place.home.mkdir()
     match kind:
@@ -115,6 +116,7 @@ def test_a_folder_that_can_not_be_made_is_said_to_be_out_of_reach(place: Place, 
     assert refused.value.code in ("store_unavailable", "store_corrupt")
 
 
+@pytest.mark.unreplayed
 async def test_a_file_cut_short_is_corrupt(place: Place) -> None:
     store = opened(place)
     for n in range(200):
@@ -127,6 +129,7 @@ async def test_a_file_cut_short_is_corrupt(place: Place) -> None:
 
 
 @pytest.mark.parametrize("body", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 4_000])
+@pytest.mark.unreplayed
 def test_a_file_that_is_something_else_is_corrupt_and_left_as_it_is(place: Place, body: bytes) -> None:
     place.home.mkdir()
     place.db.write_bytes(body)

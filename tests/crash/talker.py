@@ -46,8 +46,12 @@ class Talker:
             **more,
         )
         talker = cls(server)
-        talker.ask("initialize", HELLO)
-        talker.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        try:
+            talker.ask("initialize", HELLO)
+            talker.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except BaseException:
+            talker.close()
+            raise
         return talker
 
     @property
@@ -70,8 +74,12 @@ class Talker:
 
     def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         number = self.begin(method, params)
-        while (message := self.read()).get("id") != number:
-            pass
+        try:
+            while (message := self.read()).get("id") != number:
+                pass
+        except AssertionError as silent:
+            silent.add_note(f"asked: {method} {params.get('name', '')}")
+            raise
         return message["result"]
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -95,6 +95,7 @@ def _bound_by_permissions() -> None:
             ctypes.CDLL(None).prctl(24, capability)  # PR_CAPBSET_DROP
 
 
+@pytest.mark.unreplayed
 def test_012_a_file_cut_short_is_corrupt(place: Place) -> None:
     with Talker.start(place) as talker:
         go_through(talker)
@@ -112,6 +113,7 @@ def test_012_a_file_cut_short_is_corrupt(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "fifo"])
+@pytest.mark.unreplayed
 def test_014_an_odd_file_in_the_store_s_place_is_refused(place: Place, kind: str) -> None:
     place.home.mkdir()
     match kind:
@@ -131,6 +133,7 @@ def test_014_an_odd_file_in_the_store_s_place_is_refused(place: Place, kind: str
     assert not (place.root / "elsewhere").exists()
 
 
+@pytest.mark.unreplayed
 def test_015_a_log_removed_under_the_server_is_a_store_error_and_nothing_else(place: Place) -> None:
     with Talker.start(place) as talker:
         report = talker.call("planner_run", **START)
@@ -242,6 +245,7 @@ def test_030_a_server_started_with_few_descriptors_says_so_or_works(tmp_path: Pa
         assert go_through(talker)["summary"] == "done"
 
 
+@pytest.mark.unreplayed
 def test_035_a_tampered_row_stops_its_run_and_no_other(place: Place) -> None:
     with Talker.start(place) as talker:
         report = talker.call("planner_run", **START)

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import apsw
 import pytest
 from house import ME, Books, Place, rests, says, started
 from talker import Talker
+from waiting import awaited
 
 from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.host import Host
@@ -45,10 +45,7 @@ def killed_in_a_command(place: Place) -> str:
     commands(place)
     with Talker.start(place) as first:
         run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]
-        until = time.monotonic() + WITHIN_S
-        while not made(place):
-            assert time.monotonic() < until, place.rows("select body from answer")
-            time.sleep(0.01)
+        awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
         os.kill(first.pid, signal.SIGKILL)
         first.ends()
     return run_id
@@ -62,19 +59,32 @@ def waits_for_a_person(talker: Talker, run_id: str) -> dict[str, Any]:
     return item
 
 
-@pytest.mark.parametrize(("settlement", "times"), [("already_done", 1), ("reattempt", 2)])
-def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(place: Place, settlement: str, times: int) -> None:
+def settle(talker: Talker, way: str, run_id: str, key: str, settlement: str) -> dict[str, Any]:
+    if way == "run_continue":
+        return talker.call("run_continue", run_id=run_id, answers={key: {"settlement": settlement}}, wait_s=0)
+    return talker.call("run_control", run_id=run_id, action="settle", key=key, settlement=settlement)
+
+
+@pytest.mark.parametrize(
+    ("way", "settlement", "times"),
+    [("run_control", "already_done", 1), ("run_continue", "already_done", 1), ("run_continue", "reattempt", 2)],
+)
+def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
+    place: Place, way: str, settlement: str, times: int
+) -> None:
     run_id = killed_in_a_command(place)
     with Talker.start(place) as second:
         item = waits_for_a_person(second, run_id)
         assert made(place) == 1
         answered = second.call("run_continue", run_id=run_id, answers={item["key"]: {"content": "it was made"}})
-        assert answered["code"] in ("not_waiting", "bad_arguments")
-        second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
+        assert answered["code"] == "bad_arguments"
+        assert settle(second, way, run_id, item["key"], settlement).get("code") is None
         report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
         assert (report["status"], report["summary"]) == ("completed", "done"), report
-        again = second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
-        assert again["code"] == "not_waiting"
+        assert settle(second, way, run_id, item["key"], settlement).get("code") is None  # the same again
+        other = "reattempt" if settlement == "already_done" else "already_done"
+        assert settle(second, way, run_id, item["key"], other)["code"] == "already_answered"
+        assert settle(second, way, run_id, "round-9/call-1/settle", settlement)["code"] == "not_waiting"
     assert made(place) == times
     books = Books.of(place, run_id)
     assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows)

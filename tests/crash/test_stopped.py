@@ -11,6 +11,7 @@ import time
 
 from house import Place
 from talker import Talker
+from waiting import awaited
 
 WITHIN_S = 20.0
 
@@ -28,11 +29,7 @@ def record(place: Place) -> list[tuple[object, ...]]:
 
 
 def until(place: Place, statement: str, *bindings: object) -> list[tuple[object, ...]]:
-    ends = time.monotonic() + WITHIN_S
-    while not (found := place.rows(statement, *bindings)):
-        assert time.monotonic() < ends, statement
-        time.sleep(0.01)
-    return found
+    return awaited(lambda: place.rows(statement, *bindings), WITHIN_S, lambda: statement)
 
 
 def command(place: Place, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,6 @@
-"""A program that imports no protocol library: it forks a child for each commit of a reference run, ends it there in
-one of several ways, and lets another child go on. It prints one JSON line a point."""
+"""A program that imports no protocol library: it forks a child for each commit of a run, ends it there in one of
+several ways, and lets another child go on. It prints one JSON line a point: `zygote.py ROOT JOURNEY EVERY FIRST WAY...`
+"""
 
 from __future__ import annotations
 
@@ -12,37 +13,17 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from house import (
-    ASK,
-    ME,
-    Place,
-    asked_digests,
-    asks,
-    assert_all_lawful,
-    finished,
-    outcome_of,
-    place_in,
-    reads,
-    says,
-)
+from house import Place, asked_digests, assert_all_lawful, outcome_of, place_in
+from journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-
-LINES = (reads("a.txt", "b.txt", "a.txt"), asks("why"), says("done"))
-REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
+from kairos_mcp.store import ledger
 
 
-async def gone_through(host: Host) -> None:
-    """Start the reference run, or find it, and bring it to its end."""
-    run_id = (await host.start_planner(REQUEST, ME)).run_id
-    await finished(host, run_id)
-
-
-async def counted(place: Place) -> int:
+async def counted(place: Place, journey: Journey) -> int:
     """Go through the run undisturbed; the number of its commits."""
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
-        await gone_through(host)
+    async with Host.open(journey.settings(place), via="mcp") as host:
+        await gone_through(host, place, journey)
         return host._store.writer.commits
 
 
@@ -51,7 +32,7 @@ class Ending:
 
     def __init__(self, way: str, nth: int) -> None:
         self.way, self.left = way, nth
-        self.task = asyncio.current_task()
+        self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
 
     def watch(self, host: Host) -> None:
         connection = host._store.writer._connection
@@ -76,63 +57,118 @@ class Ending:
             case "killed before" | "killed after":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "cancelled":
-                asyncio.get_event_loop().call_soon_threadsafe(self.task.cancel)
+                self.loop.call_soon_threadsafe(self.task.cancel)
             case _:
                 raise ZeroDivisionError
 
 
-async def ended_at(place: Place, way: str, nth: int) -> None:
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
+    async with Host.open(journey.settings(place), via="mcp") as host:
         Ending(way, nth).watch(host)
-        await gone_through(host)
+        await gone_through(host, place, journey)
 
 
-async def recovered(place: Place) -> None:
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
-        await gone_through(host)
+async def recovered(place: Place, journey: Journey) -> None:
+    async with Host.open(journey.settings(place), via="mcp") as host:
+        await gone_through(host, place, journey)
         assert_all_lawful(host)
+        assert ledger.damage(host._store.reader) == []
 
 
-def in_a_child(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int:
     """Run it in a fork of this process; its exit code, or minus its signal."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what it was made to suffer is no news
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)  # what it was made to suffer is no news
             asyncio.run(work())
             code = 0
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(root: Path, ways: list[str], every: int) -> None:
-    reference = place_in(root / "reference")
-    commits = asyncio.run(counted(reference))
-    (run_id,) = reference.rows("select id from run")[0]
-    asked, outcome = asked_digests(reference, run_id), outcome_of(reference, run_id)
-    for way in ways:
-        for nth in range(1, commits + 1, every):
-            place = place_in(root / f"{way}-{nth}")
-            place.script.write_text(reference.script.read_text())
-            code = in_a_child(lambda place=place, way=way, nth=nth: ended_at(place, way, nth))
+def main(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
+    server = counting(root)
+    try:
+        swept(root, journey, every, ways)
+    finally:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+
+
+def swept(root: Path, journey: Journey, every: range, ways: list[str]) -> None:
+    reference = arrived(root / "reference")
+    commits = asyncio.run(counted(reference, journey))
+    ((run_id,),) = reference.rows("select id from run")
+    asked, outcome, outside = (
+        asked_digests(reference, run_id),
+        outcome_of(reference, run_id),
+        journey.outside(reference),
+    )
+    for number, way in enumerate(ways):
+        first = every.start + number * every.step // len(ways)  # of a sample each way has points of its own
+        for nth in range(first, commits + 1, every.step):
+            place = arrived(root / f"{way}-{nth}")
+            code = in_a_child(
+                lambda place=place, way=way, nth=nth: ended_at(place, journey, way, nth), place.root / "1"
+            )
             before = answers(place)
-            again = in_a_child(lambda place=place: recovered(place))
+            again = in_a_child(lambda place=place: recovered(place, journey), place.root / "2")
+            after = answers(place)
+            runs = [run for (run,) in place.rows("select id from run")]
+            settled = place.rows("select count(*) from deposit where kind = 'settle'")[0][0]
             told = {
                 "point": f"{way} {nth} of {commits}",
                 "code": code,
                 "again": again,
-                "runs": place.rows("select count(*) from run")[0][0],
-                "same_digests": [asked_digests(place, run) for (run,) in place.rows("select id from run")] == [asked],
-                "same_outcome": [outcome_of(place, run) for (run,) in place.rows("select id from run")] == [outcome],
-                "kept": before.items() <= answers(place).items(),
-                "answers": len(answers(place)),
+                "runs": len(runs),
+                "same_steps": [sorted(asked_digests(place, run)) for run in runs] == [sorted(asked)],
+                "same_digests": bool(settled) or [asked_digests(place, run) for run in runs] == [asked],
+                "same_outcome": [ended_as(place, run) for run in runs] == [outcome],
+                "same_outside": journey.outside(place) == outside,
+                "untouched": journey.outside(place) == unedited(outside),
+                "refused": failed_in_a_tool(place),
+                "kept": before.items() <= after.items(),
+                "answers": len(after),
+                "settled": settled,
                 "attempts": place.rows("select count(*) from attempt")[0][0],
                 "integrity": place.rows("pragma integrity_check")[0][0],
+                "said": (place.root / "2").read_text()[-1500:] if again else "",
             }
             print(json.dumps(told), flush=True)
-    print(json.dumps({"answers": len(answers(reference)), "mcp": "mcp" in sys.modules}), flush=True)
+    told = {"answers": len(answers(reference)), "attempts": reference.rows("select count(*) from attempt")[0][0]}
+    print(json.dumps({**told, "outside": outside, "mcp": "mcp" in sys.modules}), flush=True)
+
+
+def arrived(root: Path) -> Place:
+    place = place_in(root)
+    arrive(place)
+    return place
+
+
+def ended_as(place: Place, run: str) -> Any:
+    """How a run ended, but for the mark that a tool leaves where a look after a crash found its work."""
+    return json.loads(json.dumps(outcome_of(place, run)), object_hook=_uninterrupted)
+
+
+def _uninterrupted(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != "interrupted"}
+
+
+def unedited(outside: Any) -> Any:
+    """What a run has done outside, but for its edit."""
+    return outside and {**outside, "files": {**outside["files"], "a.txt": "alpha\n"}}
+
+
+def failed_in_a_tool(place: Place) -> int:
+    """The calls of tools whose note could not be kept: an error of the disk that the model was told, and no effect."""
+    if not answers(place):
+        return 0
+    return int(place.rows('select count(*) from answer where body like \'%"code":"tool_failed"%\'')[0][0])
 
 
 def answers(place: Place) -> dict[str, tuple[Any, ...]]:
@@ -144,4 +180,4 @@ def answers(place: Place) -> dict[str, tuple[Any, ...]]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[3:], int(sys.argv[2]))
+    main(Path(sys.argv[1]), JOURNEYS[sys.argv[2]], range(int(sys.argv[4]), 2**31, int(sys.argv[3])), sys.argv[5:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,12 +15,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kairos_mcp.configuration.configure import load_settings
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.configuration.layers import load_settings
+from kairos_mcp.configuration.settings import Flags, packaged_skills
 from kairos_mcp.host import Host
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.tools import builtin_tools
+from kairos_mcp.tools import Shelves, builtin_tools
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -36,11 +37,12 @@ def server_table() -> str:
 def loop_table() -> str:
     """The tools inside a loop, as a model is offered them."""
     with tempfile.TemporaryDirectory() as folder:
-        specs = [tool.spec for tool in builtin_tools(Path(folder), read_bytes=1) if not tool.internal]
-    rows = [
-        f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {_cell(spec.description)} |"
-        for spec in specs
-    ]
+        tools = builtin_tools(Path(folder), read_bytes=1, shelves=Shelves([packaged_skills()]))
+        specs = [tool.spec for tool in tools if not tool.internal]
+    rows = []
+    for spec in specs:
+        says = _cell(spec.description.partition("\nSkills:")[0])  # which there are is for each house to say
+        rows.append(f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {says} |")
     return "\n".join(["| tool | effect | what it does |", "|---|---|---|", *rows])
 
 
@@ -90,6 +92,61 @@ def demo_output() -> str:
     return "```console\n$ cd ~/hello && kairos-mcp demo\n" + told.strip() + "\n```"
 
 
+THINKS = (  # what a model would say in the three phases of a cycle that ask one
+    {
+        "summary": "docs/guide.md links to instal.md; the page is install.md.",
+        "priorities": ["Mend that link."],
+        "risk_level": "low",
+        "files": [{"path": "docs/guide.md"}],
+    },
+    {
+        "action": "code_edit",
+        "target": "docs/guide.md",
+        "old_string": "(instal.md)",
+        "new_string": "(install.md)",
+        "intent": "Mend the link to the installation.",
+    },
+    {"assessment": "success", "lessons": ["Page names are spelled in full."], "confidence": 0.95, "remaining": []},
+)
+
+
+def mandate_output() -> str:
+    """The mandate that the README shows, saved, run and approved on a small site; a script stands in for the model.
+    Of the calls that both commands show, those before the act are shown once."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        docs = root / "site" / "docs"
+        docs.mkdir(parents=True)
+        (docs / "guide.md").write_text("# Guide\n\nStart with [the installation](instal.md).\n")
+        (docs / "install.md").write_text("# Installation\n\nNothing is needed.\n")
+        (docs.parent / "links.toml").write_text(part_of(README.read_text(), "file: links.toml")[1][8:-4])
+        said = [json.dumps({"content": json.dumps(turn), "finish": "stop"}) for turn in THINKS]
+        (root / "script.jsonl").write_text("\n".join(said))
+        told = [_typed(root, "mandate", "save", "links.toml"), _typed(root, "mandate", "run", "links")]
+        (waits,) = re.findall(r"kairos-mcp (approve) (\S+) (\S+)", told[-1])
+        approved = _typed(root, *waits).splitlines(keepends=True)
+        told.append("".join(line for line in approved if not re.match(r"  \+ cycle-1 ( |observe|decide)", line)))
+    return "```console\n" + "\n".join(told) + "```"
+
+
+def _typed(root: Path, *words: str) -> str:
+    """A command as it is typed in the folder `site`, and what it says."""
+    environ = {**os.environ, "KAIROS_HOME": str(root / "home"), "KAIROS_SCRIPT": str(root / "script.jsonl")}
+    done = subprocess.run(
+        [sys.executable, "-m", "kairos_mcp", *words],
+        cwd=root / "site",
+        env=environ | {"PYTHONUNBUFFERED": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in (0, 3), done.stdout
+    told = done.stdout.replace(f"{sys.executable} -m kairos_mcp", "kairos-mcp").strip("\n")
+    return f"$ kairos-mcp {' '.join(words)}\n{told}\n"
+
+
 def caller_output() -> str:
     """What a run on the caller route hands out, without the parts that every result has."""
 
@@ -118,6 +175,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "table: clients": clients_table,
     "run: demo": demo_output,
     "run: caller": caller_output,
+    "run: mandate": mandate_output,
 }
 
 

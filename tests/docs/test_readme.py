@@ -7,6 +7,7 @@ from readme import PARTS, README, part_of
 
 CHANGING = [
     (r"run-[0-9a-f]{12}", "run-ID"),
+    (r"\b\d{4}-\d\d-\d\dT[\d:]+Z", "THEN"),
     (r"\b\d+ ms\b", "N ms"),
     (r"\b[\d.]+ s\b", "N s"),
     (r" {2,}", " "),
@@ -35,9 +36,8 @@ def test_the_two_commands_stand_alone_in_their_blocks() -> None:
 
 
 def test_every_command_of_the_readme_is_one_that_there_is() -> None:
-    from kairos_mcp.cli.app import app
+    from kairos_mcp.cli.app import COMMANDS, GROUPS
 
-    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
-    known |= {group.name or "" for group in app.registered_groups}
+    known = {*COMMANDS, *GROUPS}
     named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))
     assert named <= known

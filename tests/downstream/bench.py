@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waiting import awaited
+
 from kairos_mcp.configuration.key_sources import secret
 from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.messages import ToolResult
@@ -60,7 +62,10 @@ class Bench:
         self, name: str, command: tuple[str, ...] = (), *, workspace: Path | None = None, **more: Any
     ) -> Downstream:
         setting = ServerSetting(name, command, **{"sandbox": False, **more})
-        resolve = lambda reference: secret(reference, self.environ)  # noqa: E731
+
+        def resolve(reference: str) -> str:
+            return secret(reference, self.environ)
+
         hidden = (self.root / "home",)
         shared = Shared(
             self.backstage, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
@@ -98,16 +103,14 @@ def called(
 
 def gone(pid: int) -> bool:
     """Whether the process ends within the time that a test may take; a zombie has ended."""
-    until = time.monotonic() + WITHIN_S
-    while time.monotonic() < until:
+
+    def has_ended() -> bool:
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except FileNotFoundError:
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
+
+    return awaited(has_ended, WITHIN_S)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from bench import WITHIN_S, Bench, called, names
+from waiting import awaited
 
 from kairos_mcp.tools.downstream import Downstream
 from kairos_mcp.tools.downstream.watch import LINE_BYTES
@@ -38,9 +39,7 @@ class Served:
     def start(self) -> None:
         self._file.unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, str(MODERN), str(self._file), str(self.port)])
-        until = soon()
-        while not self._file.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        awaited(self._file.exists, WITHIN_S)
         self.port = int(self._file.read_text())
 
     def kill(self) -> None:
@@ -81,9 +80,7 @@ def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Calla
     server = modern()
     assert called(server, "echo", text="hello").content == "hello"
     assert not called(server, "grow").is_error
-    until = soon()
-    while not server._lined().stale and time.monotonic() < until:
-        time.sleep(0.005)
+    awaited(lambda: server._lined().stale, WITHIN_S)
     assert called(server, "echo", text="again").content == "again"
     assert "grown" in " ".join(server.notes())
     assert "m__grown" not in names(server)
@@ -123,11 +120,7 @@ def test_an_http_server_that_dies_in_a_call_and_comes_back(bench: Bench, served:
     assert served.process is not None
     served.process.wait(WITHIN_S)
     served.start()
-    until, said = soon(), called(server, "echo", text="back")
-    while said.code == "unreachable" and time.monotonic() < until:
-        time.sleep(0.05)
-        said = called(server, "echo", text="back")
-    assert said.content == "back"
+    assert awaited(lambda: called(server, "echo", text="back").content == "back", WITHIN_S)
 
 
 def answering(reply: bytes, asked: list[bytes]) -> int:

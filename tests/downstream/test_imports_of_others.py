@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,9 @@ def test_vscode() -> None:
 
 @pytest.mark.parametrize("read", [from_mcp_json, from_claude_desktop, from_vscode])
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"mcpServers": [], "servers": 3}', "[" * 100_000, "{'a': 1}"])
-def test_a_file_of_something_else_is_refused(read: object, text: str) -> None:
+def test_a_file_of_something_else_is_refused(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(BadArguments):
-        read(text)  # type: ignore[operator]
+        read(text)
 
 
 def test_what_was_imported_loads_as_settings(tmp_path: Path) -> None:

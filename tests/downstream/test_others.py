@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
 import json
 import os
 import shutil
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pytest
 from bench import Bench, called, names
 from house import ME, place_in, rests, says
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting
+from kairos_mcp.cli.importing import Wanted, import_tools
+from kairos_mcp.configuration.settings import Flags, GateRule, ServerSetting
 from kairos_mcp.host import Host
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.tools.downstream import Backstage, Downstream
@@ -115,7 +119,44 @@ def test_the_everything_server_is_used_for_what_it_has_and_refused_what_it_wants
     assert called(server, "get-env").content.count("KAIROS") == 0
 
 
-async def test_a_run_uses_three_servers_of_others(tmp_path: Path, installed: Path) -> None:
+@pytest.fixture
+def pets() -> Iterator[http.server.ThreadingHTTPServer]:
+    """A local service that answers with the path that it was asked for."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"pet": self.path}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def pets_document(port: int) -> dict[str, Any]:
+    one = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "pets", "version": "1"},
+        "servers": [{"url": f"http://127.0.0.1:{port}"}],
+        "paths": {"/pets/{id}": {"get": {"operationId": "getPet", "summary": "One pet.", "parameters": [one]}}},
+    }
+
+
+async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_document(
+    tmp_path: Path, installed: Path, pets: http.server.ThreadingHTTPServer
+) -> None:
     place = place_in(tmp_path / "place")
     servers = (
         setting(installed, "files", "${workspace}"),
@@ -123,7 +164,17 @@ async def test_a_run_uses_three_servers_of_others(tmp_path: Path, installed: Pat
         setting(installed, "every", "stdio"),
     )
     entity = {"name": "alpha", "entityType": "word", "observations": ["stands in a.txt"]}
+    document = place.workspace / "pets.json"
+    document.write_text(json.dumps(pets_document(pets.server_address[1])))
+    written = import_tools(
+        Flags(str(place.home), (), None), str(document), Wanted(("getPet",), None, None, True), write=True, as_json=True
+    )
+    assert written == 0
+    host_of_pets = f"127.0.0.1:{pets.server_address[1]}"
+    file = place.home / "kairos.toml"
+    file.write_text(f'private_hosts = ["{host_of_pets}"]\n{file.read_text()}')
     calls = [
+        ("getPet", {"id": "7"}),
         ("files__read_text_file", {"path": str(place.workspace / "a.txt")}),
         ("every__get-sum", {"a": 2, "b": 3}),
         ("memory__create_entities", {"entities": [entity]}),
@@ -134,7 +185,7 @@ async def test_a_run_uses_three_servers_of_others(tmp_path: Path, installed: Pat
     settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
     async with Host.open(settings, via="test") as host:
         registry = host._wiring.registry(host._wiring.workspace(None))
-        globs = ("files__*", "memory__*", "every__*")
+        globs = ("files__*", "memory__*", "every__*", "getPet")
         await asyncio.to_thread(registry.ready, globs)
         report = await rests(host, (await host.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
@@ -142,7 +193,8 @@ async def test_a_run_uses_three_servers_of_others(tmp_path: Path, installed: Pat
     )
     found = [json.loads(body) for (body,) in rows]
     assert report.status == "completed"
-    assert [result["is_error"] for result in found] == [False] * 4, found
-    assert "alpha" in found[0]["content"]
-    assert "5" in found[1]["content"]
-    assert "stands in a.txt" in found[3]["content"]
+    assert [result["is_error"] for result in found] == [False] * 5, found
+    assert '{"pet": "/pets/7"}' in found[0]["content"]
+    assert "alpha" in found[1]["content"]
+    assert "5" in found[2]["content"]
+    assert "stands in a.txt" in found[4]["content"]

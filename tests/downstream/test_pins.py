@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bench import WITHIN_S, Bench, called, names
+from waiting import awaited
 
 from kairos_mcp.errors import NotFound, ToolNotOffered
 from kairos_mcp.messages import ToolResult, ToolSpec
@@ -70,9 +71,7 @@ def test_a_change_in_mid_session_is_noticed_by_its_notification(bench: Bench) ->
     bench.lists(POISONED)
     first = called(server, "echo")  # with its answer the server says that its list has changed
     assert not first.is_error
-    until = soon()
-    while not server._lined().stale and time.monotonic() < until:
-        time.sleep(0.002)
+    awaited(lambda: server._lined().stale, WITHIN_S)
     assert called(server, "echo").code == "tool_not_offered"
     assert len(bench.logged("call")) == 1
 

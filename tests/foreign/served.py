@@ -49,6 +49,7 @@ class Place:
     def rows(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
         connection = apsw.Connection(str(self.home / "kairos.db"), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
+            connection.set_busy_timeout(5_000)  # the last server to leave clears the log away
             return list(connection.execute(statement, bindings))
         finally:
             connection.close()

@@ -49,14 +49,14 @@ async def cycles(host: Host, place: Place) -> str:
     return run_id
 
 
-cycles.lines = (  # type: ignore[attr-defined]
+cycles.lines = (  # type: ignore[attr-defined]  # a scenario is a function with what it needs
     *(says(json.dumps(text)) for text in (ORIENTED, EDIT, JUDGED)),
     *(says(json.dumps(text)) for text in ({**ORIENTED, "files": []}, EDIT)),
     {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "b.txt"}}]},
     *(says(json.dumps(text)) for text in (NOTHING, JUDGED | {"confidence": 0.2})),
     *(says(text) for text in ("no idea", "none", "at all")),
 )
-cycles.settings = {"gate": (GateRule("edit_file", "allow"),)}  # type: ignore[attr-defined]
+cycles.settings = {"gate": (GateRule("edit_file", "allow"),)}  # type: ignore[attr-defined]  # as above
 
 
 def alone(phase: Any) -> Callable[[Host, Place], Awaitable[str]]:
@@ -67,6 +67,6 @@ def alone(phase: Any) -> Callable[[Host, Place], Awaitable[str]]:
         await rests(host, started.run_id)
         return started.run_id
 
-    scenario.lines = (says(json.dumps(SAID.get(phase, NOTHING))),)  # type: ignore[attr-defined]
-    scenario.settings = cycles.settings  # type: ignore[attr-defined]
+    scenario.lines = (says(json.dumps(SAID.get(phase, NOTHING))),)  # type: ignore[attr-defined]  # as above
+    scenario.settings = cycles.settings  # type: ignore[attr-defined]  # as above
     return scenario

@@ -125,9 +125,14 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         serving = Serving(endless, Bounds(unread_s=0.3))
         served = asyncio.create_task(serving.serve([bound]))
-        _reader, writer = await asyncio.open_connection(*bound.getsockname(), limit=1024)
+        reader, writer = await asyncio.open_connection(*bound.getsockname(), limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(given_up.wait(), SECONDS)
+        received = 0
+        with suppress(ConnectionError):
+            while more := await asyncio.wait_for(reader.read(65_536), SECONDS):
+                received += len(more)
+        assert received < 1_000 * 65_536
         writer.close()
         serving.should_exit = True
         await served

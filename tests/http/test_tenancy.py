@@ -18,7 +18,7 @@ from kairos_mcp.errors import BadArguments
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.tenants import Rates
 from kairos_mcp.server.tokens import Tokens
-from tests.http.webpeer import WAYS, Site, called, read_answer
+from tests.http.webpeer import META, WAYS, Site, called, read_answer
 
 
 @pytest.fixture
@@ -65,6 +65,19 @@ async def test_a_run_belongs_to_the_token_that_began_it(two) -> None:
     connection = apsw.Connection(str(site.home / "kairos.db"))
     assert set(connection.execute("select distinct principal from run")) == {("alice",)}
     connection.close()
+
+
+def test_TENANCY_003_nobody_can_listen_to_events_of_another_since_there_are_none_to_listen_to(two) -> None:
+    site, alice, bob = two
+    site.token = alice
+    started = site.call("planner_run", {"goal": "secret", "route": "caller"}).json["result"]["structuredContent"]
+    site.token = bob
+    params = {"notifications": {"resourceSubscriptions": [f"kairos://runs/{started['run_id']}"]}, "_meta": META}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}).encode()
+    told = site.post(asked, "MCP-Method: subscriptions/listen")
+    assert told.json["error"]["code"] == -32601
+    assert started["run_id"] not in told.body.decode()
+    assert site.still_answers()
 
 
 async def test_the_same_start_by_two_is_two_runs(two) -> None:

@@ -28,7 +28,7 @@ SERVE = """
 import json, os, sys
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.http import Listening, serve
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 home, workspace, listening, bounds = map(json.loads, sys.argv[1:])
 settings = load_settings(Flags(home=home, workspaces=(workspace,)), os.environ)

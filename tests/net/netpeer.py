@@ -213,7 +213,7 @@ def egress_to(*peers: Peer, hosts: Sequence[str] = (), names: Names | None = Non
     """A way out that may reach these peers by their address, and by each name of `names`."""
     spoken = ["127.0.0.1", *(names.answers if names else ())]
     private = [f"{name}:{each.port}" for each in peers for name in spoken]
-    return Egress(rules(*hosts), rules(*private), resolve=names or Names({}), **more)  # type: ignore[arg-type]
+    return Egress(rules(*hosts), rules(*private), resolve=names or Names({}), **more)  # type: ignore[arg-type]  # any
 
 
 def around(seconds: float = WITHIN_S, stop: Stop | None = None) -> Surroundings:

@@ -53,7 +53,7 @@ SMALL = 64 * 1024
 def sent(
     egress: Egress, url: str, method: str = "GET", seconds: float = WITHIN_S, stop: Stop | None = None, **more: object
 ) -> Replied:
-    outgoing = Outgoing(method, parsed(url), **more)  # type: ignore[arg-type]
+    outgoing = Outgoing(method, parsed(url), **more)  # type: ignore[arg-type]  # any of its fields
     return egress.send(outgoing, time.monotonic() + seconds, stop or Stop())
 
 
@@ -252,7 +252,7 @@ def test_a_server_without_tls_is_no_https(web: Peer, trusting: Callable[[], ssl.
             line.recv(9)
             line.sendall(b"HTTP/1.1 400 Bad\r\n\r\n")
 
-    web.serve = refuse  # type: ignore[method-assign]
+    web.serve = refuse  # type: ignore[method-assign]  # a peer is what a test makes of it
     with pytest.raises(TlsError):
         sent(egress_to(web, tls=trusting), web.url().replace("http:", "https:"))
 
@@ -295,7 +295,7 @@ def test_the_whole_has_one_deadline(web: Peer, slow: str) -> None:
 
 def test_a_server_that_takes_nothing_is_given_up() -> None:
     with peer() as deaf:
-        deaf.serve = deaf.ignore  # type: ignore[method-assign]
+        deaf.serve = deaf.ignore  # type: ignore[method-assign]  # as above
         began = time.monotonic()
         with Line("deaf", began + 0.4, Stop()) as line:
             line.open([IPv4Address("127.0.0.1")], deaf.port, None)
@@ -307,7 +307,7 @@ def test_a_server_that_takes_nothing_is_given_up() -> None:
 
 def test_a_handshake_that_never_ends_is_given_up(web: Peer, trusting: Callable[[], ssl.SSLContext]) -> None:
     with peer() as mute:
-        mute.serve = mute.ignore  # type: ignore[method-assign]
+        mute.serve = mute.ignore  # type: ignore[method-assign]  # as above
         began = time.monotonic()
         with pytest.raises(Timeout):
             sent(egress_to(mute, tls=trusting), mute.url().replace("http:", "https:"), seconds=0.4)

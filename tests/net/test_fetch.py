@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from netpeer import Names, Peer, around, called, egress_to, leads_to, reply, rules, silent, text
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.messages import ToolResult

@@ -56,6 +56,16 @@ def test_fetch_026_every_hop_is_checked(web: Peer, other: Peer, where: str) -> N
     assert other.connections == 0
 
 
+def test_fetch_032_a_proxy_in_the_environment_is_not_used(
+    web: Peer, other: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, other.url())
+    assert called(fetching_tool(egress_to(web)), url=web.url("/straight")).content.endswith("hello")
+    assert [each.target for each in web.heard] == ["/straight"]
+    assert other.connections == 0
+
+
 def test_fetch_026_there_are_at_most_five_hops(web: Peer) -> None:
     web.will(*[leads_to(f"/{hop}") for hop in range(5)], text("there"))
     assert called(fetching_tool(egress_to(web)), url=web.url()).content.endswith("there")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from netpeer import Names, Peer, around, called, egress_to, json_text, leads_to, peer, raw, reply, rules, silent, text
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.definitions.http_definition import HttpDefinition, Parameter
 from kairos_mcp.definitions.http_given import definition

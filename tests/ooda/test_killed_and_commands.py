@@ -97,6 +97,27 @@ def test_a_mandate_is_saved_listed_and_run_by_command(place, kairos):
     assert place.rows("select count(*) from run") == [(1,)]
 
 
+def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
+    """Copied as it stands it does go on; what the run's output holds is said in words, and whole by --json."""
+    script(place, *MENDED)
+    (place.home).mkdir()
+    (place.home / "kairos.toml").write_text('[[gate]]\ntools = "edit_file"\nverdict = "allow"\n')
+    saved(place, kairos)
+    told = kairos("mandate", "run", "links", code=3)
+    (run_id,) = place.rows("select id from run")[0]
+    assert "mandate links: paused_at_checkpoint" in told
+    assert '"mandate_status"' not in told
+    assert "cycle-1 act " in kairos("show", run_id)
+    for shown in (told, kairos("show", run_id)):
+        (line,) = [line for line in shown.splitlines() if line.endswith("--resume")]
+        assert line.split()[-4:] == ["mandate", "run", "links", "--resume"]
+    kairos(*line.split()[-4:], code=3)
+    assert page(place) == PAGE.replace("oen.md", "one.md").replace("tow.md", "two.md")
+    ended = kairos("mandate", "run", "links", "--resume")
+    assert "mandate links: terminated (max_cycles_reached)\nlesson: Names are swapped.\n" in ended
+    assert json.loads(kairos("show", run_id, "--json"))["output"]["cycles"][0]["status"] == "applied"
+
+
 def test_a_persons_word_begins_another_stretch(place, kairos):
     script(place, *MENDED)
     saved(place, kairos, checkpoint_every=3)
@@ -134,7 +155,9 @@ def set_back(place: Place, minutes: int) -> None:
 def test_what_is_no_mandate_is_refused(place, kairos, text):
     file = place.root / "bad.json"
     file.write_text(text)
-    kairos("mandate", "save", str(file), code=2)
+    assert kairos("mandate", "save", str(file), code=2) == ""
+    assert "mandates" in kairos("mandate", "list", "--json")
+    assert place.rows("select id from mandate") == []
 
 
 def test_a_mandate_may_be_toml(place, kairos):

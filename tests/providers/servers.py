@@ -1,4 +1,5 @@
-"""A real HTTP server that speaks as OpenAI (chat completions) and Anthropic (messages) do; its replies are scripted."""
+"""A real HTTP server whose replies are scripted, in the words of OpenAI (chat completions) and Anthropic (messages);
+the other providers' are in wires.py."""
 
 from __future__ import annotations
 
@@ -79,8 +80,7 @@ async def standin() -> AsyncIterator[Standin]:
     """A provider that listens until the block ends."""
     listening = socket.create_server(("127.0.0.1", 0))
     provider = Standin(listening.getsockname()[1])
-    paths = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-    app = Starlette(routes=[Route(path, provider.answer, methods=["POST"]) for path in paths])
+    app = Starlette(routes=[Route("/{path:path}", provider.answer, methods=["POST"])])
     config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
     server = _Quiet(config)
     serving = asyncio.create_task(server.serve([listening]))

@@ -61,6 +61,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("what", DAMAGE)
+@pytest.mark.unreplayed
 def test_rows_that_do_not_fit_are_found(filled: Place, kairos: Callable[..., Any], what: str) -> None:
     statement, told = DAMAGE[what]
     filled.rows(statement)
@@ -68,6 +69,7 @@ def test_rows_that_do_not_fit_are_found(filled: Place, kairos: Callable[..., Any
     assert told in said
 
 
+@pytest.mark.unreplayed
 def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_start(
     filled: Place, kairos: Callable[..., Any]
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_star
     assert "export" in finding["cure"]
 
 
+@pytest.mark.unreplayed
 def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Callable[..., Any]) -> None:
     """Nothing that reads would stumble over it."""
     filled.rows("pragma wal_checkpoint(truncate)")
@@ -110,6 +113,7 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
 
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
+@pytest.mark.unreplayed
 async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
     filled.rows(DAMAGE[what][0])
     async with Host.open(filled.settings(), via="mcp") as host:
@@ -119,6 +123,7 @@ async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
             ledger.check(host._store.reader, run.n, run.account)
 
 
+@pytest.mark.unreplayed
 def test_old_runs_are_named_as_room_that_could_be_made(filled: Place, kairos: Callable[..., Any]) -> None:
     filled.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
     with_room = [f for f in kairos("doctor", "--json").json["findings"] if f["matter"] == "room"]

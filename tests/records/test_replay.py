@@ -147,6 +147,7 @@ async def test_an_answer_that_was_changed_is_found_and_nothing_is_made_up(place:
     assert (report.difference.path, report.difference.certain) == ("round-2", False)
 
 
+@pytest.mark.unreplayed
 async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., Any]) -> None:
     async with Host.open(place.settings(*LINES), via="mcp") as host:
         run_id = await started(host)

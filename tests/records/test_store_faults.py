@@ -66,8 +66,11 @@ def pushed(talker: Talker, tries: int = TRIES) -> tuple[dict[str, Any] | None, l
     return None, codes
 
 
-def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference) -> None:
-    """A server whose disk fails so: what it says and what it leaves is what another one confirms and goes on with."""
+def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference) -> bool:
+    """A server whose disk fails so: what it says and what it leaves is what another one confirms and goes on with.
+
+    False where it ended before it made that call: a few more or less are made from run to run.
+    """
     root.mkdir()
     call, error = fault
     place = reference_place(root / "place")
@@ -80,13 +83,14 @@ def suffered(root: Path, fault: tuple[str, str], when: str, reference: Reference
         raise AssertionError("the server has died of it") from None
     finally:
         talker.close()
-    assert "INJECTED" in (root / "trace").read_text()
+    reached = "INJECTED" in (root / "trace").read_text()
     before = kept_in(place, root / "before")
     assert before.integrity == "ok"
     if report is not None:
         assert (report["status"], report["summary"]) == ("completed", "done")
         assert before.outcome == reference.kept.outcome  # what was said to have ended has ended in the rows
     confirmed(place, root, before, reference)
+    return reached
 
 
 def confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> None:
@@ -105,16 +109,17 @@ def confirmed(place: Place, root: Path, before: Kept, reference: Reference) -> N
 def suffered_at(points: Iterable[tuple[tuple[str, str], str]], root: Path, reference: Reference) -> None:
     """Two at a time: a server under strace mostly waits."""
 
-    def at(point: tuple[tuple[str, str], str]) -> None:
+    def at(point: tuple[tuple[str, str], str]) -> bool:
         fault, when = point
         try:
-            suffered(root / f"{fault[0]}-{fault[1]}-{when}", fault, when, reference)
+            return suffered(root / f"{fault[0]}-{fault[1]}-{when}", fault, when, reference)
         except AssertionError as failed:
             failed.add_note(f"{fault[1]} at {fault[0]} number {when}")
             raise
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(at, points))
+        reached = list(pool.map(at, points))
+    assert sum(reached) >= 0.95 * len(reached)
 
 
 def test_003_004_a_sample_of_faults(tmp_path: Path, reference: Reference) -> None:

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commanding import Said, command
 from house import Place
 
 from kairos_mcp.configuration.settings import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
-PATIENCE_S = 60
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
 def listed(name: str, description: str = "Says it.", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": SAY, **more}
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)
@@ -64,10 +52,10 @@ class Desk:
 
     def configured(self) -> None:
         """The same server, as a person's file of settings has it."""
-        command, *arguments = self.argv
+        program, *arguments = self.argv
         self.place.home.mkdir(parents=True, exist_ok=True)
         self.config.write_text(
-            f"[servers.x]\ncommand = {json.dumps(command)}\nargs = {json.dumps(arguments)}\nsandbox = false\n"
+            f"[servers.x]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\nsandbox = false\n"
             '[servers.x.effects]\necho = "read"\n'
         )
 
@@ -77,14 +65,5 @@ class Desk:
 
     def __call__(self, *words: str, cwd: Path | None = None) -> Said:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAIROS_", "XDG_"))}
-        done = subprocess.run(
-            [sys.executable, "-m", "kairos_mcp", *words],
-            cwd=cwd or self.place.workspace,
-            env={**kept, "HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home), "NO_COLOR": "1"},
-            capture_output=True,
-            encoding="utf-8",
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
+        environ = {**kept, "HOME": str(self.place.root / "user"), "KAIROS_HOME": str(self.place.home), "NO_COLOR": "1"}
+        return command(*words, folder=cwd or self.place.workspace, environ=environ)

@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 import mcp_types as wire
+import pytest
 from house import assert_all_lawful, says
 
 from kairos_mcp.configuration.settings import Settings
@@ -28,6 +29,8 @@ from kairos_mcp.store import asks, owners, reading
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import Deposit
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
+
+pytestmark = pytest.mark.unreplayed  # a flow of its own
 
 NUMBER_OF_BRANCHES = 2
 
@@ -116,8 +119,8 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        await host.asks.take(run_id, nonce, {"task-1/round-1": Completion("first")}, who)
-        await host.asks.take(run_id, nonce, {"task-2/round-1": Completion("second")}, who)
+        await host.asks.take(run_id, nonce, {"task-1/round-1": Reply(Completion("first"))}, who)
+        await host.asks.take(run_id, nonce, {"task-2/round-1": Reply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 

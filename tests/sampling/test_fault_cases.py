@@ -1,6 +1,6 @@
 """The SAMPLING and INJECTION cases of fault_cases.json, by id; each is followed by a call that is answered.
 
-Not here: SAMPLING-021 and INJECTION-005 (no OODA yet), INJECTION-007 (no approver yet).
+SAMPLING-021 is in tests/ooda/test_calls_of_a_cycle.py. Not here: INJECTION-005 (no OODA yet), -007 (no approver yet).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The PROTOCOL cases of fault_cases.json that concern asking a client, by id; each ends with a call that is answered.
 
-Not here: PROTOCOL-018 and -024 (dialogs: tests/approvals/test_dialogs.py), -029 (the HTTP door has no JSON-response
-mode), -032 (no tool writes files yet). PROTOCOL-009's refusal to listen is the HTTP door's; the
-binding to a principal is in test_rounds.
+Elsewhere: PROTOCOL-018 and -024 (dialogs: tests/approvals/test_dialogs.py), -029 (a client that takes no stream:
+tests/http/test_fault_cases_http.py), -032 (a change that a cancel meets: tests/crash/test_cancelled_change.py).
+PROTOCOL-009's refusal to listen is the HTTP door's; the binding to a principal is in test_rounds.
 """
 
 from __future__ import annotations

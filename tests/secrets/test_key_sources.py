@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configuration.configure import load_settings
 from kairos_mcp.configuration.key_sources import is_reference, secret
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import ConfigError
 
@@ -63,7 +63,7 @@ def test_a_missing_variable_says_which() -> None:
 
 def test_a_keyring_is_asked_or_its_package_named() -> None:
     try:
-        import keyring  # noqa: F401
+        import keyring  # noqa: F401 - is it there?
     except ImportError:
         with pytest.raises(ConfigError, match=r"kairos-mcp\[keyring\]"):
             secret("keyring:kairos/openai")

@@ -49,8 +49,7 @@ def planted(place: Place) -> Place:
         {"tool_calls": [{"name": "ask_person", "arguments": {"question": f"is it {VALUE}?"}}]},
         {"content": f"It is {VALUE}.", "finish": "stop"},
     ]
-    # what a script says is the test's own: it is frozen in the spec as it stands, so it is told to the model alone
-    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines).replace(VALUE, "CANARY"))
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return place
 
 
@@ -88,7 +87,7 @@ def spoken(talker: Talker) -> Iterator[dict[str, Any]]:
         again = talker.call("run_continue", run_id=report["run_id"], answers=answers, wait_s=1)
         assert again.get("code") is None  # the same answer once more is the same answer
         yield again
-    assert (report["status"], report["summary"]) == ("completed", "It is CANARY.")
+    assert (report["status"], report["summary"]) == ("completed", f"It is {MASK}.")
     for view in ("events", "messages", "calls"):
         yield talker.call("run_trace", run_id=report["run_id"], view=view, max_chars=100_000)
     yield talker.call("registry_call", name="read_file", arguments={"path": ".env"}, wait_s=15)
@@ -185,7 +184,8 @@ def test_another_process_of_the_user_can_not_read_a_server_s_environment(place: 
             check=False,
         )
 
-    sleeps = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, preexec_fn=_without_ptrace)  # noqa: PLW1509
+    waits = [sys.executable, "-c", "input()"]
+    sleeps = subprocess.Popen(waits, stdin=subprocess.PIPE, preexec_fn=_without_ptrace)  # noqa: PLW1509 - no threads yet
     try:
         assert read(sleeps.pid).stdout == b"True\n"  # any process of one's own is open
     finally:

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Settings
 from kairos_mcp.host import Host
 from kairos_mcp.server.door import build_server

@@ -14,7 +14,7 @@ from typing import Any
 SERVE = """
 import os, sys
 from kairos_mcp.server.stdio import serve
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 serve(load_settings(Flags(home=sys.argv[1]), os.environ))
 """

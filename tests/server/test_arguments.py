@@ -14,7 +14,10 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import Message
-from kairos_mcp.server import arguments
+from kairos_mcp.server.arguments.planning import PlannerRun
+from kairos_mcp.server.arguments.registry import RegistryCall
+from kairos_mcp.server.arguments.runs import RunStatus
+from kairos_mcp.server.arguments.strict import Arguments
 from kairos_mcp.server.refusals import checked
 from kairos_mcp.steps import Limits
 
@@ -82,17 +85,17 @@ async def test_bad_arguments_are_refused_by_name(settings, opened, tool, given, 
         assert len(str(error)) < 2_000
 
 
-NO_JSON: dict[str, tuple[type[arguments.Arguments], dict[str, Any], str]] = {
-    "ARGS-007 NaN": (arguments.PlannerRun, {"goal": "x", "wait_s": math.nan}, "wait_s"),
-    "ARGS-007 1e999": (arguments.PlannerRun, {"goal": "x", "limits": {"usd": math.inf}}, "limits.usd"),
+NO_JSON: dict[str, tuple[type[Arguments], dict[str, Any], str]] = {
+    "ARGS-007 NaN": (PlannerRun, {"goal": "x", "wait_s": math.nan}, "wait_s"),
+    "ARGS-007 1e999": (PlannerRun, {"goal": "x", "limits": {"usd": math.inf}}, "limits.usd"),
     "ARGS-007 NaN in a free object": (
-        arguments.RegistryCall,
+        RegistryCall,
         {"name": "list_files", "arguments": {"a": [{"b": math.nan}]}},
         "arguments.a.0.b",
     ),
-    "half a surrogate pair": (arguments.PlannerRun, {"goal": "x", "context": "\ud800"}, "context"),
+    "half a surrogate pair": (PlannerRun, {"goal": "x", "context": "\ud800"}, "context"),
     "half a surrogate pair in a key": (
-        arguments.RegistryCall,
+        RegistryCall,
         {"name": "a", "arguments": {"\ud800": 1}},
         "arguments",
     ),
@@ -124,7 +127,7 @@ async def test_a_schema_that_is_a_trap_is_refused_before_anything_starts(setting
 async def test_a_list_instead_of_arguments_is_a_protocol_error(settings, opened):  # ARGS-009
     async with opened(settings) as door:
         with pytest.raises((MCPError, ValueError)):
-            await door.client.call_tool("run_status", [1])  # type: ignore[arg-type]
+            await door.client.call_tool("run_status", [1])  # type: ignore[arg-type]  # that is the case
         assert "runs" in await door.ask("run_status")
 
 
@@ -152,16 +155,16 @@ async def test_a_query_is_words_and_never_a_language(settings, opened, query):
 
 
 def test_absent_and_null_are_the_same():
-    bare = checked(arguments.PlannerRun, {"goal": "x"})
-    nulls = checked(arguments.PlannerRun, dict.fromkeys(arguments.PlannerRun.model_fields) | {"goal": "x"})
+    bare = checked(PlannerRun, {"goal": "x"})
+    nulls = checked(PlannerRun, dict.fromkeys(PlannerRun.model_fields) | {"goal": "x"})
     assert bare.request() == nulls.request()
     assert bare.wait == nulls.wait == 45
-    assert checked(arguments.RunStatus, None).wait == 0
-    assert checked(arguments.RunStatus, {"until": "done"}).wait == 45
+    assert checked(RunStatus, None).wait == 0
+    assert checked(RunStatus, {"until": "done"}).wait == 45
 
 
 def test_an_integer_is_fine_for_a_number():
-    asked = checked(arguments.PlannerRun, {"goal": "x", "wait_s": 3, "limits": {"usd": 1, "seconds": 2.5}})
+    asked = checked(PlannerRun, {"goal": "x", "wait_s": 3, "limits": {"usd": 1, "seconds": 2.5}})
     assert asked.wait == 3
     assert asked.request().limits == Limits(nano_usd=10**9, milliseconds=2_500)
 
@@ -174,9 +177,7 @@ def test_a_prior_conversation_becomes_messages():
         {"role": "tool", "content": "seen", "tool_call_id": "c1"},
         {"role": "assistant", "content": "a"},
     ]
-    question, calling, result, answer = (
-        checked(arguments.PlannerRun, {"goal": "x", "messages": given}).request().messages
-    )
+    question, calling, result, answer = checked(PlannerRun, {"goal": "x", "messages": given}).request().messages
     assert question == Message("user", "q")
     assert calling.tool_calls[0].arguments == {"at": 1}
     assert result == Message("tool", "seen", tool_call_id="c1")
@@ -192,10 +193,10 @@ def test_a_call_and_its_result_stand_side_by_side(missing):
     ]
     del given[missing - 1]
     with pytest.raises(BadArguments):
-        checked(arguments.PlannerRun, {"goal": "x", "messages": given})
+        checked(PlannerRun, {"goal": "x", "messages": given})
 
 
 def test_a_refusal_never_repeats_a_long_key():
     with pytest.raises(BadArguments) as refused:
-        checked(arguments.RunStatus, {"k" * 10_000: 1, **{f"u{i}": 1 for i in range(50)}})
+        checked(RunStatus, {"k" * 10_000: 1, **{f"u{i}": 1 for i in range(50)}})
     assert len(str(refused.value)) < 1_000

@@ -58,7 +58,7 @@ def write(root: str) -> None:
                     os.rename(new, f)
             case "place":  # as long as what it replaces, so that it needs no other act
                 fd = os.open(f, os.O_WRONLY)
-                time.sleep(0.0005)
+                time.sleep(0.0005)  # a moment in which it is open and not yet written
                 os.pwrite(fd, text, 0)
                 os.close(fd)
             case _:

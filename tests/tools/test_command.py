@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import awaited
 
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools.around import Preview, Stop, Surroundings
 from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.nested import FOLDERS
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Tool, call, previewed
 from kairos_mcp.tools.sandbox import Sandbox, scrubbed
@@ -46,7 +48,7 @@ class Board:
         environ = {"PATH": os.environ["PATH"], "KAIROS_API_KEY": SECRET, "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
         settings = {"reads": READS, "environ": environ, **more}
         self.opener = Opener(workspace)
-        (self.tool,) = command_tools(self.opener, Commands(mode, **settings))  # type: ignore[arg-type]
+        (self.tool,) = command_tools(self.opener, Commands(mode, **settings))  # type: ignore[arg-type]  # a mode's name
 
     def run(
         self, *argv: str, stop: Stop | None = None, base: Mapping[str, str | None] | None = None, **more: Any
@@ -117,10 +119,8 @@ def alive(mark: str) -> list[int]:
 
 
 def assert_none_left(mark: str) -> None:
-    until = time.monotonic() + WITHIN_S
-    while alive(mark):
-        assert time.monotonic() < until, alive(mark)
-        time.sleep(0.02)  # processes of another namespace tell nobody of their end
+    """Processes of another namespace tell nobody of their end."""
+    awaited(lambda: not alive(mark), WITHIN_S, lambda: alive(mark))
 
 
 # --- what it is told, and tells -------------------------------------------------------------------------------------
@@ -154,6 +154,7 @@ def test_a_program_that_a_signal_ended_has_its_number(either: Board) -> None:
     ("case", "text"),
     [
         ("COMMAND-002", "echo hi && touch PWNED"),
+        ("COMMAND-003", "echo hi || touch PWNED"),
         ("COMMAND-004", 'echo hi | sh -c "touch PWNED"'),
         ("COMMAND-006", "echo $(touch PWNED)"),
         ("COMMAND-007", "echo $[ x='a[$(touch PWNED)]', x ]"),
@@ -316,6 +317,23 @@ def test_the_home_folder_and_the_sockets_of_daemons_are_not_there(board: Board) 
             assert inside or repr(name) not in seen, f"{path}/{name}"
 
 
+def test_code_of_the_workspace_that_a_test_runner_imports_is_in_the_sandbox_too(board: Board, tmp_path: Path) -> None:
+    """COMMAND-021: a repository whose tests are hostile."""
+    (tmp_path / "outside").write_text("a secret")
+    home = Path.home()
+    (board.workspace / "test_hostile.py").write_text(
+        "import os, socket\nfound = []\n"
+        f"for path in ({str(tmp_path / 'outside')!r}, {str(home / '.ssh')!r}, {str(home / '.bashrc')!r}):\n"
+        "    if os.path.exists(path): found.append(path)\n"
+        "try:\n    socket.create_connection(('192.0.2.1', 80), 1); found.append('network')\nexcept OSError: pass\n"
+        f"try:\n    open({str(tmp_path / 'made')!r}, 'w').write('x')\nexcept OSError: pass\n"
+        "open('found', 'w').write(repr(found))\n"
+    )
+    board.run("python3", "-m", "unittest", "-q", "test_hostile")
+    assert (board.workspace / "found").read_text() == "[]"
+    assert not (tmp_path / "made").exists()
+
+
 def test_there_is_no_network(board: Board, tmp_path: Path) -> None:
     by_path, abstract = str(tmp_path / "socket"), f"\0kairos-{os.getpid()}"
     with (
@@ -417,12 +435,63 @@ def test_the_repository_is_read_and_never_written(board: Board) -> None:
     assert list((board.workspace / ".git" / "hooks").iterdir()) == []
 
 
+def test_a_repository_inside_is_read_and_never_written_nor_replaced(board: Board) -> None:
+    inner = board.workspace / "vendor" / "lib"
+    (inner / ".git" / "hooks").mkdir(parents=True)
+    (inner / ".git" / "config").write_text("[core]\n")
+    (inner / "code.c").write_text("int a;\n")
+    (board.workspace / "module").mkdir()
+    (board.workspace / "module" / ".git").write_text("gitdir: ../.git/modules/module\n")  # as a submodule has it
+    assert body(board.run("cat", "vendor/lib/.git/config")) == "[core]"
+    for attack in (
+        "echo x > vendor/lib/.git/config",
+        "echo x > vendor/lib/.git/hooks/post-checkout",
+        "rm -rf vendor/lib/.git",
+        "mv vendor/lib/.git g",
+        "mv vendor/lib vendor/other",  # what is mounted stays where it is, and so do the folders above it
+        "mv vendor v && mkdir -p vendor/lib/.git",
+        "echo 'gitdir: /tmp/x' > module/.git",
+        "rm module/.git",
+        "mv module m",
+    ):
+        assert board.run("sh", "-c", attack).is_error, attack
+    changed = board.run("sh", "-c", "echo 'int b;' >> vendor/lib/code.c && mv vendor/lib/code.c vendor/lib/new.c")
+    assert not changed.is_error, changed.content
+    assert (inner / "new.c").read_text() == "int a;\nint b;\n"
+    assert (inner / ".git" / "config").read_text() == "[core]\n"
+    assert list((inner / ".git" / "hooks").iterdir()) == []
+    assert (board.workspace / "module" / ".git").read_text().startswith("gitdir: ../")
+
+
+def test_no_descriptor_of_a_repository_stays_with_the_program(board: Board) -> None:
+    (board.workspace / "vendor" / ".git").mkdir(parents=True)
+    said = body(board.run("ls", "/proc/self/fd")).split()
+    assert len(said) <= 4, said  # its streams, and the one that looks
+
+
+def test_a_nested_git_that_is_a_link_is_left_out_and_leads_nowhere(board: Board, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (board.workspace / "vendor").mkdir()
+    (board.workspace / "vendor" / ".git").symlink_to(tmp_path / "elsewhere")
+    assert board.run("sh", "-c", "ls vendor/.git/").is_error
+    assert not board.run("true").is_error
+
+
+def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(board: Board) -> None:
+    (board.workspace / "near" / ".git").mkdir(parents=True)
+    for number in range(FOLDERS):
+        (board.workspace / "many" / str(number)).mkdir(parents=True)
+    result = board.run("sh", "-c", "echo x > near/.git/config")
+    assert result.is_error
+    assert "could write a .git" in result.content
+
+
 @pytest.mark.parametrize("name", [".git", ".kairos"])
 def test_a_folder_that_rules_us_is_not_made_where_there_is_none(board: Board, name: str) -> None:
     made = board.run("sh", "-c", f"mkdir -p {name}/hooks; echo x > {name}/config")  # COMMAND-045
     moved = board.run("sh", "-c", f"mkdir evil && rmdir {name} && mv evil {name}")
     linked = board.run("sh", "-c", f"ln -sfn /tmp {name} && rm -rf {name}")
-    assert made.is_error and moved.is_error and linked.is_error  # noqa: PT018
+    assert [made.is_error, moved.is_error, linked.is_error] == [True] * 3
     assert not os.path.lexists(board.workspace / name)
 
 
@@ -494,10 +563,7 @@ def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
     stop, results = Stop(), []
     running = threading.Thread(target=lambda: results.append(either.run("sleep", token(7302), stop=stop)))
     running.start()
-    until = time.monotonic() + WITHIN_S
-    while not alive(token(7302)):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    awaited(lambda: alive(token(7302)), WITHIN_S)
     stop.now()
     running.join(WITHIN_S)
     assert results[0].code == "cancelled"
@@ -543,10 +609,7 @@ def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> No
     mark = token(7306)
     beside = f"setsid sleep {mark} &" if mode == "sandboxed" else ""  # without a sandbox another session survives
     server = commander(workspace, ["sh", "-c", f"{beside} exec sleep {mark}"], mode=mode)
-    until = time.monotonic() + WITHIN_S
-    while not _descendants(server.pid):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    awaited(lambda: _descendants(server.pid), WITHIN_S)
     time.sleep(after)  # no wait for anything: the moment is what is tried
     os.kill(server.pid, signal.SIGKILL)
     server.communicate(timeout=WITHIN_S)

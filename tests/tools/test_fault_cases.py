@@ -5,7 +5,7 @@ PATH-010 is in test_race.py, PATH-014 and PATH-045 in test_opener.py and test_fi
 PATH-025 (editing a hard link), PATH-037, PATH-038 are in test_writing.py and test_edit_cases.py.
   Reading a hard link is allowed: no policy forbids it, and package stores link whole trees.
 PATH-029, and the Windows half of PATH-026 and PATH-030: Windows.
-PATH-043: the client's roots are read by no part yet.
+PATH-043, the roots of a client, is in tests/server/test_roots.py: no part reads them.
 SEARCH-006 and SEARCH-012 are in test_search.py with smaller trees.
 SEARCH-014: no ripgrep is started, so nothing reads its configuration.
 The cases' `bad_pattern` is `bad_arguments` by their own code map.

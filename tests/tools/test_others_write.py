@@ -329,7 +329,7 @@ def test_without_an_exchange_our_own_writes_take_turns(tmp_path: Path) -> None:
             scene.desk.registry = Registry(builtin_tools(opener, read_bytes=READ_BYTES))
             codes: list[str | None] = []
             whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base}
-            other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023
+            other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023 - joined in its round
 
             def blow(other: threading.Thread = other) -> None:
                 other.start()

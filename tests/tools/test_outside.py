@@ -91,7 +91,8 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
 
 
 def _standing_lines() -> list[str]:
-    from kairos_mcp.budget import NOTHING, standing_line
+    from kairos_mcp.budget import NOTHING
+    from kairos_mcp.standing_line import standing_line
     from kairos_mcp.steps import Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]

@@ -165,3 +165,10 @@ def test_a_plan_is_applied_whole_or_not_at_all(
                 path: text for path, text in files.items() if path not in hashes
             }
         assert sorted(os.listdir(root)) == sorted(files)
+
+
+def test_a_plan_is_offered_only_where_it_is_named_since_nothing_else_could_apply_it(changing: Desk) -> None:
+    registry = changing.registry
+    assert registry.select(None).find("plan_edits") is None
+    assert registry.select(("plan_edits", "apply_edit_plan")).find("plan_edits") is not None
+    assert registry.select(("*",)).find("plan_edits") is not None

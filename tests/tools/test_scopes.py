@@ -10,7 +10,7 @@ import pytest
 from toolsdesk import READ_BYTES, Desk
 
 import kairos_mcp
-from kairos_mcp.configuration.configure import load_settings
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.registry import Registry

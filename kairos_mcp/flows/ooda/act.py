@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from kairos_mcp.configuration.settings import Risk
 from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
 from kairos_mcp.flows.ooda.effects import ActStatus, Touched, call_for, effect_of, status_of, touched
@@ -13,8 +12,8 @@ from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
 from kairos_mcp.flows.ooda.order import Effect, Order
 from kairos_mcp.flows.ooda.rules import problems_of, risk_of, too_risky
 from kairos_mcp.flows.ooda.shown import RESULT_CHARS, cut
-from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.messages import JsonObject, Risk, ToolCall, ToolResult
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
 
 RISK = "paused_risk_exceeded"
@@ -23,7 +22,8 @@ RISK = "paused_risk_exceeded"
 @dataclass(frozen=True, slots=True)
 class Acted:
     """What an act did. `code` and `reason` say why it was not applied, a person's feedback included; `result` is what
-    the call gave, of which `ref` has the whole; `effect` tells equal acts from others."""
+    the call gave, of which `ref` has the whole; `remark` what a person said who approved it; `effect` tells equal acts
+    from others."""
 
     status: ActStatus
     decision: Decision
@@ -34,6 +34,7 @@ class Acted:
     reason: str | None = None
     result: str | None = None
     ref: str | None = None
+    remark: str | None = None
 
     def as_json(self) -> JsonObject:
         told: JsonObject = {
@@ -45,11 +46,13 @@ class Acted:
             "reason": self.reason,
             "result": self.result,
             "ref": self.ref,
+            "remark": self.remark,
             "effect": self.effect.as_json(),
         }
         return {name: value for name, value in told.items() if value is not None}
 
 
+_TEXTS = ("code", "reason", "result", "ref", "remark")
 _HASH: JsonObject = {"type": ["string", "null"], "maxLength": 64}
 ACTED_SCHEMA = keyed(
     ("status", "decision", "risk", "files", "effect"),
@@ -61,6 +64,7 @@ ACTED_SCHEMA = keyed(
     reason=text(8_000, 0),
     result=text(8_000, 0),
     ref=text(512),
+    remark=text(8_000),
     effect=keyed(("digest", "said"), digest=text(64), said=text(8_000)),
 )
 
@@ -69,7 +73,7 @@ def acted_of(given: JsonObject) -> Acted:
     """An act as `as_json` gave it. Raises Undecodable."""
     if problems := compiled(ACTED_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
-    rest: dict[str, Any] = {name: given[name] for name in ("code", "reason", "result", "ref") if name in given}
+    rest: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
     files = tuple(Touched(**each) for each in given["files"])
     effect = Effect(**given["effect"])
     return Acted(given["status"], taken(given["decision"]), given["risk"], effect, files, **rest)
@@ -89,7 +93,7 @@ def act(order: Order, name: str, decision: Decision, *, pauses: bool) -> Flow[Ac
     call = call_for(decision, f"{name}/call-1")
     if call is None:
         return Acted("noop", decision, risk, effect_of(decision, "noop", None))
-    match (yield from CallTool(call.id, call)):
+    match (yield from CallTool(call.id, call, decision.risk or "low")):
         case Refused() | Unknown() as stop:
             return broken_by(stop)
         case result:
@@ -114,4 +118,5 @@ def _done(order: Order, decision: Decision, risk: Risk, call: ToolCall, result: 
         reason=shown if result.is_error else None,
         result=None if result.is_error else shown,
         ref=call.id,
+        remark=None if result.remark is None else cut(result.remark, RESULT_CHARS, order.says.left_out, call.id),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kairos_mcp.flows.ooda.forms import Broken, broken_by
 from kairos_mcp.flows.ooda.order import Order
@@ -18,15 +18,17 @@ RUN_COMMAND = "run_command"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A check with its verdict; one that could not be judged does not hold, and `why` says so."""
+    """A check with its verdict; one that could not be judged does not hold, and `why` says so. `remark`: what a person
+    said who approved the command that judged."""
 
     check: Check
     holds: bool
     why: str | None = None
+    remark: str | None = None
 
     def as_json(self) -> JsonObject:
-        told = {**self.check.as_json(), "holds": self.holds}
-        return told if self.why is None else told | {"why": self.why}
+        told = {"holds": self.holds, "why": self.why, "remark": self.remark}
+        return self.check.as_json() | {name: value for name, value in told.items() if value is not None}
 
 
 def checked(order: Order, name: str) -> Flow[tuple[Checked, ...] | Broken]:
@@ -38,7 +40,9 @@ def checked(order: Order, name: str) -> Flow[tuple[Checked, ...] | Broken]:
             case Refused() | Unknown() as stop:
                 return broken_by(stop)
             case result:
-                found.append(_judged(order, check, path, result))
+                judged = _judged(order, check, path, result)
+                remark = None if result.remark is None else cut(result.remark, REASON_CHARS, order.says.left_out, path)
+                found.append(replace(judged, remark=remark))
     return tuple(found)
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, asked_schema, written
 from kairos_mcp.flows.ooda.forms import Broken, Form, settled
-from kairos_mcp.flows.ooda.library import Library
+from kairos_mcp.flows.ooda.library import Library, described
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.orient import Orientation, acts, said
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.rules import problems_of
 from kairos_mcp.flows.ooda.shown import as_text
 from kairos_mcp.mandates.mandate import Mandate
-from kairos_mcp.messages import Conversation, JsonObject, Message, ToolSpec, canonical
+from kairos_mcp.messages import Conversation, JsonObject, Message
 from kairos_mcp.steps import Flow
 
 TOKENS = 2_048
@@ -58,7 +58,7 @@ def _asked(order: Order, orientation: Orientation, carried: Carried, files: str)
         goal=order.mandate.goal,
         acceptance=listed(tuple(said(check) for check in order.mandate.acceptance)),
         allowed=_allowed(order.mandate),
-        tools=listed(tuple(_described(spec) for spec in order.may)) if runs else "",
+        tools=listed(tuple(described(spec) for spec in order.shown_may)) if runs else "",
         lessons=listed(carried.lessons),
         acts=acts(carried),
         orientation=as_text(orientation.as_json()),
@@ -74,10 +74,6 @@ def _allowed(mandate: Mandate) -> str:
         "risk_budget": mandate.risk_budget,
     }
     return as_text({name: value for name, value in limits.items() if value is not None})
-
-
-def _described(spec: ToolSpec) -> str:
-    return f"{spec.name} ({spec.effect}): {spec.description}\n  arguments: {canonical(spec.input_schema)}"
 
 
 def _tokens(mandate: Mandate) -> int:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.configuration.settings import Risk
 from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.forms import keyed, text
 from kairos_mcp.mandates.mandate import ACTIONS, Action
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.messages import JsonObject, Risk
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.scopes import PATH_CHARS, plain_or_none
 
 EDITS = 20

@@ -98,7 +98,8 @@ def _said(decision: Decision, status: ActStatus, result: ToolResult | None) -> s
         case RunTool(tool=tool, arguments=arguments, intent=intent):
             what = f"run_tool {tool} {_start(canonical(arguments))}"
     why = f": {_start(result.content)}" if result is not None and result.is_error else ""
-    return f"{what} ({_start(intent)}): {status}{why}"
+    also = f". {_start(result.remark)}" if result is not None and result.remark is not None else ""
+    return f"{what} ({_start(intent)}): {status}{why}{also}"
 
 
 def _start(text: str) -> str:

@@ -1,4 +1,6 @@
-"""What decide has read: excerpts with line numbers and hash, counted, and the texts that an edit has to match."""
+"""What decide has read: excerpts with line numbers and hash, counted, and the texts that an edit has to match.
+
+And what it has found of tools that it was not shown."""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from kairos_mcp.finding import SEARCH, found_in
 from kairos_mcp.flows.brief import say
 from kairos_mcp.flows.calls import Answered, numbered
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, targets
 from kairos_mcp.flows.ooda.forms import Broken, broken_by
 from kairos_mcp.flows.ooda.order import Order
 from kairos_mcp.flows.ooda.orient import Part
-from kairos_mcp.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet
+from kairos_mcp.flows.ooda.prompts import listed
+from kairos_mcp.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical
 from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 
 READS = 20  # SYSTEMS.md O15, those of orient's files included
@@ -39,10 +43,14 @@ class Library:
     volumes: dict[str, Volume] = field(default_factory=dict)
     left: int = READS
     batch: int = 0
+    known: ToolSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known = self.order.shown_reads
 
     @property
     def offered(self) -> ToolSet:
-        return self.order.reads if self.left > 0 else ToolSet()
+        return self.known if self.left > 0 else ToolSet()
 
     def opened(self, parts: Sequence[Part]) -> Flow[str | Broken]:
         """Read what orient named; the excerpts as one text."""
@@ -61,8 +69,10 @@ class Library:
                     return broken_by(stop)
                 case ToolResult(is_error=True, content=content):
                     texts.append(f"### {part.path}\nIt was not read: {content}")
-                case ToolResult(content=content):
+                case ToolResult(content=content, remark=None):
                     texts.append(content)
+                case ToolResult(content=content, remark=remark):
+                    texts.append(f"{remark}\n{content}")
         return "\n\n".join(texts)
 
     def called(self, turn: Completion) -> Flow[tuple[Answered, ...]]:
@@ -72,7 +82,7 @@ class Library:
         reads: list[ToolCall] = []
         refused: dict[str, Answered] = {}
         for call in calls:
-            spec = self.order.reads.find(call.name)
+            spec = self.known.find(call.name)
             if spec is None or spec.effect != "read":
                 refused[call.id] = _not_made(call, "tool_not_offered", "only tools that read can be called here")
             elif call.unreadable is not None:
@@ -137,8 +147,28 @@ class Library:
                 same = known is not None and known.sha256 == sha256
                 self.volumes[path] = known if known is not None and same and known.whole is not None else volume
                 return replace(answer, content=excerpt)
+            case ToolResult(is_error=False) as result if call.name == SEARCH and self.order.search is not None:
+                return self._found(result)
             case result:
                 return result
+
+    def _found(self, result: ToolResult) -> ToolResult:
+        """What a search has found: what reads can be called from now on, the rest be named by run_tool."""
+        found = found_in(result)
+        if not found:
+            return result
+        reads = [spec for spec in found if self.order.reads.find(spec.name) is not None]
+        self.known = ToolSet((*self.known, *[spec for spec in reads if self.known.find(spec.name) is None]))
+        runs = "run_tool" in self.order.mandate.allowed_actions
+        named = [described(spec) for spec in found if runs and self.order.may.find(spec.name) is not None]
+        for_run_tool = f"\nrun_tool may name:\n{listed(tuple(named))}" if named else ""
+        callable_now = ", ".join(spec.name for spec in reads) or "none of them"
+        return replace(result, content=f"Found {len(found)}. You can call from now on: {callable_now}.{for_run_tool}")
+
+
+def described(spec: ToolSpec) -> str:
+    """A tool that run_tool may name, as decide is told of it."""
+    return f"{spec.name} ({spec.effect}): {spec.description}\n  arguments: {canonical(spec.input_schema)}"
 
 
 def _not_made(call: ToolCall, code: str, why: str) -> Answered:

@@ -18,7 +18,7 @@ from kairos_mcp.flows.outcome import CYCLE_REASONS, Outcome, StopReason, ended
 from kairos_mcp.messages import ToolCall, ToolResult
 from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
 
-VERSION = 1
+VERSION = 2
 READ_MANDATE = "read_mandate"
 ERRORS = 2  # cycles in a row (SYSTEMS.md O8)
 SURE_CYCLES = 2  # O17

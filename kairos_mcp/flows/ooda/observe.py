@@ -12,7 +12,7 @@ from kairos_mcp.flows.ooda.order import Order
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
 from kairos_mcp.mandates.mandate import Look
 from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 
 AT_ONCE = 10
@@ -24,7 +24,8 @@ class Seen:
     """What came of one look. `content` is that of a result; `reason` says why there is an error or nothing.
 
     `relevance`: the share of the goal's words (of three letters and more) that occur in it, 0 to 1; shown, and used
-    for nothing else. `ref` names the step, under which the whole is kept; `left_out` counts the characters missing.
+    for nothing else. `ref` names the step, under which the whole is kept; `left_out` counts the characters missing;
+    `remark` is what a person said who approved the look.
     """
 
     tool: str
@@ -35,6 +36,7 @@ class Seen:
     relevance: float | None = None
     ref: str | None = None
     left_out: int | None = None
+    remark: str | None = None
 
     def as_json(self) -> JsonObject:
         told: JsonObject = {
@@ -46,6 +48,7 @@ class Seen:
             "reason": self.reason,
             "left_out": self.left_out,
             "ref": self.ref,
+            "remark": self.remark,
         }
         return {name: value for name, value in told.items() if value is not None}
 
@@ -73,6 +76,7 @@ OBSERVATION_SCHEMA = keyed(
             reason=text(4_000, 0),
             left_out={"type": "integer", "minimum": 0},
             ref=text(512),
+            remark=text(4_000),
         ),
     },
 )
@@ -119,7 +123,7 @@ def _step(path: str, look: Look) -> CallTool:
 
 def _seen(order: Order, look: Look, path: str, answer: CallAnswer | Failed) -> Seen:
     match answer:
-        case ToolResult(content=content, is_error=False, chars=chars):
+        case ToolResult(content=content, is_error=False, chars=chars, remark=remark):
             whole = chars if chars is not None else len(content)
             return Seen(
                 look.tool,
@@ -129,12 +133,18 @@ def _seen(order: Order, look: Look, path: str, answer: CallAnswer | Failed) -> S
                 relevance=relevance(order.mandate.goal, content),
                 ref=path,
                 left_out=whole - RESULT_CHARS if len(content) > RESULT_CHARS else None,
+                remark=_remark(order, path, remark),
             )
-        case ToolResult(content=content):
+        case ToolResult(content=content, remark=remark):
             reason = cut(content, REASON_CHARS, order.says.left_out, path)
-            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path)
+            told = _remark(order, path, remark)
+            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path, remark=told)
         case _:  # no branch of these gives up; the type of every Gather has it
             return Seen(look.tool, look.arguments, "error", reason="The call was given up.", ref=path)
+
+
+def _remark(order: Order, path: str, remark: str | None) -> str | None:
+    return None if remark is None else cut(remark, REASON_CHARS, order.says.left_out, path)
 
 
 def relevance(goal: str, content: str) -> float:

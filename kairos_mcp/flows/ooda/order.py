@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.flows.brief import Prompts
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.mandates.mandate import Mandate
-from kairos_mcp.messages import JsonObject, ToolSet
+from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.scopes import Scopes
 
 EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
@@ -60,7 +60,8 @@ class Order:
     """The frozen start of a phase or of a run of cycles.
 
     `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
-    neither: they are reached by the edit actions alone, which carry what was read.
+    neither: they are reached by the edit actions alone, which carry what was read. `behind`: names of both that decide
+    is not shown, since they are too many; it finds them by `search`, which is then among what it may call.
     """
 
     mandate: Mandate
@@ -70,9 +71,25 @@ class Order:
     may: ToolSet
     scopes: Scopes = field(default_factory=Scopes)
     carried: Carried = field(default_factory=Carried)
+    behind: frozenset[str] = frozenset()
+    search: ToolSpec | None = None
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
             raise ValueError(f"{', '.join(writing)} in reads: more than reading")
         if editing := [spec.name for spec in self.may if spec.name in EDITING]:
             raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
+        if self.behind and self.search is None:
+            raise ValueError("tools are behind a search that is not there")
+
+    @property
+    def shown_reads(self) -> ToolSet:
+        """What decide may call from its first turn on."""
+        if self.search is None:
+            return self.reads
+        return ToolSet((*[spec for spec in self.reads if spec.name not in self.behind], self.search))
+
+    @property
+    def shown_may(self) -> ToolSet:
+        """What run_tool may name, as far as decide is told of it from its first turn on."""
+        return ToolSet([spec for spec in self.may if spec.name not in self.behind]) if self.behind else self.may

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kairos_mcp.configuration.settings import Risk
 from kairos_mcp.decoding import Undecodable
 from kairos_mcp.flows.ooda.forms import Broken, Form, keyed, settled, text, texts
 from kairos_mcp.flows.ooda.observe import Observation
@@ -12,8 +11,8 @@ from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import as_text
 from kairos_mcp.mandates.mandate import Check, CommandCheck, FileCheck
-from kairos_mcp.messages import Conversation, JsonObject, Message
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.messages import Conversation, JsonObject, Message, Risk
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.steps import Flow
 

@@ -21,7 +21,7 @@ from kairos_mcp.steps import Flow
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 
-VERSION = 1
+VERSION = 2
 PHASES: tuple[Phase, ...] = ("observe", "orient", "decide", "act", "reflect")
 GIVEN: dict[Phase, str] = {
     "orient": "observation",

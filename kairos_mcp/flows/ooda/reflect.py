@@ -17,7 +17,7 @@ from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import ACT_CHARS, as_text, cut_fields
 from kairos_mcp.messages import Conversation, JsonObject, Message
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.steps import Flow
 
 Verdict = Literal["failure", "partial", "success"]

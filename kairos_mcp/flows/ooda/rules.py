@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from kairos_mcp.configuration.settings import Risk
 from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool, edits_of, targets
 from kairos_mcp.flows.ooda.order import Order
-from kairos_mcp.messages import ToolSpec
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.messages import Risk, ToolSpec
+from kairos_mcp.schemas.safe import compiled
 
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 HIGHEST = ("L0", "L1", "L2")

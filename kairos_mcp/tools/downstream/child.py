@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import mcp_types as wire
@@ -21,6 +24,9 @@ STDERR_BYTES = 2_000  # of its end, for a person who looks for the cause
 STDERR_FREE = 8 * 1024 * 1024  # read as it comes
 STDERR_PAUSE_S = 0.05  # and from then on after each chunk: a server that never stops is slowed down, and goes on
 GRACE_S = 1.0  # between each of: its input is closed, SIGTERM, SIGKILL
+LAUNCHER = Path(__file__).with_name("leashed.py")
+ENDED_S = 0.1  # between two looks whether it has ended
+LAST_WORDS_S = 0.5  # for what a server that has ended wrote before
 
 Read = MemoryObjectReceiveStream[SessionMessage | Exception]
 Write = MemoryObjectSendStream[SessionMessage]
@@ -28,11 +34,13 @@ Write = MemoryObjectSendStream[SessionMessage]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a child is started: the whole argument list, sandbox included, its whole environment, its folder."""
+    """How a child is started: the whole argument list, sandbox included, its whole environment, its folder.
+    `sandboxed`: the argument list has a sandbox that reads the leash itself."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
+    sandboxed: bool = False
 
 
 @dataclass(slots=True)
@@ -47,10 +55,14 @@ class Child:
 @asynccontextmanager
 async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncIterator[tuple[Read, Write]]:
     """The streams of a new child; `over` is set when it has ended. Raises OSError where it can't be started."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *start.argv, stdin=pipe, stdout=pipe, stderr=pipe, env=start.env, cwd=start.cwd, start_new_session=True
-    )
+    leash_r, leash_w = os.pipe()  # held until the child has ended, or this process is
+    try:
+        process = await _started(start, leash_r)
+    except BaseException:
+        os.close(leash_w)
+        raise
+    finally:
+        os.close(leash_r)
     child = Child(process, watch, over)
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, said = anyio.create_memory_object_stream[SessionMessage](0)
@@ -58,13 +70,36 @@ async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncItera
         asyncio.create_task(_hear(child, heard)),
         asyncio.create_task(_say(child, said)),
         asyncio.create_task(_drain(child)),
+        asyncio.create_task(_outlived(child)),
     ]
     try:
         yield read, write
     finally:
         await asyncio.shield(asyncio.create_task(_end(child, tasks)))
+        os.close(leash_w)
         for stream in (heard, read, write, said):
             stream.close()
+
+
+async def _started(start: Start, leash: int) -> asyncio.subprocess.Process:
+    """Raises OSError for a program that is not there, as `exec` would: what starts it here can't be missed."""
+    found = shutil.which(start.argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError(start.argv[0])
+    if not os.access(found, os.X_OK):
+        raise PermissionError(start.argv[0])
+    where = "inside" if start.sandboxed else "outside"
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", str(LAUNCHER), str(leash), where, *start.argv),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=start.env,
+        cwd=start.cwd,
+        start_new_session=True,
+        pass_fds=(leash,),
+    )
 
 
 async def _hear(child: Child, heard: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
@@ -127,6 +162,15 @@ async def _drain(child: Child) -> None:
             read += len(chunk)
             if read > STDERR_FREE:
                 await asyncio.sleep(STDERR_PAUSE_S)
+
+
+async def _outlived(child: Child) -> None:
+    """Once the server has ended, end what it started: that may hold its streams, so that its death would go unseen."""
+    while child.process.returncode is None:  # noqa: ASYNC110 - `wait` would also wait for its pipes
+        await asyncio.sleep(ENDED_S)
+    await asyncio.sleep(LAST_WORDS_S)
+    if not child.over.is_set():
+        _signal(child.process, signal.SIGKILL)
 
 
 async def _status(process: asyncio.subprocess.Process) -> str:

@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from kairos_mcp.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.messages import Effect, JsonObject, ToolSpec, canonical
-from kairos_mcp.schemas.schemas import compiled
+from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.tools.outside import spelled
 from kairos_mcp.visible import made_visible
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kairos_mcp.errors import CommandDenied, ConfigError
+from kairos_mcp.tools.downstream.leashed import LEASH_FD
 from kairos_mcp.tools.sandbox import PRIVATE, Sandbox
 
 PROGRAMS = (
@@ -40,7 +41,7 @@ def enclosed(
     try:
         why = sandbox.why_not()
         if why is None:
-            return tuple(sandbox.wrap(argv, cwd=cwd if sandbox.sees(cwd) else None))
+            return tuple(sandbox.wrap(argv, cwd=cwd if sandbox.sees(cwd) else None, leash_fd=LEASH_FD))
     except CommandDenied as denied:
         why = denied.message
     raise ConfigError(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.errors import KairosError, OutcomeUnknown, ToolNotOffered
+from kairos_mcp.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.messages import JsonObject, ToolResult, canonical
 from kairos_mcp.store.definitions import DefinitionRow
 from kairos_mcp.tools.around import Stop, Surroundings
@@ -118,6 +118,13 @@ class Downstream:
         """The end of what the server wrote to its stderr; for a person, never for a model."""
         return self._line.stderr() if self._line is not None else ""
 
+    def close(self) -> None:
+        """End the server, if it lives; doesn't wait for it."""
+        with self._lock:
+            line, self._line = self._line, None
+        if line is not None:
+            self._shared.backstage.submit(line.close)
+
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _run(self, definition: Definition, arguments: JsonObject, around: Surroundings) -> ToolResult:
@@ -133,6 +140,8 @@ class Downstream:
         try:
             return self._wait(lambda line: line.call(call), until, around.stop)
         except (StillWaiting, CancelledError):
+            if call.effect in ("read", "idempotent"):
+                raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
             raise OutcomeUnknown(
                 f"The call to {self.name} was given up: whether it was carried out is not known.",
                 "Don't repeat it before you have looked whether it took effect.",

@@ -35,7 +35,7 @@ def way_of(setting: ServerSetting, workspace: Path | None, shared: Shared) -> St
     cwd = _placed(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
         return Start(argv, env, cwd)
-    return Start(enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden), env, "/")
+    return Start(enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden), env, "/", sandboxed=True)
 
 
 def resolved(value: str, secret: Callable[[str], str]) -> str:

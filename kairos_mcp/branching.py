@@ -1,0 +1,36 @@
+"""The law of branches: what one that begins may have of the account around it. Integers alone, no I/O.
+
+Whatever order branches begin, spend and end in, what those that run may still spend is never more than what is left
+around them less what is set aside there; and reservation in the accounts around holds even where this law is wrong.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple
+
+from kairos_mcp.budget import Account, Units
+from kairos_mcp.steps import UNLIMITED, Limits
+
+units_of = attrgetter(*Units._fields)
+
+
+class Share(NamedTuple):
+    """What a branch that begins may have of the account around it: what was asked for it, how many branches divide
+    what is left (those that have not ended, it among them), and what is set aside for what comes after them all."""
+
+    limits: Limits
+    among: int
+    aside: Limits = UNLIMITED
+
+
+def caps_of(share: Share, around: Account) -> Limits:
+    """The caps of a branch: in each unit what was asked for it, and no more than an equal share of what is left there.
+
+    What is left is neither spent nor held: branches hold nothing but what their steps do, so none has to give back.
+    """
+    caps: list[int | None] = []
+    for asked, left, aside in zip(units_of(share.limits), around.rest, units_of(share.aside), strict=True):
+        equal = None if left is None else max(0, left - (aside or 0)) // max(1, share.among)
+        caps.append(equal if asked is None else asked if equal is None else min(asked, equal))
+    return Limits(*caps)

@@ -1,0 +1,69 @@
+"""A look at each reply of a provider before any library takes it apart: its size, its kind, its count of tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from kairos_mcp.models.provider_failure import BadReply, UsageInvalid
+
+REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
+LARGEST_COUNT = 2**53 - 1
+
+Look = Callable[[Any], Awaitable[None]]
+
+
+def looking(streams: type) -> Look:
+    """What an HTTP client has to call with each response; `streams` is its library's own AsyncByteStream."""
+
+    class Bounded(streams):  # type: ignore[misc]  # httpx's or httpx2's
+        """A reply's bytes, up to REPLY_BYTES. Raises BadReply for more."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for part in self._stream:
+                size += len(part)
+                if size > REPLY_BYTES:
+                    raise BadReply(f"it is larger than {REPLY_BYTES} bytes")
+                yield part
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def look_at(response: Any) -> None:
+        """Refuse a reply that is too large, is no JSON, or reports tokens that are no counts. Raises BadReply."""
+        if not response.is_success:
+            return
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and not kind.endswith("json"):
+            raise BadReply(f"it is {kind[:60]}, not JSON")
+        response.stream = Bounded(response.stream)
+        try:
+            reply = json.loads(await response.aread())
+        except (ValueError, RecursionError):
+            raise BadReply("it is cut off or no JSON", passing=True) from None
+        if not isinstance(reply, dict):
+            raise BadReply("it is no JSON object")
+        for name in ("usage", "usageMetadata"):
+            _refuse_bad_usage(reply.get(name))
+
+    return look_at
+
+
+def _refuse_bad_usage(usage: object) -> None:
+    if usage is None:
+        return
+    if not isinstance(usage, dict):
+        raise UsageInvalid("its usage is no object")
+    for name, count in usage.items():
+        if name.endswith(("tokens", "TokenCount")) and not isinstance(count, dict) and not _is_count(count):
+            raise UsageInvalid(f"its {name[:60]} is no count of tokens")
+
+
+def _is_count(value: object) -> bool:
+    """None is no report at all."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT)

@@ -1,0 +1,136 @@
+"""The arguments of planner_run, and what they become: a request for a run of the planner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from kairos_mcp.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
+from kairos_mcp.server.arguments.strict import (
+    DEFAULT_WAIT_S,
+    LINKED_CHARS,
+    Arguments,
+    LimitsArgument,
+    Linked,
+    Name,
+    RouteArgument,
+    RunId,
+    Wait,
+)
+from kairos_mcp.steps import Limits
+
+if TYPE_CHECKING:
+    from kairos_mcp.spec import PlannerRequest
+
+PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a token of the default context
+
+
+class CallerTool(Arguments):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    description: Annotated[str, Field(max_length=8_000)]
+    input_schema: JsonObject
+    effect: Effect | None = None
+
+    def spec(self) -> ToolSpec:
+        """What says nothing of its effect is irreversible."""
+        return ToolSpec(
+            self.name, self.description, self.input_schema, self.effect or "irreversible", "caller", "caller"
+        )
+
+
+class PriorCall(Arguments):
+    id: Name
+    name: Name
+    arguments: JsonObject
+
+
+class PriorMessage(Arguments):
+    role: Literal["user", "assistant", "tool"]
+    content: Linked
+    tool_calls: Annotated[list[PriorCall], Field(max_length=64)] | None = None
+    tool_call_id: Name | None = None
+
+    def message(self) -> Message:
+        calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in self.tool_calls or ())
+        return Message(self.role, self.content, calls, self.tool_call_id)
+
+
+class PlannerRun(Arguments):
+    goal: Annotated[str, Field(min_length=1, max_length=LINKED_CHARS)]
+    context: Linked | None = Field(None, description="Material the goal refers to")
+    system: Linked | None = Field(None, description="Replaces the system prompt")
+    messages: Annotated[list[PriorMessage], Field(max_length=1_000)] | None = Field(
+        None,
+        description="A conversation to go on from: {role: user|assistant|tool, content, "
+        "tool_calls?: [{id, name, arguments}], tool_call_id?}",
+    )
+    continues: RunId | None = Field(None, description="An ended run to go on from")
+    tools: Annotated[list[Name], Field(max_length=64)] | None = Field(
+        None, description="Globs; default: all that only read"
+    )
+    caller_tools: Annotated[list[CallerTool], Field(max_length=64)] | None = Field(
+        None,
+        description="Tools you execute: {name, description, input_schema, effect?}",
+    )
+    route: RouteArgument | None = Field(None, description="Who thinks; caller is you")
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="For a provider: provider:model"
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
+    output_schema: JsonObject | None = Field(None, description="JSON Schema of output")
+    workspace: Annotated[str, Field(max_length=4_096)] | None = Field(None, description="A configured folder")
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(None, description="Same key, same run")
+    wait_s: Wait | None = Field(None, description="Seconds to block, to 600; default 45")
+
+    @field_validator("goal")
+    @classmethod
+    def _says_something(cls, goal: str) -> str:
+        if goal.isspace():
+            raise PydanticCustomError("blank", "Should say what to achieve")
+        return goal
+
+    @field_validator("messages")
+    @classmethod
+    def _each_call_has_one_result(cls, messages: list[PriorMessage] | None) -> list[PriorMessage] | None:
+        """Models refuse a conversation in which a call and its result don't stand side by side."""
+        if sum(len(message.content) for message in messages or ()) > PRIOR_CHARS:
+            raise PydanticCustomError("too_long", f"Should have at most {PRIOR_CHARS} characters in all")
+        owed: list[str] = []
+        for at, message in enumerate(messages or ()):
+            if message.role == "tool" and message.tool_call_id in owed:
+                owed.remove(message.tool_call_id)
+            elif message.role == "tool" or owed:
+                raise PydanticCustomError("unpaired", f"At {at}: each call should have one result after it")
+            elif message.tool_call_id is not None or (message.tool_calls and message.role == "user"):
+                raise PydanticCustomError("misplaced", f"At {at}: calls belong to assistant, ids to tool")
+            owed += [call.id for call in message.tool_calls or ()]
+        if owed:
+            raise PydanticCustomError("unpaired", "Should not end with a call that has no result")
+        return messages
+
+    def request(self) -> PlannerRequest:
+        from kairos_mcp.spec import PlannerRequest
+
+        return PlannerRequest(
+            goal=self.goal,
+            system=self.system,
+            context=self.context,
+            messages=tuple(message.message() for message in self.messages or ()),
+            continues=self.continues,
+            tools=None if self.tools is None else tuple(self.tools),
+            caller_tools=tuple(tool.spec() for tool in self.caller_tools or ()),
+            model=self.model,
+            temperature=self.temperature,
+            route=self.route or "auto",
+            limits=Limits() if self.limits is None else self.limits.limits(),
+            output_schema=self.output_schema,
+            workspace=self.workspace,
+            key=self.key,
+        )
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s

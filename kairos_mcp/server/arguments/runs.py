@@ -1,0 +1,97 @@
+"""The arguments of what looks at runs, answers them and steers them, and of what is left to spend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.server.arguments.strict import (
+    DEFAULT_WAIT_S,
+    Arguments,
+    LimitsArgument,
+    RouteArgument,
+    RunId,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from kairos_mcp.reports.trace import TraceQuery
+
+
+class RunStatus(Arguments):
+    run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(None, description="Default: the newest")
+    until: Literal["attention", "done"] | None = Field(
+        None, description="attention: one waits, pauses or ended; done: all ended"
+    )
+    wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
+    view: Literal["brief", "full"] | None = Field(None, description="Default full; brief: waiting keys and kinds")
+
+    @property
+    def wait(self) -> float:
+        if self.wait_s is None:
+            return DEFAULT_WAIT_S if self.until else 0
+        return self.wait_s
+
+
+class RunContinue(Arguments):
+    run_id: RunId
+    answers: Annotated[JsonObject, Field(max_length=256)] | None = Field(
+        None,
+        description="By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], "
+        "usage?}; tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "
+        "settle: {settlement, note?}",
+    )
+    wait_s: Wait | None = Field(None, description="Default 45")
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+
+class RunControl(Arguments):
+    run_id: RunId
+    action: Literal["pause", "resume", "cancel", "extend", "reroute", "settle"]
+    limits: LimitsArgument | None = Field(None, description="For extend: added to those of the run")
+    route: RouteArgument | None = Field(None, description="For reroute")
+    key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
+    settlement: Literal["reattempt", "already_done"] | None = Field(None, description="For settle")
+
+    @model_validator(mode="after")
+    def _has_what_the_action_needs(self) -> Self:
+        if (self.action == "extend") != bool(self.limits and self.limits.model_fields_set):
+            raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
+        if (self.action == "reroute") != (self.route is not None):
+            raise PydanticCustomError("needs", "`route` is for reroute, which needs it")
+        for name in ("key", "settlement"):
+            if (self.action == "settle") != (getattr(self, name) is not None):
+                raise PydanticCustomError("needs", f"`{name}` is for settle, which needs it")
+        return self
+
+
+class RunTrace(Arguments):
+    run_id: RunId
+    view: Literal["events", "calls", "messages", "usage"] | None = Field(None, description="Default events")
+    ref: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="From a result")
+    grep: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(None, description="RE2")
+    cursor: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
+
+    def query(self) -> TraceQuery:
+        from kairos_mcp.reports.trace import TraceQuery
+
+        return TraceQuery(
+            view=self.view or "events",
+            ref=self.ref,
+            grep=self.grep,
+            cursor=self.cursor,
+            max_chars=8_000 if self.max_chars is None else self.max_chars,
+        )
+
+
+class BudgetStatus(Arguments):
+    scope: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        None, description="day (default), days, mandate:ID, or a run_id"
+    )

@@ -1,0 +1,48 @@
+"""What a run says of limits beside its answers: that a report took an account past one, that no day has room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kairos_mcp.budget import WHOLE, Account
+from kairos_mcp.steps import Answer, Refused
+
+USED_UP = {
+    "day": "What may be used on a day is used up (`kairos-mcp budget`).",
+    "mandate": "What this mandate may use on a day is used up (`kairos-mcp budget`).",
+}
+"""Why a run is paused, by the scope of the account that is used up."""
+
+_GROUPS = {"run": "limits", "day": "day", "mandate": "the mandate's day"}
+
+
+def flagged(passed: Iterable[tuple[Account, str]]) -> Iterator[str]:
+    """One sentence for each cap that a report above what was held has taken an account past."""
+    for account, unit in passed:
+        cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
+        limit = _named(account.scope, unit)
+        yield f"{limit} is {_told(unit, cap)}; an answer that used more than was held took it to {_told(unit, spent)}."
+
+
+def hopeless(answers: Iterable[Answer | None]) -> Iterator[str]:
+    """What to do where a step needs more than a whole day of some account has: it was refused for good."""
+    for answer in answers:
+        match answer:
+            case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE):
+                limit = _named(scope.removeprefix(WHOLE), unit)
+                price = ", or set price_input and price_output where the model has no price" * (unit == "nano_usd")
+                yield (
+                    f"{limit} is {_told(unit, cap)} for a whole day, and the next model call needs more than that:"
+                    f" no day has room for it. Raise that limit, or give the run less to read{price}."
+                )
+            case _:
+                pass
+
+
+def _named(scope: str, unit: str) -> str:
+    """A limit as whoever set it knows it: `limits.total_tokens`, `day.usd`."""
+    return f"{_GROUPS.get(scope, scope)}.{'usd' if unit == 'nano_usd' else unit}"
+
+
+def _told(unit: str, amount: int) -> str:
+    return f"${amount / 1e9:.4f}" if unit == "nano_usd" else str(amount)

@@ -1,0 +1,94 @@
+"""What a report tells beyond a run's steps: sums over them, the newest calls, the turn before an act, notes.
+
+By constant statements; nothing here writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+
+from kairos_mcp.budget import Units
+from kairos_mcp.messages import Completion
+from kairos_mcp.store.codec import decode_answer, decode_units
+from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.reading import WAITED
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """An answered call."""
+
+    path: str
+    body: str
+    spent: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Figures of a run that no account holds. `lost`: attempts whose end is unknown."""
+
+    attempts: int
+    lost: int
+    cached: int
+    exactness: tuple[str, ...]
+
+
+def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
+    """The newest answered calls, newest first."""
+    found = rows(
+        connection,
+        "select path, body, spent from mark join answer on answer.mark = mark.id"
+        " where run = ? and kind = 'call' order by mark.id desc limit ?",
+        (n, limit),
+    )
+    return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
+
+
+def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Completion | None:
+    """The newest model's turn at a path like this one that was asked before the step at `path`."""
+    found = row(
+        connection,
+        "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
+        " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
+        " order by mark.id desc limit 1",
+        (n, like, path),
+    )
+    answer = decode_answer(found[0]) if found is not None else None
+    return answer if isinstance(answer, Completion) else None
+
+
+def tally(connection: apsw.Connection, n: int) -> Tally:
+    figures = row(
+        connection,
+        "select coalesce(sum(by_route <> 'house'), 0), coalesce(sum(cached), 0), group_concat(distinct exactness)"
+        " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
+        (n,),
+    )
+    assert figures is not None
+    answered, cached, exactness = figures
+    again = row(
+        connection,
+        "select count(*) - coalesce(sum(ended = ?), 0), coalesce(sum(ended = 'unknown'), 0),"
+        " coalesce(max(lost ->> '$[3]' > 0), 0)"  # tokens that it may have had written
+        " from attempt join mark on mark.id = attempt.mark where run = ?",
+        (WAITED, n),
+    )
+    assert again is not None
+    tries, lost, charged = again
+    kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
+    return Tally(answered + tries, lost, cached, tuple(kinds))
+
+
+def has_private(connection: apsw.Connection, n: int) -> bool:
+    """Whether a provider's answer in the run holds something that only it may be sent back."""
+    statement = (
+        "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
+        " and json_extract(body, '$.private') is not null limit 1"
+    )
+    return row(connection, statement, (n,)) is not None
+
+
+def notes(connection: apsw.Connection, n: int) -> list[str]:
+    return [text for (text,) in rows(connection, "select text from note where run = ? order by rowid", (n,))]

@@ -1,0 +1,184 @@
+"""Skills for a model, on demand: read_skill names those there are, and reads their files when it is asked.
+
+A skill is a folder with a SKILL.md. Of two of one name that of the later shelf counts, be it readable or not: nothing
+falls back in silence. Each shelf is opened once, and read beneath its own descriptor, as a workspace is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kairos_mcp.definitions.skill import NAME_CHARS, READ_SKILL, Skill, skill_of
+from kairos_mcp.errors import BadArguments, ConfigError, KairosError, NotFound
+from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.files import reading_tool
+from kairos_mcp.tools.opener import Entry, Opener
+from kairos_mcp.tools.paths import plain_path, said, shown
+from kairos_mcp.tools.registry import Tool
+
+FILES = ("SKILL.md", "skill.md")
+HEAD_BYTES = 16 << 10  # of a SKILL.md, for its front matter
+SKILLS = 200  # folders that are looked at on one shelf
+TOLD_CHARS, EACH_CHARS = 4_000, 300  # of all descriptions in the tool's own, and of one
+BESIDE, DEPTH = 50, 4  # files of a skill that are named, and how deep they may lie
+
+_SAYS = """Reads a skill: advice on a kind of work, written down by whoever set up this server.
+Read the one that fits before you begin such work. Follow it where it serves your goal; it permits nothing by itself.
+Without path its SKILL.md, and which other files it has; with path one of those."""
+_NAME = re.compile(r"[\w-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The skills by name, and what was left out, each with why."""
+
+    skills: tuple[Skill, ...]
+    left_out: tuple[str, ...]
+
+
+class Shelves:
+    """Folders of skills, open until closed; a later one goes before an earlier one."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Folders that are not there are empty ones; one that can't be opened is named by the listing."""
+        self._openers: list[Opener] = []
+        self._closed: list[str] = []
+        for folder in folders:
+            try:
+                self._openers += [Opener(folder)] if folder.is_dir() else []
+            except (ConfigError, OSError):
+                self._closed.append(f"the folder of skills {folder.name} can't be opened")
+
+    def close(self) -> None:
+        for opener in self._openers:
+            opener.close()
+
+    def listing(self) -> Listing:
+        """What there is now."""
+        found: dict[str, Skill | str] = {}
+        crowded = False
+        for opener in reversed(self._openers):
+            entries, more = _entries(opener)
+            folders = [entry.name for entry in entries if entry.kind == "folder" and not entry.name.startswith(".")]
+            here = {name: told for name in folders if (told := _told_of(opener, name)) is not None}
+            found, crowded = here | found, crowded or more
+        names = sorted(found)
+        skills = tuple(told for name in names if isinstance(told := found[name], Skill))
+        left_out = [told for name in names if isinstance(told := found[name], str)]
+        left_out += [f"of a folder of skills the first {SKILLS} names were looked at"] if crowded else []
+        return Listing(skills, (*self._closed, *left_out))
+
+    def holding(self, name: str) -> tuple[Opener, str]:
+        """The shelf that counts for a skill, and the path of its SKILL.md there. Raises NotFound."""
+        if _NAME.fullmatch(name):
+            for opener in reversed(self._openers):
+                if (path := _main_file(opener, name)) is not None:
+                    return opener, path
+        known = ", ".join(skill.name for skill in self.listing().skills) or "none"
+        raise NotFound(f"There is no skill {said(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
+
+
+def skill_tool(shelves: Shelves, read_bytes: int) -> Tool:
+    """`read_bytes`: how much of one file a call reads into memory."""
+
+    def read_skill(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        name: str = arguments["name"]
+        opener, main = shelves.holding(name)
+        read = reading_tool(opener, read_bytes).run
+        if "path" not in arguments:
+            return _with_files(read({"path": main}, around), name, main, list(_files(opener, name)))
+        inside = plain_path(arguments["path"])
+        if inside == ".":
+            raise BadArguments("The path names the skill itself.", "Leave path out to read its SKILL.md.")
+        return _of(read({"path": f"{name}/{inside}"}, around), name)
+
+    return Tool(_spec(shelves.listing().skills), read_skill)
+
+
+def _spec(skills: Sequence[Skill]) -> ToolSpec:
+    """The tool, whose description names every skill as far as there is room, and says of how many there was none."""
+    lines: list[str] = []
+    room = TOLD_CHARS
+    for skill in skills:
+        text = skill.description if len(skill.description) <= EACH_CHARS else f"{skill.description[:EACH_CHARS]}…"
+        line = f"- {skill.name}: {text}"
+        if len(line) > room:
+            line = f"- {skill.name}"
+        if len(line) > room:
+            break
+        lines.append(line)
+        room -= len(line) + 1
+    left = len(skills) - len(lines)
+    lines += [f"and {left} more, which there is no room to name"] if left else []
+    return ToolSpec(
+        READ_SKILL,
+        "\n".join((_SAYS, *(["Skills:", *lines] if lines else ["There are none now."]))),
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": NAME_CHARS},
+                "path": {"type": "string", "description": "A file of the skill, relative to it"},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+        effect="read",
+        category="skills",
+    )
+
+
+def _told_of(opener: Opener, name: str) -> Skill | str | None:
+    """The skill of a folder, why it is none, or None where there is no SKILL.md at all."""
+    try:
+        if (path := _main_file(opener, name)) is None:
+            return None
+        return skill_of(opener.found(path, HEAD_BYTES)[0].decode("utf-8", "replace"), name)
+    except KairosError as error:
+        return f"{shown(name)[:NAME_CHARS]}: {error.message}"
+
+
+def _entries(opener: Opener) -> tuple[list[Entry], bool]:
+    try:
+        return opener.entries(".", SKILLS)
+    except KairosError:  # it went, or its permissions did
+        return [], False
+
+
+def _main_file(opener: Opener, name: str) -> str | None:
+    for file in FILES:
+        try:
+            with opener.file(f"{name}/{file}") as opened:
+                return opened.path
+        except NotFound:
+            continue
+    return None
+
+
+def _files(opener: Opener, folder: str, depth: int = 1) -> Iterator[str]:
+    """The files beneath a folder of a skill, in order; links are none."""
+    entries, _ = opener.entries(folder, BESIDE + 2)
+    for entry in entries:
+        path = f"{folder}/{entry.name}"
+        if entry.kind == "file":
+            yield path
+        elif entry.kind == "folder" and depth < DEPTH and not entry.name.startswith("."):
+            yield from _files(opener, path, depth + 1)
+
+
+def _with_files(result: ToolResult, name: str, main: str, files: Sequence[str]) -> ToolResult:
+    others = [file.removeprefix(f"{name}/") for file in files if file != main]
+    told = _of(result, name)
+    if not others:
+        return told
+    more = f" and {len(others) - BESIDE} more" if len(others) > BESIDE else ""
+    note = f"[other files of this skill: {', '.join(map(shown, others[:BESIDE]))}{more}]"
+    return replace(told, content=f"{told.content}\n{note}", data=told.data | {"files": others[:BESIDE]})
+
+
+def _of(result: ToolResult, name: str) -> ToolResult:
+    """The result with its paths as the model says them: relative to the skill."""
+    return replace(result, data=result.data | {"skill": name, "path": result.data["path"].removeprefix(f"{name}/")})

@@ -1,0 +1,143 @@
+"""A house whose every run is a flow of branches, each a planner loop with limits of its own, and the books of these."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daybook import Clock, assert_days_add_up, by_steps, used
+from house import Place, assert_all_lawful, total
+
+from kairos_mcp.budget import Units
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.flows.brief import Brief
+from kairos_mcp.flows.outcome import Outcome, ended
+from kairos_mcp.flows.planner import planner
+from kairos_mcp.freezing.freeze import Thawed
+from kairos_mcp.hall.asks import Asks
+from kairos_mcp.hall.drivers import Drivers
+from kairos_mcp.hall.wiring import Wiring
+from kairos_mcp.host import Host
+from kairos_mcp.messages import Completion, Conversation, Message
+from kairos_mcp.steps import UNLIMITED, Branch, Flow, Gather, Limits, RequestCompletion
+from kairos_mcp.store.reading import RunRow
+
+
+@dataclass(frozen=True)
+class Team:
+    """So many tasks beside each other, each tried so often one after the other; None: without limits of their own."""
+
+    tasks: int = 2
+    tries: int = 0
+    limits: Limits | None = UNLIMITED
+    tried: Limits | None = UNLIMITED
+    side_by_side: int = 16
+    aside: Limits = UNLIMITED
+    synthesis: bool = True
+    agent: str | None = None
+
+    def flow(self, brief: Brief) -> Flow[Outcome]:
+        """Its tasks, then one call that is made of what they found."""
+        branches = {f"task-{n}": Branch(self._task(brief), self.limits, self.agent) for n in range(1, self.tasks + 1)}
+        found: Mapping[str, Any] = yield from Gather(branches, limit=self.side_by_side, aside=self.aside)
+        told = [f"{name}: {getattr(outcome, 'stop_reason', outcome)}" for name, outcome in found.items()]
+        if self.synthesis:
+            talk = Conversation((Message("user", "\n".join(told)),))
+            answer = yield from RequestCompletion("synthesis", "phase", talk, max_tokens=1_000)
+            told.append(answer.content if isinstance(answer, Completion) else answer.kind)
+        return ended("assistant_stop", "\n".join(told))
+
+    def _task(self, brief: Brief) -> Flow[Any]:
+        if not self.tries:
+            return (yield from planner(brief))
+        outcomes = []
+        for n in range(1, self.tries + 1):
+            name = f"try-{n}"
+            tried: Mapping[str, Any] = yield from Gather({name: Branch(planner(brief), self.tried)})
+            outcomes.append(tried[name].stop_reason)
+        return ended("assistant_stop", ", ".join(outcomes))
+
+
+DEEP = Team(tasks=2, tries=2)
+
+
+def looks(n: int, read: int = 1_500, **more: Any) -> dict[str, Any]:
+    """A turn that reads something that no other one reads."""
+    asked = {"name": "read_file", "arguments": {"path": "a.txt", "start_line": n + 1}}
+    return {"content": "look", "tool_calls": [asked], **used(read), **more}
+
+
+def lines(count: int = 400, read: int = 1_500) -> list[dict[str, Any]]:
+    return [looks(n, read) for n in range(count)]
+
+
+class Teams(Wiring):
+    """A wiring whose every run is this team's."""
+
+    team = Team()
+
+    def thawed(self, run: RunRow) -> Thawed:
+        plain = super().thawed(run)
+        assert plain.brief is not None
+        brief = plain.brief
+        return replace(plain, flow=lambda: self.team.flow(brief))
+
+
+def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> Host:
+    host = Host(settings, "mcp", clock, new_id)
+    wiring = Teams(settings, host._store)
+    wiring.team = team
+    host._wiring = wiring
+    host._drivers = Drivers(host._store, wiring, clock)
+    host._house = replace(host._house, wiring=wiring, drivers=host._drivers)
+    host.asks = Asks(host._house)
+    return host
+
+
+@asynccontextmanager
+async def team_house(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[Host]:
+    """A house of this team; its runs, branches and days are held against their rows when the block ends."""
+    host = team_host(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
+    try:
+        yield host
+        assert_all_lawful(host)
+        assert_books_agree(Place(settings.home.parent))
+    finally:
+        await host._close()
+
+
+@dataclass(frozen=True)
+class BranchBook:
+    """What the account of a branch says."""
+
+    caps: Limits
+    held: Units
+    spent: Units
+
+
+def branches_of(place: Place, run_id: str) -> dict[str, BranchBook]:
+    """The accounts of a run's branches by path, outer ones first."""
+    columns = ", ".join(f"account.{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields)
+    found = place.rows(
+        "with recursive inner(id) as (select account from run where id = ? union all select account.id from account"
+        f" join inner on parent = inner.id) select name, {columns} from account join inner on inner.id = account.id"
+        " where scope = 'branch' order by account.id",
+        run_id,
+    )
+    return {
+        path: BranchBook(Limits(*figures[:8]), Units(*figures[8:16]), Units(*figures[16:])) for path, *figures in found
+    }
+
+
+def assert_books_agree(place: Place) -> None:
+    """Each account is the sum of its rows: days, mandates, branches; `assert_lawful` looks at the runs' own."""
+    assert_days_add_up(place)
+    for (run_id,) in place.rows("select id from run"):
+        spent, held = by_steps(place, run_id)
+        for path, book in branches_of(place, run_id).items():
+            inside = f"{path}/"
+            assert book.spent == total([units for step, units in spent if step.startswith(inside)]), path
+            assert book.held == total([units for step, units in held if step.startswith(inside)]), path

@@ -1,0 +1,31 @@
+"""A server that kills itself after so many commits of a team's run: `python killed.py FOLDER COMMITS`, with tests/ and
+this folder on the path."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from branched import DEEP, lines, team_host
+from daybook import ZONE, Clock
+from house import ME, Place
+
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+REQUEST = PlannerRequest("look", tools=("read_file",), limits=Limits(rounds=6), key="one")
+
+
+async def main(root: str, commits: int) -> None:
+    host = team_host(Place(Path(root)).settings(*lines(), time_zone=ZONE), DEEP, Clock(), lambda: "run-one")
+    run_id = (await host.start_planner(REQUEST, ME)).run_id
+    while host._store.writer.commits < commits and host.report(run_id, ME).status == "working":  # noqa: ASYNC110 - a count has no event
+        await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,196 @@
+"""Hosts in processes of their own, forked from one that has imported them already: each can be killed for real.
+
+As a program it is that one: for each line `FOLDER SOCKET` on its stdin it forks a host, which connects to the socket
+and does what it is told there, a JSON line for a JSON line. `Forks` and `Apart` are the other side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+WITHIN_S = 20.0
+
+
+@dataclass
+class Apart:
+    """A host in a process of its own."""
+
+    pid: int
+    line: Any
+
+    def __call__(self, do: str, **given: Any) -> dict[str, Any]:
+        """What came of it: `{ok: ...}`, or `{code: ...}` where the host refused."""
+        self.line.write(json.dumps({"do": do, **given}) + "\n")
+        self.line.flush()
+        told = self.line.readline()
+        assert told, f"the host has died of {do}"
+        found: dict[str, Any] = json.loads(told)
+        assert "bug" not in found, found["bug"]
+        return found
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.line.read() == ""  # until the kernel has closed all that it held
+        self.line.close()
+
+    def end(self) -> None:
+        """Close the house in order."""
+        self.line.write(json.dumps({"do": "end"}) + "\n")
+        self.line.flush()
+        assert self.line.read() == ""
+        self.line.close()
+
+
+class Forks:
+    """The process that hosts are forked from, for one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(root / "hosts"))
+        self._listening.listen()
+        self._listening.settimeout(WITHIN_S)
+        self._path = root / "hosts"
+        paths = (str(HERE.parent), os.environ.get("PYTHONPATH", ""))
+        self._program = subprocess.Popen(
+            [sys.executable, str(HERE / "apart.py")],
+            stdin=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    def host(self, place: Path) -> Apart:
+        """Another host on the folder of this place."""
+        self._program.stdin.write(f"{place}\t{self._path}\n")
+        self._program.stdin.flush()
+        connection, _ = self._listening.accept()
+        with connection:
+            connection.settimeout(WITHIN_S)
+            line = connection.makefile("rw")
+        return Apart(int(line.readline()), line)
+
+    def close(self) -> None:
+        self._program.stdin.close()
+        self._program.wait(WITHIN_S)
+        self._listening.close()
+
+
+# -- the other side ----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Fork a host for each line; the kernel reaps them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for asked in sys.stdin:
+        place, path = asked.rstrip("\n").split("\t")
+        if os.fork() == 0:
+            code = 1
+            try:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a host waits for its own children
+                asyncio.run(hosted(Path(place), path))
+                code = 0
+            finally:
+                os._exit(code)
+
+
+async def hosted(root: Path, path: str) -> None:
+    from house import Place
+
+    from kairos_mcp.configuration.settings import GateRule
+    from kairos_mcp.errors import KairosError
+    from kairos_mcp.host import Host
+
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(f"{os.getpid()}\n".encode())
+    place = Place(root)
+    gate = (GateRule("run_command", "allow"),)
+    settings = place.settings({"content": "done", "finish": "stop", "delay_s": 0.1}, gate=gate, commands="bare")
+    async with Host.open(settings, via="mcp") as host:
+        while asked := await reader.readline():
+            given = json.loads(asked)
+            if (do := given.pop("do")) == "end":
+                break
+            try:
+                told: dict[str, Any] = {"ok": await DEEDS[do](host, **given)}
+            except KairosError as refused:
+                told = {"code": refused.code}
+            except Exception as bug:
+                told = {"bug": f"{do} {given}: {bug!r}"}
+            writer.write(json.dumps(told).encode() + b"\n")
+            await writer.drain()
+    writer.close()
+
+
+async def _start(host: Any, goal: str, principal: str, key: str | None, route: str) -> str:
+    from house import ASK
+
+    from kairos_mcp.reports.report import Caller
+    from kairos_mcp.spec import PlannerRequest
+
+    tools = ("read_file", "run_command")
+    request = PlannerRequest(goal, key=key, route=route, tools=tools, caller_tools=(ASK,))
+    started = await host.start_planner(request, Caller(principal))
+    return str(started.run_id)
+
+
+async def _answer(host: Any, run: str, principal: str, answers: dict[str, Any]) -> None:
+    from kairos_mcp.reports.report import Caller
+
+    await host.answer(run, answers, Caller(principal))
+
+
+async def _control(host: Any, run: str, principal: str, action: str, route: str | None = None) -> None:
+    from kairos_mcp.reports.report import Caller
+    from kairos_mcp.steps import Limits
+
+    limits = Limits(rounds=2) if action == "extend" else None
+    await host.control(run, action, Caller(principal), limits=limits, route=route)
+
+
+async def _settle(host: Any, run: str, principal: str, key: str, settlement: str) -> None:
+    from kairos_mcp.reports.report import Caller
+
+    await host.settle(run, key, settlement, Caller(principal))
+
+
+async def _rest(host: Any, run: str, principal: str) -> dict[str, Any]:
+    """The report, once nothing of the run moves."""
+    from kairos_mcp.reports.report import Caller
+
+    await host.wait([run], until="rest", wait_s=WITHIN_S, caller=Caller(principal))
+    found: dict[str, Any] = host.report(run, Caller(principal)).as_json()
+    return found
+
+
+async def _replay(host: Any, run: str, principal: str) -> str | None:
+    """The first difference."""
+    from kairos_mcp.reports.report import Caller
+
+    found: str | None = host.replay(run, Caller(principal)).first_difference
+    return found
+
+
+DEEDS = {
+    "start": _start,
+    "answer": _answer,
+    "control": _control,
+    "settle": _settle,
+    "rest": _rest,
+    "replay": _replay,
+}
+
+if __name__ == "__main__":
+    import house  # noqa: F401 - before the first fork: that is what makes a fork quick
+
+    import kairos_mcp.host  # noqa: F401 - likewise
+
+    main()

@@ -1,0 +1,70 @@
+"""One limit at a time: what a grant holds never takes its account past it, and what does not fit is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Price, Units, counts_of, grant
+from kairos_mcp.steps import Limits, Refused
+
+ROUND = Claim(counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9))
+CALL = Claim(counts_of("call"), "call", timeout_ms=60_000)
+USED = Units(rounds=1, model_calls=1)
+LEFT = {  # so much that something fits, and not all that is wanted
+    "input_tokens": 10_000,
+    "output_tokens": 3_000,
+    "total_tokens": 5_600,
+    "nano_usd": 30_000,
+    "milliseconds": 1_000,
+}
+
+
+def capped(unit: str, cap: int, **more: int) -> Account:
+    return Account(1, Limits(**{unit: cap, **more}), NOTHING, USED)
+
+
+@pytest.mark.parametrize("unit", ["rounds", "model_calls", "tool_calls"])
+def test_a_count_that_is_used_up_is_refused(unit: str) -> None:
+    refused = grant(capped(unit, getattr(USED, unit)), CALL if unit == "tool_calls" else ROUND)
+    assert isinstance(refused, Refused)
+    assert refused.limit == unit
+
+
+@pytest.mark.parametrize("unit", LEFT)
+def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
+    leave = grant(capped(unit, LEFT[unit]), ROUND)
+    assert isinstance(leave, Grant)
+    assert 0 < getattr(leave.held, unit) <= LEFT[unit]
+
+
+@pytest.mark.parametrize("unit", LEFT)
+def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
+    refused = grant(capped(unit, 0), ROUND)
+    assert isinstance(refused, Refused)
+    assert (refused.limit, refused.used, refused.allowed) == (unit, 0, 0)
+
+
+@pytest.mark.parametrize("unit", [unit for unit in LEFT if unit != "milliseconds"])
+def test_after_a_round_a_closing_call_fits(unit: str) -> None:
+    """It reads what the round read and wrote, and writes 1,024 tokens: each at its price."""
+    account = capped(unit, LEFT[unit])
+    leave = grant(account, ROUND)
+    assert isinstance(leave, Grant)
+    after = account.settle(NOTHING, leave.held._replace(milliseconds=0))
+    read = leave.held.input_tokens + leave.max_tokens
+    closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", input_bound=read, wanted_tokens=1_024)
+    closed = grant(after, closing)
+    assert isinstance(closed, Grant)
+    assert closed.max_tokens == 1_024
+
+
+@pytest.mark.parametrize("unit", ["model_calls", "total_tokens", "nano_usd"])
+def test_what_runs_share_is_never_passed_either(unit: str) -> None:
+    cap = 10**12  # on a new day it would fit
+    own, day = (
+        Account(1, Limits(), NOTHING, USED),
+        Account(2, Limits(**{unit: cap}), NOTHING, Units(**{unit: cap}), "day"),
+    )
+    refused = grant(own, ROUND, (day,))
+    assert isinstance(refused, Refused)
+    assert (refused.limit, refused.scope) == (unit, "day")

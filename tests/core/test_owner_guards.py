@@ -1,0 +1,179 @@
+"""The guards of ownership one by one, as jobs on a real store: who may take a run, and what its owner does next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
+
+from kairos_mcp.budget import counts_of
+from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.errors import AlreadyAnswered, FenceLost, NotWaiting
+from kairos_mcp.flows.outcome import ended
+from kairos_mcp.host import Host
+from kairos_mcp.messages import Completion
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+from kairos_mcp.store import owners, reading, runs, turns
+from kairos_mcp.store.codec import encode
+from kairos_mcp.store.owners import Ownership
+
+
+async def owned(host: Host) -> tuple[reading.RunRow, int, int]:
+    """A run that waits and that a living server owns: with its owner's number and its fence."""
+    run = reading.run_by_id(host._store.reader, await started(host, route="caller"))
+    mine = await host._store.own(1)
+    fence = await host._store.submit(lambda connection: runs.take(connection, run.n, mine, ()))
+    assert fence is not None
+    return run, mine, fence
+
+
+@pytest.mark.unreplayed
+async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        run, mine, fence = await owned(host)
+        for dead in ((), (mine + 1,)):
+            assert await host._store.submit(lambda c, dead=dead: runs.take(c, run.n, mine + 2, dead)) is None
+        assert place.rows("select owner, fence from run") == [(mine, fence)]
+        assert await host._store.submit(lambda c: runs.take(c, run.n, mine + 2, (mine,))) == fence + 1
+
+
+async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        run, mine, fence = await owned(host)
+        await host._store.submit(lambda c: runs.wish(c, run, "pause", "asked", ME.row, mine, 1))
+        for owner, number in ((mine, fence - 1), (mine + 1, fence)):
+            with pytest.raises(FenceLost):
+                await host._store.submit(lambda c, o=owner, n=number: runs.take_up(c, run, o, n, 1))
+        assert place.rows("select paused, taken from run, deposit") == [(None, None)]
+        await host._store.submit(lambda c: runs.take_up(c, run, mine, fence, 1))
+        assert place.rows("select paused from run") == [("asked",)]
+
+
+async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        run, mine, _ = await owned(host)
+
+        def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
+            deposits = [runs.Deposit(path, Completion(text, finish="stop"))]
+            return lambda connection: runs.deposit(connection, run, deposits, "caller", mine, 1)
+
+        place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
+        with pytest.raises(NotWaiting):
+            await host._store.submit(bring("mine"))
+        place.rows("update mark set held = null")
+        await host._store.submit(bring("first"))
+        await host._store.submit(bring("first"))
+        with pytest.raises(AlreadyAnswered):
+            await host._store.submit(bring("second"))
+        assert place.rows("select count(*), json_extract(body, '$.content') from answer") == [(1, "first")]
+
+
+async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        run, mine, fence = await owned(host)
+        (waits,) = reading.waiting(host._store.reader, run.n).values()
+        brought = [runs.Deposit("round-1", Completion("came", finish="stop"))]
+        await host._store.submit(lambda c: runs.deposit(c, run, brought, "caller", mine, 1))
+        released = [(waits.mark, "round-1", counts_of("round"), ())]
+        outcome = encode(ended("cancelled", "cancelled"))
+        turn = turns.Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
+        await host._store.submit(lambda c: turns.apply(c, turn))
+        assert_lawful(place, run.id)
+
+
+@pytest.mark.unreplayed
+async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(place: Place) -> None:
+    settings = place.settings(says("done"))
+    async with Host.open(settings, via="mcp") as host:
+        run_id = await started(host, route="caller")
+    place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
+    async with Host.open(settings, via="mcp") as host:
+        await host.control(run_id, "reroute", ME, route="scripted")
+        assert "not the sum of its rows" in str((await rests(host, run_id)).degraded)
+        assert place.rows("select count(*) from answer") == [(0,)]
+
+
+async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        _, mine, _ = await owned(host)
+        other = Ownership(host._store.home)
+        try:
+            number = await host._store.submit(lambda c: other.enter(c, "mcp", 1))
+            place.rows("update run set owner = ?", number)
+            assert owners.dead_owners(host._store.reader, host._store.home, mine) == []
+        finally:
+            other.close()
+        assert owners.dead_owners(host._store.reader, host._store.home, mine) == [number]
+
+
+async def test_a_release_raises_the_fence(place: Place) -> None:
+    async with Host.open(place.settings(), via="mcp") as host:
+        _, mine, fence = await owned(host)
+        assert await host._store.submit(lambda c: owners.release(c, mine)) == 1
+        assert place.rows("select owner, fence from run") == [(owners.NOBODY, fence + 1)]
+
+
+async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun(place: Place) -> None:
+    """The cancel is a row before the commit of the call's mark is over; the driver is told in that very moment."""
+    touch = {"tool_calls": [{"name": "write_file", "arguments": {"path": "made.txt", "content": "made\n"}}]}
+    settings = place.settings(reads("a.txt"), touch, says("never"), gate=(GateRule("write_file", "allow"),))
+    async with watched(settings) as host:
+        told = Forestalling(host, place, "round-2/call-1")
+        run_id = (await host.start_planner(PlannerRequest("make", tools=("read_file", "write_file")), ME)).run_id
+        async with asyncio.timeout(WITHIN_S):
+            await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert told.when == [("round-2/call-1", False)]  # marked by that commit, and nothing was made yet
+        assert host.report(run_id, ME).status == "cancelled"
+        assert not (place.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("clock", ["goes on", "is set back"])
+async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(place: Place, clock: str) -> None:
+    """What a step may take is all the time that is left: were that charged, a crash would end each run with a limit."""
+    settings = place.settings(reads("a.txt", delay_s=0.5), says("done"))
+    async with Host.open(settings, via="mcp") as first:
+        asked = PlannerRequest("look", limits=Limits(milliseconds=300_000))
+        run_id = (await first.start_planner(asked, ME)).run_id
+        await begun(first, "round-1")
+        place.rows("update run set owner = 0, fence = fence + 1")  # as if it had been killed
+    if clock == "is set back":
+        place.rows("update mark set at = at + 3600000")
+    async with watched(settings) as second:
+        report = await rests(second, run_id)
+        ended = ("completed", "done", "assistant_stop") if clock == "goes on" else ("completed", None, "timeout")
+        assert (report.status, report.stop_reason) == (ended[0], ended[2]), report
+        ((lost,),) = place.rows("select json_extract(lost, '$[7]') from attempt") or ((None,),)
+        assert lost is None if clock == "is set back" else lost < 1_000 * WITHIN_S
+
+
+class Forestalling:
+    """Leaves the wish to cancel right after the commit that marks a step, before whoever committed goes on.
+
+    No watcher can be quicker, nor later save the driver: it is told within the call that commits, as by another task
+    that was waiting for the loop, and the step would be begun before anything else is looked at.
+    """
+
+    def __init__(self, host: Host, place: Place, path: str) -> None:
+        self._host, self._place, self._path = host, place, path
+        self.when: list[tuple[str, bool]] = []
+        host._store.writer._connection.set_profile(self._ran)
+
+    def _ran(self, statement: str, _nanoseconds: int) -> None:
+        if statement != "commit" or self.when:
+            return
+        found = self._place.rows("select run from mark where path = ?", self._path)
+        if not found:
+            return
+        made = (Path(self._place.workspace) / "made.txt").exists()
+        self.when.append((self._path, made))
+        self._place.rows(
+            "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'cancel', '', ?, ?, ?, 1)",
+            *found[0],
+            *ME.row,
+        )
+        self._host._drivers.nudge(found[0][0], interrupt=True)

@@ -1,0 +1,305 @@
+"""Anything that may befall runs, in any order: starts, answers, wishes, two servers that are killed and come again.
+
+The hosts are processes of their own, a crash is a SIGKILL, and what is held is read from the file by a connection of
+its own: no answer is ever lost or changed, the books add up, fences rise, no effect is made twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from apart import Apart, Forks
+from house import Books, place_in
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from kairos_mcp.budget import NOTHING
+from kairos_mcp.messages import Completion, ToolResult
+from kairos_mcp.store import ledger, owners, reading, runs
+from kairos_mcp.store.connection import connect
+
+HOSTS = st.sampled_from((0, 1))
+PICKS = st.integers(0, 2**16)
+ANSWERS = st.sampled_from(("reads", "asks", "makes", "ends", "nothing"))
+ENDED = ("completed", "failed", "cancelled")
+FEW = settings(
+    max_examples=4,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # with real processes a search for less takes minutes
+)
+MANY = settings(FEW, max_examples=80, stateful_step_count=60)
+
+
+class Servers(RuleBasedStateMachine):
+    """Two servers on one folder, and runs of two principals that everything happens to."""
+
+    forks: Forks
+    base: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = place_in(Path(tempfile.mkdtemp(dir=self.base)))
+        self.hosts: dict[int, Apart] = {}
+        self.runs: dict[str, str] = {}  # run -> principal
+        self.recorded: dict[int, tuple[Any, ...]] = {}  # mark -> its answer, as it was first seen
+        self.given: dict[tuple[str, str], Any] = {}  # (run, key) -> the answer that was taken
+        self.fences: dict[str, int] = {}
+        self.again: set[str] = set()  # calls that a person said are to be made once more
+        self.numbers = itertools.count(1)
+
+    def host(self, number: int) -> Apart:
+        """The server of that number; one that was killed comes again."""
+        if number not in self.hosts:
+            self.hosts[number] = self.forks.host(self.place.root)
+        return self.hosts[number]
+
+    def picked(self, pick: int) -> tuple[str, str]:
+        return sorted(self.runs.items())[pick % len(self.runs)]
+
+    def report(self, number: int, run: str) -> dict[str, Any]:
+        told: dict[str, Any] = self.host(number)("rest", run=run, principal=self.runs[run])["ok"]
+        return told
+
+    def answer_of(self, kind: str, said: str) -> dict[str, Any]:
+        if kind != "completion":
+            return {"content": f"result {next(self.numbers)}"}
+        line = f"echo {next(self.numbers)} >> made.txt; sleep 0.1"
+        calls = {
+            "reads": [("read_file", {"path": "a.txt"}), ("read_file", {"path": "missing.txt"})],
+            "asks": [("ask_person", {"question": "why"}), ("read_file", {"path": "b.txt"})],
+            "makes": [("run_command", {"argv": ["sh", "-c", line]})],
+        }.get(said)
+        if calls is not None:
+            return {"content": "", "tool_calls": [{"name": name, "arguments": given} for name, given in calls]}
+        return {"content": "the end" if said == "ends" else "", "finish": "stop"}
+
+    # -- what may happen ---------------------------------------------------------------------------------------------
+
+    @rule(number=HOSTS, principal=st.sampled_from(("local", "other")), key=st.sampled_from((None, "k", "l")))
+    def start(self, number: int, principal: str, key: str | None) -> None:
+        goal = f"goal {key or next(self.numbers)}"
+        told = self.host(number)("start", goal=goal, principal=principal, key=key, route="caller")
+        self.runs[told["ok"]] = principal
+
+    @precondition(lambda self: self.runs)
+    @rule(number=HOSTS, pick=PICKS, said=ANSWERS)
+    def answer(self, number: int, pick: int, said: str) -> None:
+        """What waits is answered, or settled as a person would who looks."""
+        run, principal = self.picked(pick)
+        report = self.report(number, run)
+        for item in report["waiting"]:
+            if item["kind"] == "settle":
+                self.settle(number, run, item)
+                continue
+            value = self.answer_of(item["kind"], said)
+            told = self.host(number)("answer", run=run, principal=principal, answers={item["key"]: value})
+            assert told == {"ok": None}, (item, told)
+            self.given[run, item["key"]] = value
+            if said != "reads":
+                return  # one of several: the others wait on
+
+    def settle(self, number: int, run: str, item: dict[str, Any]) -> None:
+        line = item["arguments"]["argv"][2].split()[1]
+        said = "already_done" if line in self.made() else "reattempt"
+        if said == "reattempt":
+            self.again.add(line)
+        told = self.host(number)("settle", run=run, principal=self.runs[run], key=item["key"], settlement=said)
+        assert told == {"ok": None}
+
+    @precondition(lambda self: self.given)
+    @rule(number=HOSTS, pick=PICKS)
+    def answer_again(self, number: int, pick: int) -> None:
+        """The same answer is no error and no second one; another one is refused."""
+        (run, key), value = sorted(self.given.items())[pick % len(self.given)]
+        principal = self.runs[run]
+        assert self.host(number)("answer", run=run, principal=principal, answers={key: value}) == {"ok": None}
+        other = {"content": "something else"}
+        told = self.host(number)("answer", run=run, principal=principal, answers={key: other})
+        assert told == {"code": "already_answered"}
+
+    @precondition(lambda self: self.runs)
+    @rule(number=HOSTS, pick=PICKS)
+    def answer_what_does_not_wait(self, number: int, pick: int) -> None:
+        run, principal = self.picked(pick)
+        told = self.host(number)("answer", run=run, principal=principal, answers={"round-99": {"content": "x"}})
+        assert told == {"code": "not_waiting"}
+
+    @precondition(lambda self: self.runs)
+    @rule(number=HOSTS, pick=PICKS, action=st.sampled_from(("answer", "control")))
+    def act_as_another(self, number: int, pick: int, action: str) -> None:
+        run, principal = self.picked(pick)
+        stranger = "local" if principal == "other" else "other"
+        given = {"answers": {"round-1": {"content": "x"}}} if action == "answer" else {"action": "cancel"}
+        assert self.host(number)(action, run=run, principal=stranger, **given) == {"code": "unknown_run"}
+
+    @precondition(lambda self: self.runs)
+    @rule(pick=PICKS, said=st.sampled_from(("reads", "ends")))
+    def deposit_from_elsewhere(self, pick: int, said: str) -> None:
+        """A process that can't drive leaves an answer in the file: whoever is there goes on, or comes to."""
+        run, _ = self.picked(pick)
+        connection = connect(self.place.db, "process")
+        try:
+            connection.execute("begin immediate")
+            row = reading.run_by_id(connection, run)
+            found = reading.waiting(connection, row.n) if row.outcome is None else {}
+            waits = {path: step for path, step in found.items() if step.kind in ("round", "call") and not step.is_lost}
+            for path, step in list(waits.items())[:1]:
+                brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
+                runs.deposit(connection, row, [runs.Deposit(path, brought)], "caller", owners.NOBODY, 1)
+            connection.execute("commit")
+        finally:
+            connection.close()
+
+    @precondition(lambda self: self.runs)
+    @rule(
+        number=HOSTS,
+        pick=PICKS,
+        wish=st.sampled_from(("pause", "resume", "resume", "extend", "reroute", "reroute", "cancel")),
+        route=st.sampled_from(("scripted", "caller")),
+    )
+    def wish(self, number: int, pick: int, wish: str, route: str) -> None:
+        run, principal = self.picked(pick)
+        given = {"route": route} if wish == "reroute" else {}
+        told = self.host(number)("control", run=run, principal=principal, action=wish, **given)
+        assert told.get("code") in (None, "stale"), told
+
+    @precondition(lambda self: self.runs)
+    @rule(number=HOSTS, pick=PICKS)
+    def rest(self, number: int, pick: int) -> None:
+        """A run in peace: its report says what its rows do, and it replays."""
+        run, principal = self.picked(pick)
+        report = self.report(number, run)
+        self.assert_consistent(run, report)
+        assert self.host(number)("replay", run=run, principal=principal) == {"ok": None}
+
+    @precondition(lambda self: self.hosts)
+    @rule(number=HOSTS)
+    def crash(self, number: int) -> None:
+        if number in self.hosts:
+            self.hosts.pop(number).kill()
+
+    @precondition(lambda self: self.runs)
+    @rule(number=HOSTS, pick=PICKS)
+    def crash_in_the_middle_of_an_effect(self, number: int, pick: int) -> None:
+        before = len(self.made())
+        self.answer(number, pick, "makes")
+        until = time.monotonic() + 0.3
+        while len(self.made()) == before and time.monotonic() < until:
+            time.sleep(0.01)
+        self.crash(number)
+
+    @precondition(lambda self: self.hosts)
+    @rule(number=HOSTS)
+    def close_in_order(self, number: int) -> None:
+        if number in self.hosts:
+            self.hosts.pop(number).end()
+
+    # -- what holds at any moment ------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_record_holds(self) -> None:
+        if not self.runs:
+            return
+        found = self.place.rows("select mark, at, body, spent from answer")
+        now = {mark: rest for mark, *rest in found}
+        assert self.recorded.items() <= now.items(), "an answer was lost or changed"
+        self.recorded = now
+        for run in self.runs:
+            books = Books.of(self.place, run)
+            assert (books.spent, books.held) == (books.spent_by_rows, NOTHING if books.ended else books.held_by_rows)
+
+    @invariant()
+    def fences_rise(self) -> None:
+        if not self.runs:
+            return
+        for run, fence in self.place.rows("select id, fence from run"):
+            assert fence >= self.fences.get(run, 0)
+            self.fences[run] = fence
+        marks = self.place.rows(
+            "select mark.run, mark.fence, run.fence from mark join run on run.n = run order by mark.id"
+        )
+        for _, group in itertools.groupby(marks, key=lambda each: each[0]):
+            fences = [(fence, most) for _, fence, most in group]
+            assert all(one[0] <= two[0] for one, two in itertools.pairwise(fences))
+            assert all(fence <= most for fence, most in fences)
+
+    @invariant()
+    def no_effect_is_made_twice(self) -> None:
+        made = self.made()
+        assert len(made) == len(set(made)), made
+
+    def made(self) -> list[str]:
+        file = self.place.workspace / "made.txt"
+        return file.read_text().split() if file.exists() else []
+
+    def assert_consistent(self, run: str, report: dict[str, Any]) -> None:
+        statement = (
+            "select path, mark.kind from mark join run on run.n = run left join answer on answer.mark = mark.id"
+            " where run.id = ? and answer.mark is null and outcome is null and kind <> 'pause'"
+        )
+        unanswered = {path for path, _ in self.place.rows(statement, run)}
+        keys = {item["key"].removesuffix("/settle") for item in report["waiting"]}
+        assert keys == unanswered or report["status"] == "paused", report
+        ((outcome, rounds),) = self.place.rows(
+            "select outcome, spent_rounds + held_rounds from run join account on account.id = account where run.id = ?",
+            run,
+        )
+        assert (outcome is not None) == (report["status"] in ENDED)
+        assert report["rounds"] == rounds
+        assert (report["status"] == "input_required") == bool(report["waiting"] and report["status"] != "paused")
+
+    def teardown(self) -> None:
+        """In the end somebody brings each run to its end, and all of it replays."""
+        try:
+            if self.runs:
+                self.brought_to_an_end()
+        finally:
+            for host in self.hosts.values():
+                host.kill()
+            shutil.rmtree(self.place.root, ignore_errors=True)
+
+    def brought_to_an_end(self) -> None:
+        until = time.monotonic() + 60
+        for run, principal in self.runs.items():
+            while (report := self.report(0, run))["status"] not in ENDED:
+                assert time.monotonic() < until, report
+                if report["status"] == "paused":
+                    self.host(0)("control", run=run, principal=principal, action="resume")
+                self.answer(0, sorted(self.runs).index(run), "ends")
+            self.assert_consistent(run, report)
+            assert self.host(0)("replay", run=run, principal=principal) == {"ok": None}
+        self.the_record_holds()
+        self.no_effect_is_made_twice()
+        connection = apsw.Connection(str(self.place.db))
+        try:
+            assert ledger.damage(connection) == []
+        finally:
+            connection.close()
+
+
+def held(base: Path, examples: settings) -> None:
+    forks = Forks(base)
+    try:
+        machine = type("OnThisFolder", (Servers,), {"forks": forks, "base": base})
+        run_state_machine_as_test(machine, settings=examples)
+    finally:
+        forks.close()
+
+
+def test_whatever_befalls_runs_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    held(tmp_path, FEW)
+
+
+@pytest.mark.slow
+def test_whatever_befalls_runs_nothing_is_lost_or_doubled_many_times(tmp_path: Path) -> None:
+    held(tmp_path, MANY)

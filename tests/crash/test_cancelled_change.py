@@ -1,0 +1,94 @@
+"""A change of a file that is cut short, by a cancel or by its time: the record and the file say the same.
+
+The thread that makes the change is stopped before a line of it, as a slow disk would, until the test lets it go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pytest
+from house import ME, WITHIN_S, Place, place_in, rests, says, watched
+
+from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.reports.report import RunReport
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import UNLIMITED, Limits
+from kairos_mcp.tools import placing
+
+EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
+EXCHANGED, NOT_YET = "_drop_displaced", "_beside"  # functions of placing.py: after the exchange, before it
+RECORDED_S = 0.5  # in which a record that does not wait for the change has long been made
+
+
+@dataclass
+class SlowDisk:
+    """Holds a change back before the first line of a function of placing.py; `reached` is set when it is there."""
+
+    before: str
+    reached: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
+        code = frame.f_code
+        if event == "call" and (code.co_name, code.co_filename) == (self.before, str(placing.__file__)):
+            self.reached.set()
+            assert self.go.wait(WITHIN_S)
+
+    async def is_reached(self) -> None:
+        assert await asyncio.to_thread(self.reached.wait, WITHIN_S)
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return place_in(tmp_path)
+
+
+@pytest.fixture(params=[NOT_YET, EXCHANGED])
+def disk(request) -> Iterator[SlowDisk]:
+    slow = SlowDisk(request.param)
+    threading.settrace(slow)  # of threads that are yet to be started: those of the house that the test opens
+    yield slow
+    slow.go.set()
+    threading.settrace(None)
+
+
+async def cut_short(place: Place, disk: SlowDisk, limits: Limits = UNLIMITED, *, cancel: bool) -> RunReport:
+    """The report of a run whose change was held back until it was cancelled, or its time was over."""
+    configured = place.settings({"tool_calls": [EDIT]}, says("done"), gate=(GateRule("edit_file", "allow"),))
+    async with watched(configured) as host:
+        asked = PlannerRequest("edit", tools=("edit_file",), limits=limits)
+        run_id = (await host.start_planner(asked, ME)).run_id
+        await disk.is_reached()
+        wishes = [host.control(run_id, "cancel", ME) for _ in range(2 * cancel)]  # by somebody who is impatient
+        wished = asyncio.gather(*wishes)
+        await host.wait([run_id], until="rest", wait_s=RECORDED_S, caller=ME)
+        disk.go.set()
+        await wished
+        report = await rests(host, run_id)
+    assert [path.name for path in place.workspace.iterdir() if ".kairos-" in path.name] == []
+    return report
+
+
+def recorded(place: Place) -> dict[str, Any]:
+    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'round-1/call-1'")
+    return dict(json.loads(body))
+
+
+async def test_PROTOCOL_032_a_change_that_a_cancel_meets_is_recorded_as_it_ended(place, disk):
+    report = await cut_short(place, disk, cancel=True)
+    assert report.status == "cancelled"
+    assert (place.workspace / "a.txt").read_text() == "omega\n"
+    assert recorded(place)["data"]["files"][0]["path"] == "a.txt"
+
+
+async def test_a_change_whose_time_is_over_is_recorded_as_it_ended(place, disk):
+    await cut_short(place, disk, Limits(milliseconds=200), cancel=False)
+    assert (place.workspace / "a.txt").read_text() == "omega\n"
+    assert recorded(place)["data"]["files"][0]["path"] == "a.txt"

@@ -1,0 +1,53 @@
+"""A server killed in the middle of a call that a person had approved: leave is for one call, and that was begun."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from house import Place
+from talker import Talker
+from test_settle import WITHIN_S, commands, made, waits_for_a_person
+from waiting import awaited
+
+
+def killed_in_an_approved_command(place: Place) -> str:
+    """The run of a server that was killed while a command ran that its user had approved."""
+    commands(place)
+    (place.home / "kairos.toml").write_text('approvals = "host"\n')
+    with Talker.start(place) as first:
+        run = first.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
+        (item,) = run["waiting"]
+        said: dict[str, Any] = {"decision": "approve", "digest": item["digest"]}
+        first.call("run_continue", run_id=run["run_id"], answers={item["key"]: said}, wait_s=0)
+        awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
+        os.kill(first.pid, signal.SIGKILL)
+        first.ends()
+    return str(run["run_id"])
+
+
+@pytest.mark.parametrize(("settlement", "times"), [("already_done", 1), ("reattempt", 2)])
+def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_by_itself(
+    place: Place, settlement: str, times: int
+) -> None:
+    run_id = killed_in_an_approved_command(place)
+    with Talker.start(place) as second:
+        item = waits_for_a_person(second, run_id)
+        assert made(place) == 1
+        second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
+        report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
+        assert (report["status"], report["summary"]) == ("completed", "done"), report
+    assert made(place) == times
+
+
+def test_it_waits_for_a_person_over_further_restarts_and_whatever_else_is_wished_for(place: Place) -> None:
+    run_id = killed_in_an_approved_command(place)
+    for _ in range(2):
+        with Talker.start(place) as later:
+            item = waits_for_a_person(later, run_id)
+            later.call("run_control", run_id=run_id, action="pause")
+            later.call("run_control", run_id=run_id, action="resume")
+            assert waits_for_a_person(later, run_id) == item
+    assert made(place) == 1

@@ -1,0 +1,664 @@
+"""The guards of the house, each with what stands there when it is switched off, and a test that fails then.
+
+A row whose text does not stand in its file exactly once fails by itself: so the table can't go stale unseen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Guard(NamedTuple):
+    """`file` below kairos_mcp/, the guard's exact text there, what replaces it, the test below tests/ that then fails.
+    `quick`: in the default run."""
+
+    file: str
+    text: str
+    without: str
+    test: str
+    quick: bool = False
+
+
+RECOVERY = "core/test_host_recovery.py::test_"
+OWNERS = "core/test_owner_guards.py::test_"
+RUNS = "core/test_host_runs.py::test_"
+BUDGET = "core/test_budget.py::test_"
+DECISIONS = "approvals/test_decisions.py::test_"
+LEAVE = "approvals/test_leave.py::test_"
+GATE = "approvals/test_gate.py::test_"
+ROUNDS = "sampling/test_rounds.py::test_"
+WEB = "http/test_guard.py::test_"
+EGRESS = "net/test_egress.py::test_"
+COMMAND = "tools/test_command.py::test_"
+DECODING = "flows/test_decoding.py::test_"
+GRANTS = "core/test_grants.py::test_"
+NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
+
+ONE_OWNER = (
+    Guard(
+        "store/turns.py",
+        "where n = ? and owner = ? and fence = ? and outcome is null)",
+        "where n = ? and ? is not null and ? is not null and outcome is null)",
+        RECOVERY + "an_owner_whose_run_was_taken_commits_nothing_more",
+        quick=True,
+    ),
+    Guard(
+        "store/turns.py",
+        "came = quiet and somebody_came(connection, turn.run, turn.waiting)",
+        "came = False",
+        RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
+        quick=True,
+    ),
+    Guard(
+        "store/turns.py",
+        "    if somebody_came(connection, turn.run, turn.waiting):\n        return False\n",
+        "",
+        RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
+    ),
+    Guard(
+        "store/runs.py",
+        " and (owner is null or owner in ({places})) returning fence",
+        " and ({places or 'null'} or 1) returning fence",
+        OWNERS + "a_run_that_somebody_living_owns_is_taken_by_nobody",
+    ),
+    Guard(
+        "store/runs.py",
+        "if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:",
+        "if now.outcome is not None:",
+        OWNERS + "wishes_are_taken_up_by_the_owner_alone",
+    ),
+    Guard(
+        "store/owners.py",
+        "if lock is None or not alive(home, lock)]",
+        "]",
+        OWNERS + "an_owner_that_lives_is_not_among_the_dead",
+    ),
+    Guard(
+        "store/owners.py",
+        "set owner = ?, fence = fence + 1 where owner = ?",
+        "set owner = ? where owner = ?",
+        OWNERS + "a_release_raises_the_fence",
+    ),
+    Guard(
+        "driving/driver.py",
+        "        if self._looks:\n            return False  # something came during the commit",
+        "        # something came during the commit",
+        OWNERS + "a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun",
+        quick=True,
+    ),
+    Guard(
+        "driving/driver.py",
+        "still = self._stopping or self.standing.run.paused is not None",
+        "still = self._stopping",
+        RUNS + "a_pause_lets_what_runs_finish_and_begins_nothing_more",
+    ),
+)
+
+ONE_ANSWER = (
+    Guard(
+        "store/schema.py",
+        "create table answer(mark integer primary key references mark,",
+        "create table answer(mark integer references mark,",
+        RECOVERY + "a_mark_takes_one_answer_whoever_brings_it",
+        quick=True,
+    ),
+    Guard(
+        "store/runs.py",
+        "if found is None or (found.body is None and (not found.open or run.outcome is not None)):",
+        "if found is None:",
+        OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
+    ),
+    Guard(
+        "store/runs.py",
+        "    if found.body == encode_answer(each.answer):\n        return None\n",
+        "    if found.body:\n        return None\n",
+        OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
+    ),
+    Guard(
+        "store/runs.py",
+        "        if found[2] != new.start_digest:",
+        "        if False:",
+        RUNS + "a_key_gives_its_run_also_after_the_end",
+    ),
+    Guard(
+        "store/turns.py",
+        "        if not _is_answered(connection, mark):\n            purse.settle(path, held, NOTHING, shared)",
+        "        purse.settle(path, held, NOTHING, shared)",
+        OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
+    ),
+    Guard(
+        "runner.py",
+        "if step is None or asked != digest:",
+        "if step is None:",
+        "core/test_runner.py::test_a_row_that_asks_something_else_is_named_by_its_path",
+        quick=True,
+    ),
+    Guard(
+        "runner.py",
+        "        if path in self._used:",
+        "        if False:",
+        "core/test_runner.py::test_a_name_used_twice_is_refused",
+    ),
+    Guard(
+        "runner.py",
+        "if not self.unstarted or self.running >= self.gather.limit:",
+        "if not self.unstarted:",
+        "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
+    ),
+    Guard(
+        "driving/standing.py",
+        'return not (repeatable or (mark.probed is not None and mark.probed.state == "not_done"))',
+        "return False",
+        "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself[already_done-1]",
+    ),
+    Guard(
+        "driving/standing.py",
+        'case Probed(state="done", result=result):',
+        'case Probed(state="never", result=result):',
+        "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
+    ),
+)
+
+SPENDING = (
+    *(
+        Guard("budget.py", f'        ("{unit}", {rest}),\n', "", GRANTS + told, quick=unit == "total_tokens")
+        for unit, rest, told in (
+            ("rounds", "counts.rounds, rest.rounds", "a_count_that_is_used_up_is_refused"),
+            ("model_calls", "counts.model_calls, rest.model_calls", "a_count_that_is_used_up_is_refused"),
+            ("tool_calls", "counts.tool_calls, rest.tool_calls", "a_count_that_is_used_up_is_refused"),
+            ("input_tokens", "rest.input_tokens, _READ", "a_completion_that_does_not_fit_is_refused"),
+            ("output_tokens", "rest.output_tokens, _WRITTEN", "a_completion_is_clamped_to_what_is_left"),
+            ("total_tokens", "rest.total_tokens, _EITHER", "a_completion_is_clamped_to_what_is_left"),
+            ("nano_usd", "rest.nano_usd, claim.price or FREE", "a_completion_is_clamped_to_what_is_left"),
+        )
+    ),
+    Guard(
+        "budget.py",
+        "return min(claim.timeout_ms, share)",
+        "return claim.timeout_ms",
+        GRANTS + "a_completion_is_clamped_to_what_is_left",
+    ),
+    Guard(
+        "budget.py",
+        'keeps_closing = claim.purpose not in ("closing", "compact")',
+        "keeps_closing = False",
+        GRANTS + "after_a_round_a_closing_call_fits",
+        quick=True,
+    ),
+    Guard(
+        "budget.py",
+        "if counts.rounds and rest.model_calls == 1 and account.spent.rounds:",
+        "if False:",
+        BUDGET + "the_last_model_call_is_kept_for_the_closing",
+    ),
+    Guard(
+        "budget.py",
+        "share = rest.milliseconds // max(1, claim.shares)",
+        "share = rest.milliseconds",
+        BUDGET + "the_steps_of_a_turn_share_the_time_that_is_left",
+    ),
+    Guard(
+        "budget.py",
+        "if getattr(rest, unit) == 0:",
+        "if False:",
+        BUDGET + "a_completion_is_not_handed_out_where_a_token_limit_is_used_up",
+    ),
+    Guard(
+        "budget.py",
+        "if rest.model_calls is not None and claim.counts.model_calls > rest.model_calls:",
+        "if False:",
+        GRANTS + "what_runs_share_is_never_passed_either",
+    ),
+    Guard(
+        "budget.py",
+        'nano_usd is not None:\n        return account.refusal("nano_usd")\n    keeps',
+        "nano_usd is not None:\n        pass\n    keeps",
+        "providers/test_money.py::test_money_that_nobody_can_count_is_not_spent_under_a_cap",
+    ),
+    Guard(
+        "store/turns.py",
+        "purse.settle(settled.path, settled.held, settled.spent, settled.shared)",
+        "purse.settle(settled.path, settled.held, NOTHING, settled.shared)",
+        "core/test_host_limits.py::test_usage_is_the_sum_of_its_rows",
+    ),
+    Guard(
+        "store/turns.py",
+        "purse.settle(retry.path, retry.freed, retry.lost, retry.shared)",
+        "purse.settle(retry.path, retry.freed, NOTHING, retry.shared)",
+        "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
+    ),
+    Guard(
+        "driving/days.py",
+        "if known is not None and known[0].begins <= at < known[0].ends:",
+        "if known is not None:",
+        "budgets/test_days_limits.py::test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved",
+    ),
+    Guard(
+        "driving/days.py",
+        "accounts.check_none_lost(reader, principal, day.begins, day.ends)",
+        "pass",
+        "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
+    ),
+    Guard(
+        "driving/driver.py",
+        "ledger.check(reader, run.n, run.account)",
+        "pass",
+        OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
+    ),
+    Guard(
+        "store/runs.py",
+        'if action == "extend" and _was_refused(connection, run.n):',
+        "if False:",
+        RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",
+    ),
+    Guard(
+        "driving/reach.py",
+        "if len(recent) < PER_MINUTE:",
+        "if True:",
+        RUNS + "the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused",
+    ),
+    Guard(
+        "driving/reach.py",
+        "while recent and not 0 <= at - recent[0] < 60_000:",
+        "while recent and not at - recent[0] < 60_000:",
+        RUNS + "a_clock_that_is_set_back_does_not_stop_a_tool_for_long",
+    ),
+)
+
+LEAVES = (
+    Guard(
+        "store/approvals.py",
+        "if pending(connection, run, at) >= PENDING:",
+        "if False:",
+        DECISIONS + "the_seventeenth_of_a_principal_is_not_asked",
+    ),
+    Guard(
+        "store/decisions.py",
+        'if found.verdict == "expired" or (found.verdict is None and found.expires_at <= at):',
+        'if found.verdict == "expired":',
+        DECISIONS + "EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived",
+    ),
+    Guard(
+        "store/decisions.py",
+        "if found is None or now.principal != given.who[0]:",
+        "if found is None:",
+        DECISIONS + "a_job_takes_a_decision_of_the_runs_own_principal_alone",
+    ),
+    Guard(
+        "store/decisions.py",
+        "    if found.digest != given.digest:",
+        "    if False:",
+        DECISIONS + "a_decision_that_is_not_about_what_was_shown_stores_nothing",
+        quick=True,
+    ),
+    Guard(
+        "store/decisions.py",
+        " where run = ? and key = ? and verdict is null returning mark",
+        " where run = ? and key = ? returning mark",
+        DECISIONS + "a_verdict_is_never_written_over",
+    ),
+    Guard(
+        "gate.py",
+        "asked = [tool.name, pin_of(tool), arguments, workspace, preview, dict(base)]",
+        "asked = [tool.name, pin_of(tool), arguments, workspace, dict(base)]",
+        GATE + "whatever_differs_in_what_was_shown_is_another_ask",
+    ),
+    Guard(
+        "gate.py",
+        "sha256(ToolSet([tool]).digest + tool.source.encode())",
+        "sha256(ToolSet([tool]).digest)",
+        GATE + "DOWNSTREAM_023_a_tool_from_another_place_is_another_tool",
+    ),
+    Guard(
+        "gate.py",
+        'if seen.effect != "read" and "L0" in seen.scopes:',
+        "if False:",
+        GATE + "no_rule_lets_a_run_write_what_is_the_servers_own",
+        quick=True,
+    ),
+    Guard(
+        "gate.py",
+        'if verdict.decision == "allow" and seen.effect != "read" and "L1" in seen.scopes:',
+        "if False:",
+        GATE + "instructions_to_agents_are_always_asked_about",
+    ),
+    Guard(
+        "gate.py",
+        'if row.rule.verdict == "deny" and row.matches(seen):',
+        "if False:",
+        GATE + "deny_wins_then_the_first_that_matches",
+    ),
+    Guard(
+        "gate.py",
+        'if seen.effect == "irreversible" and rule.effect is None and rule.tools != seen.name:',
+        "if False:",
+        GATE + "TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone",
+    ),
+    Guard(
+        "gate.py",
+        "(*paths_of(self.tool, self.arguments), *self.found)",
+        "paths_of(self.tool, self.arguments)",
+        GATE + "paths_that_a_preview_found_count_as_those_that_are_named",
+    ),
+    Guard(
+        "gate.py",
+        "max(_fixed(tool, scopes), declared, key=RISKS.index)",
+        "declared",
+        GATE + "the_risk_is_a_fixed_table_that_a_model_can_only_raise",
+    ),
+    Guard(
+        "server/eliciting.py",
+        'return "nobody" if took_s < instant_s else UsersWord("deny")',
+        'return UsersWord("deny")',
+        "approvals/test_dialogs.py::test_a_decline_within_no_time_means_that_nobody_is_there",
+    ),
+    Guard(
+        "driving/reach.py",
+        "self.registry.current(spec)",
+        "pass",
+        "registry/test_offers.py::test_a_tool_of_another_pin_than_the_offered_one_is_not_called",
+    ),
+    Guard(
+        "flows/ooda/act.py",
+        "    if too_risky(order, risk):",
+        "    if False:",
+        "flows/ooda/test_mandate_runs.py"
+        "::test_an_act_above_the_risk_budget_pauses_and_is_then_recorded_as_denied_and_never_made",
+    ),
+    Guard(
+        "flows/ooda/mandate.py",
+        ' data={"goal_hash": str(found)}) if found == order.mandate.goal_hash:',
+        ' data={"goal_hash": str()}):',
+        "flows/ooda/test_mandate_runs.py::test_a_changed_goal_pauses_before_anything_else_until_it_is_what_it_was",
+    ),
+)
+
+FILES = (
+    Guard(
+        "tools/beneath.py",
+        "_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08",
+        "_RESOLVE = 0",
+        "tools/test_opener.py::test_a_folder_beyond_a_link_is_not_listed",
+        quick=True,
+    ),
+    Guard(
+        "tools/opener.py",
+        "                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))\n            yield Opened",
+        "                pass\n            yield Opened",
+        "tools/test_opener.py::test_a_socket_and_a_device_are_no_files",
+    ),
+    Guard(
+        "tools/placing.py",
+        "problem = self._problem(displaced, before, lease)\n",
+        "problem = None\n",
+        "tools/test_others_write.py::test_what_another_writes_stands_there_afterwards",
+    ),
+    Guard(
+        "tools/placing.py",
+        "        if lease.refused:",
+        "        if False:",
+        "tools/test_writing.py::test_a_file_that_another_has_open_for_writing_is_left_to_it",
+    ),
+    Guard(
+        "tools/placing.py",
+        "        if not self._still_here():\n            return self._moved()\n",
+        "",
+        "tools/test_others_write.py::test_nothing_stays_written_in_a_folder_that_was_moved_outside",
+    ),
+    Guard(
+        "tools/placing.py",
+        "            if not self._holds(aside, content):",
+        "            if False:",
+        "tools/test_others_write.py"
+        "::test_a_new_file_that_another_has_changed_already_is_not_taken_away_with_its_folder",
+    ),
+    Guard(
+        "tools/writing.py",
+        '            _check(path, content, around.base, "shown")\n',
+        "",
+        LEAVE + "a_file_that_changed_since_it_was_shown_is_not_touched",
+    ),
+    Guard(
+        "tools/writing.py",
+        '            _check(path, content, read, "read")\n',
+        "",
+        "tools/test_writing.py::test_what_the_caller_read_must_still_be_there",
+    ),
+    Guard(
+        "tools/writing.py",
+        '    if scopes.of(path) == "L0":',
+        "    if False:",
+        "tools/test_scopes.py::test_no_run_writes_the_files_that_rule_the_server",
+    ),
+)
+
+PROGRAMS = (
+    Guard(
+        "tools/sandbox.py",
+        ' if name in ("LANG", "TERM") or name.startswith("LC_")}',
+        "}",
+        COMMAND + "it_is_told_of_the_environment_what_it_needs",
+    ),
+    Guard(  # not by the test that sends signals: without the guard it would hit
+        "tools/sandbox.py",
+        '"--unshare-pid", ',
+        "",
+        "tools/test_processes_apart.py::test_a_program_has_numbers_of_its_own_and_sees_no_process_outside",
+    ),
+    Guard(
+        "tools/sandbox.py",
+        'built += [] if self.network else ["--unshare-net"]',
+        "pass",
+        COMMAND + "there_is_no_network",
+    ),
+    Guard(
+        "tools/sandbox.py",
+        "            yield from _own(self.workspace)\n",
+        "",
+        COMMAND + "the_repository_is_read_and_never_written",
+    ),
+    Guard(
+        "tools/sandbox.py",
+        '        yield from _there("hidden", self.hidden)\n',
+        "",
+        COMMAND + "the_state_folder_and_the_configuration_are_not_seen",
+    ),
+    Guard(
+        "tools/command.py",
+        "            _check_base(wanted, around.base)\n",
+        "",
+        COMMAND + "a_program_that_changed_since_it_was_shown_does_not_run",
+    ),
+    Guard(
+        "tools/downstream/source.py",
+        "        if not definitions.counts(self._source, *key):",
+        "        if False:",
+        "downstream/test_pins.py::test_what_a_person_removed_stays_away_though_the_server_lists_it",
+    ),
+    Guard(
+        "store/definitions.py",
+        "                if known is None:\n                    _insert",
+        "                if True:\n                    _insert",
+        "downstream/test_pins.py::test_a_tool_that_appears_later_waits_too",
+    ),
+)
+
+OUTSIDE = (
+    Guard(
+        "server/guard.py",
+        'if not self._names.include(header(scope, b"host"), reached):',
+        "if False:",
+        WEB + "a_host_that_we_are_not_is_misdirected",
+    ),
+    Guard(
+        "server/guard.py",
+        'if b"origin" in counts and not self._names.trust(origin, reached):',
+        "if False:",
+        WEB + "a_foreign_page_is_refused",
+    ),
+    Guard(
+        "server/guard.py",
+        'if _JSON.fullmatch(header(scope, b"content-type")) is None:',
+        "if False:",
+        WEB + "only_json_is_a_message",
+    ),
+    Guard(
+        "server/guard.py",
+        'elif header(scope, b"content-encoding").lower() not in ("", "identity"):',
+        "elif False:",
+        WEB + "HTTP_014_a_compressed_body_is_never_inflated",
+    ),
+    Guard(
+        "server/guard.py",
+        "                if len(body) > limit:",
+        "                if False:",
+        WEB + "HTTP_013_so_is_one_that_comes_in_chunks",
+    ),
+    Guard("server/guard.py", "        if twice:", "        if False:", WEB + "a_header_that_stands_twice_is_refused"),
+    Guard(
+        "server/tokens.py",
+        "return name if hmac.compare_digest(kept, given) else None",
+        "return name",
+        WEB + "a_token_that_was_not_given_out_lets_nobody_in",
+    ),
+    Guard(
+        "server/tenants.py",
+        "self._guarded = self._guarded or self._tokens.any()",
+        "pass",
+        "http/test_tenancy.py::test_the_first_token_closes_a_door_that_stood_open",
+    ),
+    Guard(
+        "server/tenants.py",
+        "        if bucket.left < 1:",
+        "        if False:",
+        "http/test_tenancy.py::test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else",
+    ),
+    Guard(
+        "hall/house.py",
+        "reading.run_by_id(self.store.reader, run_id, caller.principal)",
+        "reading.run_by_id(self.store.reader, run_id)",
+        RUNS + "another_principal_s_run_looks_like_an_unknown_one",
+    ),
+    Guard(
+        "server/sealing.py",
+        "bind_principal=lambda _: principal()",
+        'bind_principal=lambda _: "all"',
+        ROUNDS + "a_state_is_its_principal_s_alone",
+    ),
+    Guard(
+        "server/sealing.py",
+        "boundary_of(state_key(self._home), self._lives_s)",
+        "boundary_of(state_key(self._home), 1e9)",
+        ROUNDS + "a_state_ends_with_its_time_and_outlives_a_restart",
+    ),
+    Guard(
+        "store/asks.py",
+        " and consumed is null returning nonce",
+        " returning nonce",
+        "sampling/test_beside.py::test_an_ask_is_taken_once_also_where_its_answers_are_for_different_steps",
+    ),
+    Guard(
+        "store/asks.py",
+        "open_yet = [each for each in deposits if each.path in still]",
+        "open_yet = [each for each in deposits if still is not None]",
+        "sampling/test_beside.py::test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_no_error",
+    ),
+    Guard(
+        "tools/egress.py",
+        "line.open(addresses, url.port,",
+        "line.open(tuple(map(ip_address, self._resolve(url.host))), url.port,",
+        EGRESS + "a_name_is_resolved_once_and_the_connection_goes_where_that_answer_was",
+    ),
+    Guard(
+        "tools/egress.py",
+        "if (why := never(address)) is not None:",
+        "if (why := None) is not None:",
+        EGRESS + "the_metadata_of_a_cloud_is_refused_even_if_it_is_listed",
+    ),
+    Guard(
+        "tools/egress.py",
+        "if not listed and (why := not_public(address)) is not None:",
+        "if False:",
+        EGRESS + "a_name_that_leads_inside_is_refused_before_a_connection",
+    ),
+    Guard(
+        "tools/egress.py",
+        "if there.origin != here.origin and not _is_same_site(here, there) and not self.lists(there):",
+        "if False:",
+        EGRESS + "a_redirect_on_the_same_host_is_followed_and_one_elsewhere_only_where_listed",
+    ),
+    Guard(
+        "tools/egress.py",
+        " if not across or name.lower() in _ACROSS)",
+        ")",
+        EGRESS + "headers_stay_behind_when_a_redirect_leaves_the_origin",
+    ),
+    Guard(
+        "tools/egress.py",
+        'outgoing.method in ("GET", "HEAD") and bool',
+        "bool",
+        EGRESS + "what_does_more_than_read_is_not_repeated_elsewhere",
+    ),
+    Guard(
+        "tools/egress.py",
+        'if here.scheme == "https" and there.scheme == "http":',
+        "if False:",
+        EGRESS + "a_redirect_from_https_to_http_is_refused",
+    ),
+    Guard(
+        "secrecy/masking.py",
+        "_replaced((*here, _shapes(), _beside_a_name()), text)",
+        "_replaced((*here, _beside_a_name()), text)",
+        "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
+    ),
+    Guard(
+        "secrecy/masking.py",
+        "here = (self._forms,) if self._known else ()",
+        "here = ()",
+        "secrets/test_masking.py::test_a_known_value_survives_in_no_form",
+    ),
+    Guard(
+        "tools/masked.py",
+        "masked.result(call(tool, arguments, around), mask)",
+        "call(tool, arguments, around)",
+        "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
+    ),
+)
+
+WORDS = (
+    Guard("decoding.py", "    if len(value) < len(pairs):", "    if False:", NOT_PLAIN),
+    Guard(
+        "schemas/safe.py",
+        "if nodes > EXPANDED_NODES or depth >= EXPANDED_DEPTH:",
+        "if False:",
+        "test_schemas.py::test_an_unsafe_schema_is_refused_at_once",
+    ),
+    Guard("decoding.py", "    _refuse_depth(text)\n", "", DECODING + "hostile_text_is_refused_in_linear_time"),
+    Guard("decoding.py", "    if len(found) > 1:", "    if False:", NOT_PLAIN),
+    Guard(
+        "flows/guards.py",
+        'case Completion(finish="length"):',
+        'case Completion(finish="never"):',
+        "flows/test_planner.py::test_a_truncated_turn_executes_nothing_and_is_shown_to_the_model",
+    ),
+    Guard(
+        "flows/guards.py",
+        "return Stalled(tool) if times >= STALL_AT else None",
+        "return None",
+        "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
+    ),
+    Guard(
+        "flows/calls.py",
+        "if stopped is None and not isinstance(answer, ToolResult):",
+        "if False:",
+        "flows/test_planner.py::test_a_call_refused_by_a_limit_leads_to_the_closing_call_and_nothing_more_is_begun",
+    ),
+    Guard(
+        "flows/calls.py",
+        "        if reads and after_read:",
+        "        if groups:",
+        "flows/test_planner.py::test_consecutive_reads_go_side_by_side_and_a_write_is_a_barrier",
+    ),
+)
+
+GUARDS = (*ONE_OWNER, *ONE_ANSWER, *SPENDING, *LEAVES, *FILES, *PROGRAMS, *OUTSIDE, *WORDS)

@@ -1,0 +1,73 @@
+"""Each guard switched off makes its own test fail: in a copy of the package, so that the guard is known to be held."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from guardtable import GUARDS, Guard
+
+import kairos_mcp
+
+ROOT = Path(kairos_mcp.__file__).parent.parent
+WITHIN_S = 120
+NOT_A_FAILURE = re.compile(r"\b(ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
+
+LOOKS = """
+from pathlib import Path
+import kairos_mcp
+assert Path(kairos_mcp.__file__).is_relative_to(Path(__file__).parent), kairos_mcp.__file__
+"""
+
+
+def ids(guard: Guard) -> str:
+    return f"{guard.file}: {guard.text.strip()[:60]}".replace("::", ":")
+
+
+def switched_off(guard: Guard, root: Path) -> None:
+    """A copy of the package in which the guard does not stand. Fails where it did not stand there exactly once."""
+    for folder in ("kairos_mcp", "config", "skills"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "looks.py").write_text(LOOKS)
+    file = root / "kairos_mcp" / guard.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(guard.text) == 1, f"the guard stands {text.count(guard.text)} times in {guard.file}: {guard.text}"
+    file.write_text(text.replace(guard.text, guard.without), encoding="utf-8")
+
+
+def tried(guard: Guard, root: Path) -> subprocess.CompletedProcess[str]:
+    """Its test, on the copy alone: also processes that it starts import that one."""
+    words = ["-n", "0", "-x", "-rfE", "--tb=line", "-p", "no:cacheprovider", "-p", "looks", "-m", ""]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "-c", ROOT / "pyproject.toml", ROOT / "tests" / guard.test],
+        cwd=root,
+        env={**environ, "PYTHONPATH": str(root), "HYPOTHESIS_STORAGE_DIRECTORY": str(root / "examples")},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "guard", [pytest.param(each, marks=() if each.quick else pytest.mark.slow) for each in GUARDS], ids=ids
+)
+def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
+    switched_off(guard, tmp_path)
+    done = tried(guard, tmp_path)
+    said = done.stdout + done.stderr
+    assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), said[-4_000:]
+    assert not re.search(r"^ERROR ", done.stdout, re.MULTILINE), said[-4_000:]
+    assert not NOT_A_FAILURE.search(done.stdout), said[-4_000:]
+
+
+def test_every_guard_is_switched_off_in_another_way() -> None:
+    assert len(GUARDS) >= 60
+    assert len({(each.file, each.text, each.without) for each in GUARDS}) == len(GUARDS)
+    assert sum(each.quick for each in GUARDS) >= 10

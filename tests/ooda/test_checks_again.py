@@ -1,0 +1,98 @@
+"""A command that judges was approved for a program as it was: another one is asked about, and never run instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from crash.talker import Talker
+from house import Place, outcome_of
+from sampling.minds import MODERN
+
+from ooda.scenes import EDITS_ALLOWED, MANDATE, Person, accepts, cycle, judged, noop, opened, oriented
+
+ARGV = ["./check.sh"]
+JUDGED = {**MANDATE, "max_cycles": 1, "acceptance": [{"check": "command_succeeds", "argv": ARGV}]}
+BARE = {"commands": "bare", "gate": EDITS_ALLOWED}
+CHECK = "cycle-1/reflect/check-1"
+
+
+def program(place: Place, text: str) -> Path:
+    file = place.workspace / "check.sh"
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return file
+
+
+def approvals(place: Place) -> list[tuple[Any, ...]]:
+    return place.rows("select verdict, by, through, base from approval order by rowid")
+
+
+async def test_leave_of_before_is_recorded_with_what_it_stands_on_and_a_changed_program_is_asked_about(place):
+    program(place, "exit 1")
+    person = Person([accepts(decision="approve")] * 2)
+    lines = cycle(noop())
+    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+        first = await door.ask("ooda_run", {"mandate": JUDGED})
+    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+        again = await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1})
+        assert again["run_id"] != first["run_id"]
+        assert len(person.seen) == 1
+    (asked, let_through) = approvals(place)
+    assert (asked[0], asked[2], let_through[:3]) == ("approve", "elicitation", ("approve", asked[1], "before"))
+    assert json.loads(let_through[3]) == json.loads(asked[3])
+    assert list(json.loads(asked[3])) == ["check.sh"]
+    assert place.rows("select client from approval where through = 'before'") == [(first["run_id"],)]
+    program(place, "touch other.txt; exit 0")
+    async with opened(place, MODERN, *lines, person=person, **BARE) as door:
+        await door.ask("ooda_run", {"mandate": JUDGED, "cycles": 1, "limits": {"model_calls": 9}})
+        assert len(person.seen) == 2
+
+
+def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place) -> None:
+    file = program(place, "echo began >> began.txt; test -e calm && exit 1; sleep 60")
+    (place.workspace / "calm").write_text("")
+    (place.home).mkdir(parents=True, exist_ok=True)
+    (place.home / "kairos.toml").write_text('approvals = "host"\ncommands = "bare"\n')
+    lines = [*cycle(noop()), *cycle(noop())]
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Talker.start(place) as first:
+        run = first.call("ooda_run", mandate=JUDGED, wait_s=20)
+        (item,) = run["waiting"]
+        said = {"decision": "approve", "digest": item["digest"]}
+        first.call("run_continue", run_id=run["run_id"], answers={item["key"]: said}, wait_s=20)
+        (place.workspace / "calm").unlink()
+        second = first.call("ooda_run", mandate=JUDGED, cycles=1, wait_s=0)
+        until = time.monotonic() + 30
+        while (place.workspace / "began.txt").read_text().count("began") < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGKILL)
+        first.ends()
+    program(place, "touch other.txt; exit 0")
+    with Talker.start(place) as later:
+        told = later.call("run_status", run_ids=[second["run_id"]], until="attention", wait_s=20)["runs"][0]
+        (item,) = told["waiting"]
+        assert item["kind"] == "settle"
+        later.call("run_control", run_id=second["run_id"], action="settle", key=item["key"], settlement="reattempt")
+        done = later.call("run_status", run_ids=[second["run_id"]], until="done", wait_s=20)["runs"][0]
+    (check,) = done["output"]["cycles"][0]["reflection"]["checks"]
+    assert (check["holds"], "has changed since this call was approved" in check["why"]) == (False, True)
+    assert not (place.workspace / "other.txt").exists()
+    assert file.exists()
+
+
+async def test_leave_for_a_check_is_for_its_mandates_text_alone(place):
+    program(place, "exit 1")
+    person = Person([accepts(decision="approve")] * 2)
+    async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
+        done = await door.ask("ooda_run", {"mandate": JUDGED})
+        assert outcome_of(place, done["run_id"])["stop_reason"] == "max_cycles_reached"
+    async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
+        await door.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
+    assert len(person.seen) == 2
+    assert [row[2] for row in approvals(place)] == ["elicitation", "elicitation"]

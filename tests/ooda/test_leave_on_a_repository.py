@@ -1,0 +1,145 @@
+"""Diffs on a real repository, approved and denied by processes and in dialogs, over kills; judged by git and rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from approvals.people import UNHURRIED, seated, verdicts
+from approvals.test_commands import kairos
+from crash.talker import Gone, Talker
+from house import Place
+
+from kairos_mcp.host import Host
+from ooda.repository import INSTALL, LINKS, about, change, changed, dead_links, git, repository_in
+from ooda.scenes import Person, accepts
+
+WRONG = change("docs/usage.md", "(refrence.md)", "(guide.md)")
+RIGHT = change("docs/usage.md", "(refrence.md)", "(reference.md)")
+FEEDBACK = "Not the guide: the page is called reference.md."
+ACT = "cycle-{}/act/call-1"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    place = Place(tmp_path)
+    place.workspace.mkdir()
+    place.home.mkdir()
+    repository_in(place.workspace)
+    return place
+
+
+def scripted(place: Place, *lines: dict[str, Any]) -> None:
+    """Every process thinks by this script: it stands in the configuration."""
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (place.home / "kairos.toml").write_text(f"script = {json.dumps(str(place.script))}\n")
+
+
+def times(place: Place, number: int) -> tuple[int, int]:
+    """How often the act of this cycle was begun, and how often it has an answer."""
+    of = "from {} join mark on mark.id = {}.mark where path = ?"
+    return tuple(  # type: ignore[return-value]  # of two
+        place.rows(f"select count(*) {of.format(table, table)}", ACT.format(number))[0][0]
+        for table in ("attempt", "answer")
+    )
+
+
+def test_killed_while_it_waits_then_approved_denied_and_approved_by_processes(place):
+    scripted(place, *about("docs/guide.md", INSTALL), *about("docs/usage.md", WRONG), *about("docs/usage.md", RIGHT))
+    with Talker.start(place, script=False) as talker:
+        waits = talker.call("ooda_run", mandate=LINKS, wait_s=15)
+        os.kill(talker.pid, signal.SIGKILL)
+        talker.ends()
+    run_id, first, second, third = waits["run_id"], *(f"{ACT.format(n)}/approval" for n in (1, 2, 3))
+    assert ([item["key"] for item in waits["waiting"]], changed(place.workspace)) == ([first], [])
+    assert "+Install it as [told here](install.md)" in kairos(place, "show", run_id).stdout
+    assert kairos(place, "approve", run_id, first).returncode == 3  # and the next one waits
+    assert git(place.workspace, "diff", "--numstat").split() == ["1", "1", "docs/guide.md"]
+    assert kairos(place, "deny", run_id, second, "--feedback", FEEDBACK).returncode == 3
+    assert kairos(place, "approve", run_id, first).returncode == 3  # the same word again: nothing happens
+    assert changed(place.workspace) == ["docs/guide.md"]
+    assert kairos(place, "approve", run_id, third).returncode == 0
+    assert changed(place.workspace) == ["docs/guide.md", "docs/usage.md"]
+    assert dead_links(place.workspace) == ["reference.md: ../usage.md"]
+    assert [times(place, n) for n in (1, 2, 3)] == [(1, 1), (0, 1), (1, 1)]
+    assert [verdict for verdict, *_ in verdicts(place)] == ["approve", "deny", "approve"]
+    told = json.loads(kairos(place, "show", run_id, "--json").stdout)
+    assert [each["status"] for each in told["output"]["cycles"]] == ["applied", "denied", "applied"]
+
+
+async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_edit(place, era):
+    """The caller thinks, so that what it is shown can be seen; its user decides."""
+    person = Person([accepts(decision="deny", feedback=FEEDBACK), accepts(decision="approve")])
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        seated(host, era, person, patience=UNHURRIED) as door,
+    ):
+        run = await door.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})
+        for turn in about("docs/usage.md", WRONG):
+            run = await answered(door, run, turn)
+        assert changed(place.workspace) == []
+        orient, decide, reflect = about("docs/usage.md", RIGHT)
+        assert FEEDBACK in asked(run)
+        run = await answered(door, run, orient)
+        assert FEEDBACK in asked(run)
+        run = await answered(door, run, decide)
+        run = await answered(door, run, reflect)
+    assert [each["status"] for each in run["output"]["cycles"]] == ["denied", "applied"]
+    assert changed(place.workspace) == ["docs/usage.md"]
+    assert [(verdict, through) for verdict, _, through, _ in verdicts(place)] == [
+        ("deny", "elicitation"),
+        ("approve", "elicitation"),
+    ]
+    assert [shown.message.count("+See [the reference]") for shown in person.seen] == [1, 1]
+
+
+async def answered(door: Any, run: dict[str, Any], turn: dict[str, Any]) -> dict[str, Any]:
+    (item,) = run["waiting"]
+    assert item["kind"] == "completion"
+    return await door.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
+
+
+def asked(run: dict[str, Any]) -> str:
+    (item,) = run["waiting"]
+    return str(item["messages"])
+
+
+def _listen(talker: Talker) -> None:
+    while True:
+        talker.read()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace")
+@pytest.mark.parametrize(
+    "point",
+    ["unlinkat", *(pytest.param(call, marks=pytest.mark.slow) for call in ("renameat", "renameat2", "fsync"))],
+)
+def test_killed_while_an_approved_edit_is_made_it_is_made_once_and_never_half(place, tmp_path, point):
+    """The server dies at the first such call on the folder of the page: before the exchange, in it, after it."""
+    page, whole = place.workspace / "docs" / "guide.md", "(install.md)"
+    before = page.read_text()
+    after = before.replace("(instal.md)", whole)
+    scripted(place, *about("docs/guide.md", INSTALL))
+    strike = ["-P", str(page.parent), "-e", f"trace={point}", "-e", f"inject={point}:signal=KILL:when=1"]
+    with Talker.start(place, script=False, under=["strace", "-f", "-qq", "-o", os.devnull, *strike]) as talker:
+        waits = talker.call("ooda_run", mandate={**LINKS, "max_cycles": 1}, wait_s=15)
+        run_id, key = waits["run_id"], waits["waiting"][0]["key"]
+        talker.begin("tools/call", {"name": "run_status", "arguments": {"run_ids": [run_id], "until": "done"}})
+        assert kairos(place, "approve", run_id, key, "--no-drive").returncode == 0
+        with pytest.raises(Gone):
+            _listen(talker)
+        talker.ends()
+    assert page.read_text() == (before if point.startswith("rename") else after)
+    assert times(place, 1) == (1, 0)  # it was begun, and its end is known to nobody
+    with Talker.start(place, script=False) as fresh:
+        (told,) = fresh.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"]
+    assert [each["status"] for each in told["output"]["cycles"]] == ["applied"]
+    assert page.read_text() == after
+    assert changed(place.workspace) == ["docs/guide.md"]  # and no file of ours is left
+    assert times(place, 1)[1] == 1
+    assert verdicts(place)[0][:1] == ("approve",)

@@ -1,0 +1,148 @@
+"""Each status and reason of a mandate (SYSTEMS.md O8), reached and read through the tools; and long lists in pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import pytest
+from house import Place
+from sampling.minds import MODERN
+
+from kairos_mcp.flows.ooda.mandate import MandateStatus
+from kairos_mcp.flows.outcome import CYCLE_REASONS
+from kairos_mcp.hall.mandating import LISTED_CHARS, LOOKED_AT
+from ooda.scenes import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop, opened, oriented
+
+FREE = {**MANDATE, "checkpoint_every": 3}
+SURE = {"confidence": 0.95, "remaining": ()}
+RISKY = gives({"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"})
+O8 = set(CYCLE_REASONS) - {"parse_error"}  # which is a stop reason of ours: the cycles are used up
+Act = Callable[[Any, dict[str, Any]], Any]
+
+
+async def nothing(door: Any, run: dict[str, Any]) -> None:
+    pass
+
+
+async def cancelled(door: Any, run: dict[str, Any]) -> None:
+    await door.ask("run_control", {"run_id": run["run_id"], "action": "cancel"})
+
+
+async def another_goal(door: Any, run: dict[str, Any]) -> None:
+    await door.ask("mandate_save", {"mandate": {**MANDATE, "goal": "Something else."}})
+    await door.ask("run_control", {"run_id": run["run_id"], "action": "resume"})
+    await door.ask("run_status", {"run_ids": [run["run_id"]], "until": "attention"})
+
+
+async def paused(door: Any, run: dict[str, Any]) -> None:
+    await door.ask("run_control", {"run_id": run["run_id"], "action": "pause"})
+
+
+SCENES: dict[str, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any], Act, tuple[str, str | None]]] = {
+    "a completion waits": (FREE, (), {"route": "caller"}, nothing, ("active", None)),
+    "an approval waits": (FREE, cycle(edit("oen.md", "one.md")), {}, nothing, ("active", None)),
+    "a person paused it": (FREE, (), {"route": "caller"}, paused, ("active", None)),
+    "a checkpoint": (MANDATE, cycle(noop()), {}, nothing, ("paused_at_checkpoint", None)),
+    "a risk": (
+        {**FREE, "allowed_actions": ["create_file"]}, (oriented(), RISKY), {}, nothing, ("paused_risk_exceeded", None)
+    ),
+    "another goal": (MANDATE, cycle(noop()), {}, another_goal, ("paused_goal_drift", None)),
+    "cancelled": (MANDATE, cycle(noop()), {}, cancelled, ("interrupted", "interrupted")),
+    "a limit": (FREE, cycle(noop()), {"limits": {"model_calls": 2}}, nothing, ("interrupted", "interrupted")),
+    "its script ended": (FREE, (oriented(),), {}, nothing, ("interrupted", "interrupted")),
+    "all checks hold": (
+        {**FREE, "acceptance": [{"check": "file_exists", "path": "a.txt"}]},
+        cycle(noop()), {}, nothing, ("terminated", "goal_achieved"),
+    ),
+    "sure twice": (
+        FREE, (*cycle(noop("a"), **SURE), *cycle(noop("b"), **SURE)), {}, nothing, ("terminated", "goal_achieved")
+    ),
+    "no more cycles": (
+        {**FREE, "max_cycles": 1}, cycle(noop()), {}, nothing, ("terminated", "max_cycles_reached")
+    ),
+    "the last answer could not be read": (
+        {**FREE, "max_cycles": 1}, [gives("nothing")] * 3, {}, nothing, ("terminated", "max_cycles_reached")
+    ),
+    "errors": (FREE, [gives("nothing")] * 6, {}, nothing, ("terminated", "error_threshold")),
+    "a loop": (FREE, cycle(noop()) * 3, {}, nothing, ("terminated", "loop_detected")),
+}  # fmt: skip
+
+
+async def shown(door: Any) -> tuple[str, str | None]:
+    (told,) = (await door.ask("mandate_list"))["mandates"]
+    return told["status"], told.get("reason")
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_a_status_is_reached_and_is_the_same_in_the_list_and_in_the_run(place: Place, scene: str) -> None:
+    mandate, lines, more, act, expected = SCENES[scene]
+    async with opened(place, MODERN, *lines) as door:
+        await door.ask("mandate_save", {"mandate": mandate})
+        assert await shown(door) == ("created", None)
+        run = await door.ask("ooda_run", {"mandate_id": "links", **more})
+        await act(door, run)
+        assert await shown(door) == expected
+        (told,) = (await door.ask("run_status", {"run_ids": [run["run_id"]]}))["runs"]
+        assert (told["output"]["mandate_status"], told["output"].get("reason")) == expected
+        listed = {
+            each: (await door.ask("mandate_list", {"status": each}))["mandates"] for each in get_args(MandateStatus)
+        }
+        assert {each: len(found) for each, found in listed.items() if found} == {expected[0]: 1}
+
+
+def test_every_status_and_every_reason_has_a_scene() -> None:
+    assert {expected[0] for *_, expected in SCENES.values()} | {"created"} == set(get_args(MandateStatus))
+    assert {expected[1] for *_, expected in SCENES.values()} == {*O8, "interrupted", None}
+
+
+async def test_it_is_active_while_it_moves(place: Place) -> None:
+    slow = {**oriented(), "delay_s": 30}
+    async with opened(place, MODERN, slow) as door:
+        run = await door.ask("ooda_run", {"mandate": FREE, "wait_s": 0})
+        assert (run["status"], await shown(door)) == ("working", ("active", None))
+        await cancelled(door, run)
+
+
+async def test_a_terminated_one_may_be_run_again_and_then_is_active(place: Place) -> None:
+    async with opened(place, MODERN, *cycle(noop()), gate=EDITS_ALLOWED) as door:
+        await door.ask("ooda_run", {"mandate": {**FREE, "max_cycles": 1}})
+        await door.ask("ooda_run", {"mandate_id": "links", "route": "caller"})
+        assert await shown(door) == ("active", None)
+
+
+async def test_a_long_list_comes_in_pages_each_mandate_once(place: Place) -> None:
+    async with opened(place, MODERN, judged()) as door:
+        ids = [f"m-{number:03}" for number in range(60)]
+        await asyncio.gather(*(saved(door, each) for each in ids))
+        found, cursor, pages = [], {}, 0
+        while cursor is not None:
+            page = await door.ask("mandate_list", cursor)
+            assert len(str(page["mandates"])) < LISTED_CHARS * 1.2
+            assert page["total"] == len(ids)
+            found += [each["mandate_id"] for each in page["mandates"]]
+            cursor = {"cursor": page["cursor"]} if page["cursor"] is not None else None
+            pages += 1
+        assert (found, pages > 1) == (ids, True)
+        wrong = await door.client.call_tool("mandate_list", {"cursor": "NO/id"})
+        assert wrong.structured_content["code"] == "bad_arguments"
+
+
+async def saved(door: Any, mandate_id: str) -> None:
+    await door.ask("mandate_save", {"mandate": {"id": mandate_id, "goal": "Keep it tidy, " * 20}})
+
+
+async def test_a_rare_status_is_looked_for_within_bounds(place: Place) -> None:
+    async with opened(place, MODERN, judged()) as door:
+        first = await door.ask("mandate_save", {"mandate": {"id": "a", "goal": "Tidy."}})
+        assert first["changed"]
+        statement = (
+            "with recursive n(i) as (select 1 union all select i + 1 from n where i < ?) insert into mandate select"
+            " principal, printf('b-%05d', i), body, digest, goal_hash, saved_at, null from mandate, n where id = 'a'"
+        )
+        place.rows(statement, LOOKED_AT + 10)
+        page = await door.ask("mandate_list", {"status": "terminated"})
+        assert (page["mandates"], page["cursor"] is not None) == ([], True)
+        last = await door.ask("mandate_list", {"status": "terminated", "cursor": page["cursor"]})
+        assert (last["mandates"], last["cursor"]) == ([], None)

@@ -1,0 +1,313 @@
+"""What an agent proposes and a person approves: real servers, the real command, a real local service."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import ME, place_in, rests, says, watched
+from registrydesk import PEER, Desk
+
+from kairos_mcp.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
+from kairos_mcp.hall.registering import RESERVED
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolSpec
+from kairos_mcp.server.table import TOOLS
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.store.definitions import PROPOSED
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import call
+
+PET = {
+    "kind": "http_tool",
+    "name": "pet",
+    "description": "A pet by its id.",
+    "url": "https://pets.example/pets/{id}",
+    "parameters": [{"name": "id", "in": "path"}],
+    "effect": "read",
+}
+
+
+class Pets:
+    """A local service that tells of pets, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str | None]] = []
+        heard = self.heard
+
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                heard.append((self.path, self.headers["X-Api-Key"]))
+                body = json.dumps({"pet": self.path.rpartition("/")[2]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self.port = self.server.server_address[1]
+        self.host = f"127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+def pets() -> Iterator[Pets]:
+    made = Pets()
+    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join(10)
+
+
+def lists(desk: Desk, pets: Pets) -> None:
+    """A person has listed the local service."""
+    desk.place.home.mkdir(parents=True, exist_ok=True)
+    desk.config.write_text(f'private_hosts = ["{pets.host}"]\n')
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    return {**PET, **changes}
+
+
+async def person(desk: Desk, *words: str) -> Any:
+    """What a person's command says, while the houses of the test go on."""
+    said = await asyncio.to_thread(desk, *words)
+    assert said.code == 0, said.err
+    return said
+
+
+async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open_server(desk: Desk, pets: Pets) -> None:
+    """One proposes, a person approves by the command that the answer names, another server calls it: none restarted."""
+    lists(desk, pets)
+    line = {"tool_calls": [{"name": "pet", "arguments": {"id": "9"}}]}
+    proposer, other = (
+        desk.place.settings(),
+        desk.place.settings(line, says("done")),
+    )
+    async with Host.open(proposer, via="mcp") as one, watched(other) as two:
+        assert (await two.registry_search("pet", None, None, None))["tools"] == []
+        told = await one.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+        assert told["status"] == "pending"
+        for host in (one, two):
+            with pytest.raises(UnknownTool, match="waits for a person"):
+                await host.start_call("pet", {"id": "7"}, ME)
+        assert pets.heard == []
+        approve = told["approve"].split()[1:]
+        assert "approved: registered:pet" in (await person(desk, *approve)).out
+        report = await rests(two, await two.start_call("pet", {"id": "7"}, ME))
+        assert '{"pet": "7"}' in report.output["content"]
+        (found,) = (await one.registry_search("pet", None, None, None))["tools"]
+        assert (found["name"], found["effect"]) == ("pet", "read")
+        run_id = (await two.start_planner(PlannerRequest("ask for a pet"), ME)).run_id
+        report = await rests(two, run_id)
+        assert [call["ok"] for call in report.calls] == [True]
+        again = await one.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+        assert again["status"] == "approved"
+    assert [path for path, _ in pets.heard] == ["/pets/7", "/pets/9"]
+
+
+async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Desk, pets: Pets) -> None:
+    lists(desk, pets)
+    ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
+    lines = ({"tool_calls": [{"name": "ask_person", "arguments": {}}]}, {"tool_calls": [{"name": "pet", "arguments": {"id": "7"}}]}, says("done"))  # fmt: skip  # noqa: E501
+    async with watched(desk.place.settings(*lines)) as host:
+        told = await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+        await person(desk, *told["approve"].split()[1:])
+        run_id = (await host.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
+        await rests(host, run_id)
+        begun = host._wiring.registry(host._wiring.workspace(None)).find("pet")
+        assert begun is not None
+        await person(desk, "tools", "remove", "registered:pet")
+        around = Surroundings(run_id, time.monotonic() + 10, lambda _ref: None)
+        late = await asyncio.to_thread(call, begun, {"id": "8"}, around)  # a call that had passed every look before
+        assert late.code == "tool_not_offered"
+        await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
+        report = await rests(host, run_id)
+        assert (report.status, [call["ok"] for call in report.calls]) == ("completed", [True, False])
+        with pytest.raises(UnknownTool, match="removed"):
+            await host.start_call("pet", {"id": "1"}, ME)
+        with pytest.raises(Denied):
+            await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
+    assert pets.heard == []
+
+
+async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_are_pinned(desk: Desk) -> None:
+    log, listing = desk.place.workspace / "log", desk.place.workspace / "listing.json"  # what its sandbox shows
+    listing.write_text(desk.listing.read_text())
+    args = [str(PEER), f"log={log}", f"listing={listing}"]
+    proposed = {
+        "kind": "server",
+        "name": "theirs",
+        "command": sys.executable,
+        "args": args,
+        "effects": {"echo": "read"},
+    }
+    async with watched(desk.place.settings()) as host:
+        told = await host.propose_tool(proposed, ME)
+        assert not log.exists()
+        shown = (await person(desk, "tools", "show", "registered:theirs")).out
+        assert str(listing) in shown
+        assert "sandbox" in shown
+        await person(desk, *told["approve"].split()[1:])
+        report = await rests(host, await host.start_call("theirs__echo", {"text": "hi"}, ME))
+        assert report.output["content"] == "hi", report
+        rows = {line.name: line.state for line in (await host.tools())[0]}
+        assert (rows["theirs"], rows["theirs__echo"], rows["theirs__write"]) == ("registered", "offered", "offered")
+        await person(desk, "tools", "remove", "registered:theirs")
+        with pytest.raises(UnknownTool):
+            await host.start_call("theirs__echo", {"text": "hi"}, ME)
+    assert log.read_text().count("start") == 1
+
+
+async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk, pets: Pets) -> None:
+    lists(desk, pets)
+    url = f"http://{pets.host}/pets/{{id}}"
+    async with watched(desk.place.settings()) as host:
+        told = await host.propose_tool(spec(url=url), ME)
+        await person(desk, *told["approve"].split()[1:])
+        changed = await host.propose_tool(spec(url=url, description="A pet, and your keys."), ME)
+        assert changed["pin"] != told["pin"]
+        sheet = await host.tool("registered:pet")
+        assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
+        report = await rests(host, await host.start_call("pet", {"id": "3"}, ME))
+        assert not report.output["is_error"]
+        await person(desk, *changed["approve"].split()[1:])
+        assert (await host.tool("pet")).offered["description"] == "A pet, and your keys."
+
+
+def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(desk: Desk) -> None:
+    async def propose() -> dict[str, Any]:
+        async with Host.open(desk.place.settings(), via="mcp") as host:
+            return await host.propose_tool(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
+
+    told = asyncio.run(propose())
+    looked = desk("tools", "approve", "registered:pet")
+    assert looked.code == 3
+    for part in ("GET https://pets.example/pets/{id}", "env:PETS_KEY", "without asking", told["pin"]):
+        assert part in looked.out
+    (line,) = [each for each in desk("tools", "list", "--json").json["tools"] if each["name"] == "pet"]
+    assert (line["state"], line["address"]) == ("new", "registered:pet")
+    assert desk("tools", "approve", "registered:pet", "--pin", "0" * 16).code == 1
+    shown = desk("tools", "show", "registered:pet", "--home", str(desk.place.home))
+    copied = shlex.split(shown.out.strip().splitlines()[-1])  # a line to copy has the options that this one had
+    assert copied[-7:-1] == ["tools", "remove", "--home", str(desk.place.home), "registered:pet", "--pin"]
+    assert desk(*copied[copied.index("tools") :]).code == 0
+    assert desk.place.rows("select state, by from definition where name = 'pet'") == [("removed", "local")]
+
+
+BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
+    "no kind": ({"name": "x"}, BadArguments, "kind"),
+    "unknown key": (spec(colour="red"), BadArguments, "colour"),
+    "unknown key of a server": ({"kind": "server", "name": "x", "command": "y", "shell": True}, BadArguments, "shell"),
+    "no sandbox": ({"kind": "server", "name": "x", "command": "y", "sandbox": False}, BadArguments, "sandbox"),
+    "elsewhere": ({"kind": "server", "name": "x", "command": "y", "cwd": "/"}, BadArguments, "cwd"),
+    "both ways": ({"kind": "server", "name": "x", "command": "y", "url": "https://y.example"}, BadArguments, "command"),
+    "wrong type": (spec(timeout_s="soon"), BadArguments, "timeout_s"),
+    "a name that is none": (spec(name="../pet"), BadArguments, "name"),
+    "a name with a server's mark": (spec(name="files__pet"), BadArguments, "__"),
+    "a server's name that is none": ({"kind": "server", "name": "a__b", "command": "y"}, BadArguments, "name"),
+    "a literal key": (spec(headers={"Authorization": "Bearer abcDEF1234567890"}), BadArguments, "key"),
+    "a literal key in a header of another name": (spec(headers={"X-My-Token": "hunter2"}), BadArguments, "X-My-Token"),
+    "a key by its shape": (spec(description="Use sk-proj-" + "a1B2" * 6), BadArguments, "description"),
+    "a key in the address": (spec(url="https://pets.example/{id}?api_key=abc"), BadArguments, "url"),
+    "a key as a variable": ({"kind": "server", "name": "x", "command": "y", "env": {"API_KEY": "a"}}, BadArguments, "env"),  # noqa: E501
+    "a key as an option": ({"kind": "server", "name": "x", "command": "y", "args": ["--api-key", "a"]}, BadArguments, "args"),  # noqa: E501
+    "a file as a key": (spec(headers={"X-Api-Key": "file:/home/me/.ssh/id"}), BadArguments, "file"),
+    "a key over http": (spec(url="http://pets.example/{id}", headers={"X-Api-Key": "env:K"}), BadArguments, "https"),
+    "a header of ours": (spec(headers={"Host": "other.example"}), BadArguments, "host"),
+    "loopback": (spec(url="http://127.0.0.1:9/{id}"), EgressDenied, "private_hosts"),
+    "a private network": (spec(url="http://10.0.0.7/{id}"), EgressDenied, "not public"),
+    "a cloud's keys": (spec(url="http://169.254.169.254/{id}"), EgressDenied, "credentials"),
+    "a server on loopback": ({"kind": "server", "name": "y", "url": "http://localhost:9/mcp"}, EgressDenied, "not public"),  # noqa: E501
+    "a scheme of ours": (spec(url="file:///etc/{id}"), BadArguments, "url"),
+    "huge": (spec(description="x" * 40_000), TooLarge, "bytes"),
+    "unseen": (spec(description="A pet.\u200b\u202eevil"), BadArguments, "no screen shows"),
+    "a tool of the house": (spec(name="read_file"), BadArguments, "already"),
+    "one of ours that is off": (spec(name="http_fetch"), BadArguments, "already"),
+    "our own interface": (spec(name="run_control"), BadArguments, "already"),
+    "a server that speaks for another": ({"kind": "server", "name": "x", "command": "y"}, BadArguments, "already"),
+    "a POST that only reads": (spec(method="POST"), BadArguments, "read"),
+    "a remote schema": (spec(url="https://pets.example/", parameters=[{"name": "id", "in": "json", "schema": {"$ref": "https://e.example/s"}}], method="POST", effect="irreversible"), BadArguments, "schema"),  # noqa: E501
+}  # fmt: skip
+
+
+async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk: Desk) -> None:
+    """Shadowing, private addresses, keys, sizes, types: each is told where it is wrong, and no key is repeated."""
+    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+        for case, (given, error, word) in BAD.items():
+            with pytest.raises(KairosError) as refused:
+                pytest.fail(f"{case}: {await host.propose_tool(given, ME)}")
+            told = str(refused.value)
+            assert refused.type is error, (case, told)
+            assert word in told, (case, told)
+            assert len(told) < 700, case
+            assert "hunter2" not in told
+            assert "abcDEF1234567890" not in told
+    assert desk.place.rows("select count(*) from definition where source = 'registered'") == [(0,)]
+
+
+async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(desk: Desk) -> None:
+    async with Host.open(desk.place.settings(), via="mcp") as host:
+        for n in range(PROPOSED):
+            await host.propose_tool(spec(name=f"pet_{n}"), ME)
+        with pytest.raises(ApprovalsFull):
+            await host.propose_tool(spec(name="one_more"), ME)
+        assert (await host.propose_tool(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
+        assert (await host.propose_tool(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
+        await host.decide_tool("registered:pet_4", "removed", None, ME)
+        await host.propose_tool(spec(name="one_more"), ME)
+    counted = desk.place.rows("select count(*) from definition where source = 'registered' and state = 'pending'")
+    assert counted == [(PROPOSED,)]
+
+
+async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:
+    async with Host.open(desk.place.settings(), via="mcp") as host:
+        told = await host.propose_tool({"kind": "server", "name": "x", "command": "echo"}, ME)
+    desk.configured()
+    refused = desk(*told["approve"].split()[1:])
+    assert (refused.code, "already" in refused.err) == (2, True)
+
+
+async def test_a_secret_goes_to_the_service_by_its_name_alone(
+    desk: Desk, pets: Pets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "Pq7-registered-9xK2v"
+    monkeypatch.setenv("PETS_KEY", key)
+    lists(desk, pets)
+    given = spec(url=f"http://{pets.host}/pets/{{id}}", headers={"X-Api-Key": "env:PETS_KEY"})
+    async with watched(desk.place.settings()) as host:
+        told = await host.propose_tool(given, ME)
+        await person(desk, *told["approve"].split()[1:])
+        await rests(host, await host.start_call("pet", {"id": "7"}, ME))
+    assert pets.heard == [("/pets/7", key)]
+    stored = b"".join(file.read_bytes() for file in desk.place.home.rglob("*") if file.is_file())
+    assert key.encode() not in stored
+
+
+def test_every_tool_of_this_server_has_a_name_that_nobody_else_gets() -> None:
+    assert {tool.name for tool in TOOLS} <= RESERVED
+
+
+def test_the_house_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> None:
+    place = place_in(tmp_path / "p")
+
+    async def search() -> None:
+        async with Host.open(place.settings(), via="mcp") as host:
+            await host.registry_search("read", None, None, None)
+
+    asyncio.run(search())
+    assert not place.db.exists()

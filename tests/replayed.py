@@ -1,0 +1,47 @@
+"""The runs of a store held against the laws from outside: each asks again what it asked, and the books add up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from kairos_mcp.errors import KairosError
+from kairos_mcp.freezing.freeze import VERSIONS, thaw
+from kairos_mcp.histories.replaying import Entry, Recording, replayed
+from kairos_mcp.store import ledger, reading, schema
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.connection import connect, rows
+
+
+def differences(db: Path) -> list[str]:
+    """What is wrong with the runs of this store; empty where nothing is. Runs of another version are passed over."""
+    connection = connect(db, "process", read_only=True)
+    try:
+        if rows(connection, "pragma user_version")[0][0] != len(schema.MIGRATIONS):
+            return []
+        rows(connection, "begin")
+        numbers = [n for (n,) in rows(connection, "select n from run order by n")]
+        return [
+            *ledger.damage(connection),
+            *(said for n in numbers if (said := _difference(connection, n)) is not None),
+        ]
+    finally:
+        connection.close()
+
+
+def _difference(connection: apsw.Connection, n: int) -> str | None:
+    """Where a run asks something else than it did."""
+    run = reading.run_by_number(connection, n)
+    if VERSIONS.get(run.flow) != run.version:
+        return None
+    entries = [
+        Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+        for row in reading.record(connection, n)
+    ]
+    try:
+        thawed = thaw(run.spec, lambda content_hash: reading.text(connection, content_hash) or "")
+        found = replayed(Recording(run.id, thawed, entries, run.outcome))
+    except KairosError as unreadable:
+        return f"{run.id}: {unreadable}"
+    return None if found.identical else f"{run.id}: {found.first_difference}"

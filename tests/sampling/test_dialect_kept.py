@@ -1,0 +1,100 @@
+"""In which dialect a model was asked stands in the rows; that of a provider is frozen with its run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from house import ASK, ME, answered, reads, rests, says, started, watched
+from providers.servers import calls, standin, talks
+
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolCall
+from kairos_mcp.models.dialects import text_turn
+from sampling.minds import LEGACY, MODERN, Mind, at_the_door, connected, spoken
+
+GO = {"goal": "go"}
+
+OF_STEPS = (
+    "select path, coalesce((select attempt.sent from attempt where attempt.mark = mark.id order by attempt.id desc"
+    " limit 1), mark.sent) ->> '$.dialect' from mark where kind <> 'call' order by mark.id"
+)
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+async def test_how_a_client_was_asked_stands_with_its_answer(place, era, native):
+    name = "native" if native else "text"
+    async with at_the_door(place.settings(), era, Mind([reads("a.txt"), says("alpha")], native=native)) as door:
+        ended = await door.ask("planner_run", {"goal": "go"})
+        traced = await door.ask("run_trace", {"run_id": ended["run_id"]})
+    assert place.rows(OF_STEPS) == [("round-1", name), ("round-2", name)]
+    assert [event.get("dialect") for event in traced["items"] if event["kind"] == "round"] == [name, name]
+
+
+async def test_clients_that_are_asked_otherwise_leave_each_their_own(place):
+    """A run begun by a client with tools, finished by one without, in the other era."""
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, MODERN, Mind([], native=True)) as door:
+            asked = await door.asked("planner_run", GO)
+            answers = {"round-1": spoken(reads("a.txt"), native=True)}
+            await door.asked("planner_run", GO, state=asked.request_state, answers=answers)
+            (run_id,) = place.rows("select id from run")[0]
+        async with connected(host, LEGACY, Mind([says("alpha")])) as door:
+            assert (await door.ask("run_continue", {"run_id": run_id}))["summary"] == "alpha"
+    assert place.rows(OF_STEPS) == [("round-1", "native"), ("round-2", "text")]
+
+
+async def test_a_reroute_says_the_dialect_of_who_answers_then(place):
+    async with standin() as server:
+        server.will(talks(text_turn("alpha", [])))
+        configured = place.settings(model="openai:small", base_url=server.openai, dialect="text", sampling="prefer")
+        async with at_the_door(configured, MODERN, Mind([], native=True)) as door:
+            await door.asked("planner_run", GO)
+            assert place.rows(OF_STEPS) == [("round-1", None)]
+            (run_id,) = place.rows("select id from run")[0]
+            await door.ask("run_control", {"run_id": run_id, "action": "reroute", "route": "provider"})
+            ended = await door.ask("run_status", {"run_ids": [run_id], "until": "done"})
+    assert ended["runs"][0]["summary"] == "alpha"
+    assert place.rows(OF_STEPS) == [("round-1", "text")]
+
+
+async def test_a_script_is_asked_in_no_dialect_and_a_caller_natively(place):
+    async with watched(place.settings(says("done"))) as host:
+        await started(host)
+        run_id = await started(host, route="caller")
+        await answered(host, run_id, round_1=says("done"))
+    assert place.rows(OF_STEPS) == [("round-1", None), ("round-1", "native")]
+
+
+@pytest.mark.parametrize(("begun", "later"), [("native", "text"), ("text", "native")])
+async def test_a_changed_setting_bends_no_run_that_has_begun(place, begun, later):
+    """It asks as before after a restart, whatever the configuration says by then."""
+    async with standin() as server:
+        if begun == "native":
+            server.will(talks(None, calls(("ask_person", {})), finish="tool_calls"), talks("done"))
+        else:
+            server.will(talks(text_turn("", [ToolCall("", "ask_person", {})])), talks(text_turn("done", [])))
+        configured = place.settings(model="openai:small", base_url=server.openai, dialect=begun)
+        async with Host.open(configured, via="test") as host:
+            run_id = await started(host, caller_tools=(ASK,))
+        async with watched(place.settings(model="openai:small", base_url=server.openai, dialect=later)) as host:
+            report = await answered(host, run_id, round_1__call_1={"content": "yes"})
+        assert (report.status, report.summary) == ("completed", "done")
+    assert ["tools" in body for body in server.bodies] == [begun == "native"] * 2
+    assert place.rows(OF_STEPS) == [("round-1", begun), ("round-2", begun)]
+
+
+async def test_a_run_of_before_the_dialect_was_frozen_goes_by_the_setting(place):
+    async with standin() as server:
+        server.will(talks(text_turn("done", [])))
+        configured = place.settings(model="openai:small", base_url=server.openai, dialect="text")
+        async with Host.open(configured, via="test") as host:
+            run_id = await started(host, route="caller")
+        ((spec,),) = place.rows("select spec from run")
+        older = {name: value for name, value in json.loads(spec).items() if name != "dialect"}
+        place.rows("update run set spec = ?", json.dumps(older))
+        async with watched(configured) as host:
+            await host.control(run_id, "reroute", ME, route="provider")
+            report = await rests(host, run_id)
+        assert (report.status, report.summary) == ("completed", "done")
+    assert "tools" not in server.bodies[0]

@@ -1,0 +1,42 @@
+"""PATH-043: what a client calls its roots widens nothing. Only the configuration says where files may be touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as wire
+from house import Place, place_in
+from mcp.client.client import Client
+from sampling.minds import ERAS, reaching
+
+from kairos_mcp.host import Host
+from kairos_mcp.server.door import build_server
+
+
+async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_for(tmp_path):
+    place: Place = place_in(tmp_path)
+    secret = tmp_path / "elsewhere" / "secret.txt"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    asked: list[Any] = []
+
+    async def roots(_ctx: object) -> wire.ListRootsResult:
+        asked.append(_ctx)
+        wanted = (f"file://{tmp_path}/elsewhere", "file:///", "http://example.org/", "not a uri")
+        return wire.ListRootsResult(roots=[wire.Root.model_construct(uri=each) for each in wanted])
+
+    for mode in ERAS.values():
+        async with Host.open(place.settings(), via="mcp") as host:
+            server = build_server(reaching(host), host.settings)
+            async with Client(server, mode=mode, list_roots_callback=roots) as client:
+                for path in (str(secret), "../elsewhere/secret.txt"):
+                    call = {"name": "read_file", "arguments": {"path": path}}
+                    told = (await client.call_tool("registry_call", call)).structured_content
+                    assert told["output"]["data"]["code"] == "path_denied"
+                started = {"goal": "x", "route": "caller", "workspace": str(secret.parent)}
+                refused = await client.call_tool("planner_run", started)
+                assert refused.structured_content["code"] == "bad_arguments"
+                call = {"name": "read_file", "arguments": {"path": "a.txt"}}
+                told = (await client.call_tool("registry_call", call)).structured_content
+                assert told["output"]["content"].startswith("alpha")
+    assert asked == []

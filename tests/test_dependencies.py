@@ -1,0 +1,31 @@
+"""What is installed with the project: each by its right name, and no look-alike of a program that is none on PyPI."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+NAMED = [*PROJECT["dependencies"], *(name for extra in PROJECT["optional-dependencies"].values() for name in extra)]
+LOOK_ALIKES = {"bubblewrap", "ripgrep", "rg", "git", "strace", "sqlite", "re2", "pyre2", "mcp-sdk", "pydanticai"}
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def test_TENANCY_009_no_package_is_named_that_only_looks_like_a_program() -> None:
+    """bubblewrap is the system's, and ripgrep is not used; their namesakes on PyPI are something else."""
+    assert LOOK_ALIKES.isdisjoint({name_of(each) for each in NAMED})
+
+
+@pytest.mark.parametrize("requirement", PROJECT["dependencies"])
+def test_what_the_package_needs_states_the_least_version_and_is_what_is_installed(requirement: str) -> None:
+    assert ">=" in requirement
+    assert distribution(name_of(requirement)).metadata["Name"].lower().replace("_", "-") == name_of(requirement)

@@ -1,0 +1,29 @@
+"""A program in the sandbox is in a world of processes of its own. What is tried here harms nobody where it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.tools.around import Stop, Surroundings
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.registry import call
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="the sandbox is bubblewrap's")
+
+
+def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: Path) -> None:
+    (workspace := tmp_path / "W").mkdir()
+    with Opener(workspace) as opener:
+        (tool,) = command_tools(opener, Commands(environ={"PATH": os.environ["PATH"]}))
+        around = Surroundings("run-1", time.monotonic() + 60, lambda _: None, stop=Stop())
+        result = call(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, around)
+    assert not result.is_error, result.content
+    own, *there = result.content.partition("bytes]\n")[2].split()
+    assert int(own) < 100
+    assert 1 <= len([name for name in there if name.isdecimal()]) < 20

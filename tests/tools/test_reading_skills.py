@@ -1,0 +1,269 @@
+"""Skills are named to a model and read on demand, in both kinds of loops; what lies outside of one is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from house import ME, Place, assert_all_lawful, law, place_in, rests, says
+from hypothesis import given
+from hypothesis import strategies as st
+from skills_ref.parser import parse_frontmatter
+from skills_ref.validator import validate_metadata
+from toolsdesk import Desk
+
+from kairos_mcp.cli.checks import findings
+from kairos_mcp.configuration.layers import load_settings
+from kairos_mcp.configuration.settings import Flags, GateRule, packaged_skills
+from kairos_mcp.definitions.skill import Skill, skill_of
+from kairos_mcp.errors import BadArguments
+from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, Shelves, skill_tool
+
+OURS = ["mandates", "ooda-cycle", "planner-loop"]
+
+
+def written(folder: Path, name: str, description: str = "Says how.", body: str = "Do it well.") -> Path:
+    skill = folder / name
+    skill.mkdir(parents=True, exist_ok=True)
+    (skill / "SKILL.md").write_text(f"---\nname: {name}\ndescription: {description}\n---\n{body}\n")
+    return skill
+
+
+def desk(*folders: Path) -> Desk:
+    return Desk(folders[0], Registry([skill_tool(Shelves(folders), 1 << 20)]))
+
+
+def names(*folders: Path) -> list[str]:
+    return [skill.name for skill in Shelves(folders).listing().skills]
+
+
+def read(place: Desk, name: str, **more: str) -> tuple[str, str | None]:
+    result = place.call("read_skill", name=name, **more)
+    return result.content, result.code
+
+
+def test_ours_are_named_with_what_they_are_for() -> None:
+    said = desk(packaged_skills()).tool("read_skill").spec.description
+    assert names(packaged_skills()) == OURS
+    assert all(f"- {name}: " in said for name in OURS)
+
+
+def test_a_skill_is_read_whole_and_says_what_lies_beside_it(tmp_path: Path) -> None:
+    written(tmp_path, "tidy")
+    (tmp_path / "tidy" / "references" / "style").mkdir(parents=True)
+    (tmp_path / "tidy" / "references" / "more.md").write_text("More.\n")
+    place = desk(tmp_path)
+    content, _ = read(place, "tidy")
+    assert "Do it well." in content
+    assert "references/more.md" in content
+    assert read(place, "tidy", path="references/more.md") == ("More.\n", None)
+    told = place.call("read_skill", name="tidy", path="./references//more.md").data
+    assert (told["skill"], told["path"]) == ("tidy", "references/more.md")
+
+
+def test_a_later_shelf_goes_before_an_earlier_one(tmp_path: Path) -> None:
+    ours, users = tmp_path / "ours", tmp_path / "users"
+    written(ours, "tidy", "Ours.", "ours")
+    written(ours, "plan", "Ours.", "ours")
+    written(users, "tidy", "Theirs.", "theirs")
+    place = desk(ours, users)
+    assert "- tidy: Theirs." in place.tool("read_skill").spec.description
+    assert "theirs" in read(place, "tidy")[0]
+    assert "ours" in read(place, "plan")[0]
+
+
+def test_a_broken_one_does_not_fall_back_in_silence(tmp_path: Path) -> None:
+    ours, users = tmp_path / "ours", tmp_path / "users"
+    written(ours, "tidy", "Ours.")
+    (users / "tidy").mkdir(parents=True)
+    (users / "tidy" / "SKILL.md").write_text("no front matter\n")
+    listing = Shelves((ours, users)).listing()
+    assert listing.skills == ()
+    assert "tidy" in listing.left_out[0]
+    assert read(desk(ours, users), "tidy")[0].startswith("no front matter")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "code"),
+    [
+        ("none", {}, "not_found"),
+        ("../tidy", {}, "not_found"),
+        ("tidy/..", {}, "not_found"),
+        ("tidy", {"path": "../secret.txt"}, "path_denied"),
+        ("tidy", {"path": "a/../../secret.txt"}, "path_denied"),
+        ("tidy", {"path": "/etc/passwd"}, "path_denied"),
+        ("tidy", {"path": "link.md"}, "path_denied"),
+        ("tidy", {"path": "out/secret.txt"}, "path_denied"),
+        ("tidy", {"path": "pipe"}, "not_regular_file"),
+        ("tidy", {"path": "picture.png"}, "binary_file"),
+        ("tidy", {"path": "."}, "bad_arguments"),
+        ("linked", {}, "path_denied"),
+    ],
+)
+def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dict[str, str], code: str) -> None:
+    shelf = tmp_path / "shelf"
+    skill = written(shelf, "tidy")
+    (tmp_path / "secret.txt").write_text("SECRET\n")
+    written(tmp_path / "elsewhere", "linked", body="SECRET")
+    (skill / "link.md").symlink_to(tmp_path / "secret.txt")
+    (skill / "out").symlink_to(tmp_path)
+    (shelf / "linked").symlink_to(tmp_path / "elsewhere" / "linked")
+    (skill / "picture.png").write_bytes(b"\x89PNG\0\0")
+    os.mkfifo(skill / "pipe")
+    content, got = read(desk(shelf), name, **more)
+    assert got == code
+    assert "SECRET" not in content
+    assert names(shelf) == ["tidy"]
+
+
+def test_many_skills_are_named_within_bounds_and_what_is_not_is_counted(tmp_path: Path) -> None:
+    for number in range(SKILLS + 20):
+        written(tmp_path, f"skill-{number:03}", "long " * 100)
+    listing = Shelves([tmp_path]).listing()
+    said = desk(tmp_path).tool("read_skill").spec.description
+    assert len(listing.skills) == SKILLS
+    assert any(str(SKILLS) in why for why in listing.left_out)
+    assert len(said) < TOLD_CHARS + 600
+    assert said.count("\n- skill-") + int(said.rpartition("and ")[2].split()[0]) == SKILLS
+    assert read(desk(tmp_path), "skill-210")[1] is None  # one that is not named can be read all the same
+
+
+def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
+    skill = written(tmp_path, "tidy")
+    for number in range(BESIDE + 5):
+        (skill / f"f{number:03}.md").write_text("x")
+    told = desk(tmp_path).call("read_skill", name="tidy")
+    assert len(told.data["files"]) == BESIDE
+    assert "more]" in told.content
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("name: tidy\n", "description"),
+        ("description: x\n", "name"),
+        ("name: other\ndescription: x\n", "another name"),
+        ("name: Tidy\ndescription: x\n", "lowercase"),
+        ("name: tidy\ndescription: " + "x" * 1025 + "\n", "1024"),
+        ("name: tidy\ndescription: [a, b\n", "YAML"),
+        ("name: tidy\ndescription: x\nname: tidy\n", "YAML"),
+        ("name: &a tidy\ndescription: *a\n", "YAML"),
+        ("name: tidy\ndescription: 'a --- b'\n", "---"),
+        ("- a\n- b\n", "YAML"),
+        ("".join(f"k{n}: v\n" for n in range(60)), "no front matter"),
+        ("description: " + "x" * 5_000 + "\n", "no front matter"),
+        ("\n".join(" " * n + "a:" for n in range(39)) + " x\n", "name"),
+    ],
+    ids=lambda text: str(text)[:24],
+)
+def test_what_is_no_skill_says_why(head: str, why: str) -> None:
+    with pytest.raises(BadArguments, match=why):
+        skill_of(f"---\n{head}---\nbody", "tidy")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nname: tidy\ndescription: Says how.\n---\n",
+        "---\r\nname: tidy\r\ndescription: Says how.\r\n---\r\nbody --- more",
+        '---\nname: tidy\ndescription: "Says how."\nlicense: MIT\n---\n',
+        "---\nname: tidy\ndescription: >\n  Says\n  how.\nmetadata:\n  version: '1'\nallowed-tools: Read Grep\n---\n",
+    ],
+)
+def test_a_head_may_be_any_that_the_format_has(text: str) -> None:
+    assert skill_of(text, "tidy") == Skill("tidy", "Says how.")
+
+
+@law
+@given(st.text(st.sampled_from("abz09 -.,'\"[]{}!*#:>|%@`~?&\t"), min_size=1, max_size=40))
+def test_law_a_plain_head_means_what_the_formats_own_library_reads(description: str) -> None:
+    text = f"---\nname: tidy\ndescription: {description}\n---\n"
+    try:
+        found = skill_of(text, "tidy")
+    except BadArguments:
+        return
+    values = parse_frontmatter(text)[0]
+    assert validate_metadata({key: values[key] for key in ("name", "description")}) == []
+    assert found == Skill("tidy", " ".join(values["description"].split()))
+
+
+def test_a_folder_of_skills_comes_from_the_file_the_environment_and_the_state_folder(tmp_path: Path) -> None:
+    home, named = tmp_path / "home", tmp_path / "named"
+    home.mkdir()
+    (home / "kairos.toml").write_text('skills = ["../named"]\n')
+    settings = load_settings(Flags(home=str(home)), {})
+    assert [os.path.realpath(path) for path in settings.skills] == [str(named)]
+    several = os.pathsep.join([str(named), str(tmp_path / "b")])
+    assert load_settings(Flags(home=str(home)), {"KAIROS_SKILLS": several}).skills == (named, tmp_path / "b")
+
+
+def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_servers(tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    settings = place.settings(skills=(place.workspace / "advice",))
+    (place.workspace / "advice").mkdir()
+    scopes = scopes_of(place.workspace, settings)
+    assert [scopes.of(path) for path in ("advice/x/SKILL.md", "advice/x/run.sh", "src/a.py")] == ["L1", "L1", "L2"]
+
+
+def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
+    spec = desk(packaged_skills()).tool("read_skill").spec
+    wanted = Wanted(spec, {"name": "tidy", "path": "secrets/key.md"})
+    assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).verdict(wanted).decision == "allow"
+    assert Gate([GateRule("read_skill", "deny")]).verdict(wanted).decision == "deny"
+
+
+def asks_for(name: str, **more: str) -> dict[str, object]:
+    return {"tool_calls": [{"name": "read_skill", "arguments": {"name": name, **more}}]}
+
+
+async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> None:
+    place: Place = place_in(tmp_path)
+    written(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
+    lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
+    async with Host.open(place.settings(*lines), via="mcp") as host:
+        run_id = (await host.start_planner(PlannerRequest("tidy up"), ME)).run_id
+        assert (await rests(host, run_id)).status == "completed"
+        assert_all_lawful(host)
+    bodies = [json.loads(body) for (body,) in place.rows("select body from answer join mark on mark.id = mark"
+                                                         " where kind = 'call' order by mark")]  # fmt: skip
+    assert "Sweep first." in bodies[0]["content"]
+    assert "mandate_save" in bodies[1]["content"]
+    assert (bodies[2]["code"], "mandates, ooda-cycle, planner-loop, tidy" in bodies[2]["content"]) == (
+        "not_found",
+        True,
+    )
+    ((tools,),) = place.rows("select body from text where body like '%read_skill%' and body like '%input_schema%'")
+    assert "- tidy: Keeps it tidy." in tools
+
+
+async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    oriented = {"summary": "x", "priorities": ["y"], "risk_level": "low"}
+    noop = {"action": "noop", "reason": "read"}
+    lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
+    async with Host.open(place.settings(*lines[1:]), via="mcp") as host:
+        started = await host.start_phase("decide", Meant(goal="tidy"), oriented, Asked(), ME)
+        assert (await rests(host, started.run_id)).status == "completed"
+        assert_all_lawful(host)
+    ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'decide/read-2/call-1'")
+    assert "One cycle, phase by phase" in json.loads(body)["content"]
+
+
+def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
+    place = place_in(tmp_path)
+    written(place.home / "config" / "skills", "tidy")
+    broken = place.home / "config" / "skills" / "broken"
+    broken.mkdir()
+    (broken / "SKILL.md").write_text("nothing\n")
+    settings = place.settings(skills=(tmp_path / "gone",))
+    told = [finding.text for finding in findings(settings, {}) if finding.matter == "skills"]
+    assert told == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", told[-1]]
+    assert told[-1].startswith("left out: broken: SKILL.md of broken has no front matter")

@@ -1,0 +1,19 @@
+"""A bounded wait for what no event tells of, as another program's file or row: it is looked at again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+LOOK_S = 0.005
+T = TypeVar("T")
+
+
+def awaited(seen: Callable[[], T], within_s: float = 30.0, told: Callable[[], object] = lambda: "it never came") -> T:
+    """What `seen` gives as soon as that is true; fails with what is `told` then if it isn't in time."""
+    ends = time.monotonic() + within_s
+    while not (found := seen()):
+        assert time.monotonic() < ends, told()
+        time.sleep(LOOK_S)  # between two looks
+    return found
