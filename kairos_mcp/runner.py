@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kairos_mcp.branching import Share
+from kairos_mcp.budget.branching import Share
 from kairos_mcp.errors import ReplayDiffers
 from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Recorded, Step
 

@@ -14,7 +14,7 @@ import apsw
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Settings
 from kairos_mcp.host import Host

@@ -12,8 +12,8 @@ HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
     "hall": ["freezing", "hall", "histories", "host", "reports"],
-    "hinge": ["driving", "performer", "runner"],
-    "hands": ["branching", "budget", "gate", "models", "standing_line", "store", "tools"],
+    "hinge": ["driving", "runner"],
+    "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
         "__init__", "configuration", "decoding", "definitions", "errors", "finding", "mandates", "messages", "periods",

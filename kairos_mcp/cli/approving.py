@@ -52,7 +52,7 @@ def decide_run(
     if as_json:
         say_json(report.as_json())
     else:
-        say(f"stored; run {run_id} is {report.status}")
+        say(f"stored for whoever goes on with run {run_id}, which is {report.status}")
     return COMPLETED
 
 

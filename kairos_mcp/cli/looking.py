@@ -37,7 +37,8 @@ def list_runs(flags: Flags, limit: int, *, as_json: bool) -> int:
     for report in reports:
         text = line_of(report.summary or "", 50)
         reason = report.stop_reason or ""
-        say(f"{report.run_id}  {report.status:<14} {reason:<15} {report.rounds:>3} rounds  {text}".rstrip())
+        far = f"{report.rounds:>3} rounds" if report.flow == "planner" else f"{report.usage['model_calls']:>3} calls "
+        say(f"{report.run_id}  {report.status:<14} {reason:<15} {far}  {text}".rstrip())
     return COMPLETED
 
 

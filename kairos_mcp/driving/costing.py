@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.messages import Completion, Conversation, Exactness, Usage
 from kairos_mcp.steps import Answer, Failure, RequestCompletion
 

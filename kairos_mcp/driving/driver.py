@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.budget import Grant, Units
+from kairos_mcp.budget.amounts import Units
+from kairos_mcp.budget.granting import Grant
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.driving.ending import LET_OUT_S
 from kairos_mcp.driving.marks import Mark, Ready

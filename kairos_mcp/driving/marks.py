@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kairos_mcp.budget import NOTHING, Grant, Units
+from kairos_mcp.budget.amounts import NOTHING, Units
+from kairos_mcp.budget.granting import Grant
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step

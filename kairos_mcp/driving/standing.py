@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, counts_of
+from kairos_mcp.budget.amounts import NOTHING, counts_of
 from kairos_mcp.driving.consent import Considered, remark_of, settled_result, told
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.driving.marks import Ended, Mark, Ready, mark_of
+from kairos_mcp.driving.performer import Performer
 from kairos_mcp.driving.retries import pause_for
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.performer import Performer
 from kairos_mcp.runner import Runner
 from kairos_mcp.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.store import approvals, branches, reading

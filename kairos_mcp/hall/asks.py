@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from kairos_mcp.budget import CLOSING_MS, NOTHING
+from kairos_mcp.budget.amounts import NOTHING
+from kairos_mcp.budget.granting import CLOSING_MS
 from kairos_mcp.driving.costing import estimated, tokens_of
 from kairos_mcp.hall.house import House
 from kairos_mcp.messages import Completion

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kairos_mcp.configuration.key_sources import secret
 from kairos_mcp.configuration.settings import Settings, skill_folders
+from kairos_mcp.driving.performer import Means, Paid, Performer
 from kairos_mcp.driving.reach import Reach
 from kairos_mcp.driving.standing import Standing
 from kairos_mcp.errors import BadArguments, KairosError, Stale
@@ -26,7 +27,6 @@ from kairos_mcp.models.masked import masked_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
-from kairos_mcp.performer import Means, Paid, Performer
 from kairos_mcp.routes import Minds
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import DialectName, Failure

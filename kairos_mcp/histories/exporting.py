@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp import __version__
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.histories.carried import (
     Account,

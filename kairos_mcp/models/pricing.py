@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.budget import Price
+from kairos_mcp.budget.amounts import Price
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.messages import Usage
 

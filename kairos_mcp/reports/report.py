@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from kairos_mcp.budget import Account, Units
+from kairos_mcp.budget.amounts import Account, Units
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import orders

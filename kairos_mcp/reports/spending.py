@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.budget import NOTHING, Account, Units
+from kairos_mcp.budget.amounts import NOTHING, Account, Units
 from kairos_mcp.configuration.settings import DAY_CAPS, outside_limits
 from kairos_mcp.errors import UnknownMandate
 from kairos_mcp.hall.house import House

@@ -61,8 +61,8 @@ def _head(run: JsonObject) -> str:
     why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     model = f", model {run['model']}" if run["model"] else ""
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
-    rounds = f"{run['rounds']} rounds, route {run['route']}"
-    return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {rounds}{model}{resume}"
+    far = f"{run['rounds']} rounds" if run["flow"] == "planner" else f"{run['usage']['model_calls']} model calls"
+    return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {far}, route {run['route']}{model}{resume}"
 
 
 def _brief(run: JsonObject) -> str:

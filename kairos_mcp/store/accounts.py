@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import apsw
 
-from kairos_mcp.budget import Account, Units, shared_part
+from kairos_mcp.budget.amounts import Account, Units, shared_part
 from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.steps import Limits
 from kairos_mcp.store.connection import Row, row, rows

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.errors import BadArguments, StoreCorrupt
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown

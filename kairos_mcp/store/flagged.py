@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kairos_mcp.budget import WHOLE, Account
+from kairos_mcp.budget.amounts import Account
+from kairos_mcp.budget.granting import WHOLE
 from kairos_mcp.steps import Answer, Refused
 
 USED_UP = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.store import accounts, branches
 from kairos_mcp.store.accounts import read_account

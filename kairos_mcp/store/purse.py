@@ -11,7 +11,8 @@ from operator import add
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Units, grant
+from kairos_mcp.budget.amounts import NOTHING, Account, Units
+from kairos_mcp.budget.granting import Claim, Grant, grant
 from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.steps import Refused
 from kairos_mcp.store import branches

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Sent

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, Units, counts_of
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, BadArguments, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, DialectName, Limits

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import apsw
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.errors import StoreUnavailable
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]

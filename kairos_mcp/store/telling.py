@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.messages import Completion
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.connection import row, rows

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget import NOTHING, SHARED, Account, Claim, Grant, Units
+from kairos_mcp.budget.amounts import NOTHING, Account, Units
+from kairos_mcp.budget.granting import SHARED, Claim, Grant
+from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import Exactness
-from kairos_mcp.standing_line import standing_line
 from kairos_mcp.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared

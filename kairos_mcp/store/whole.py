@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import rows

@@ -11,7 +11,7 @@ from typing import Any
 from daybook import Clock, assert_days_add_up, by_steps, used
 from house import Place, assert_all_lawful, total
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.outcome import Outcome, ended

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from house import ME, WITHIN_S, Place, assert_all_lawful, total
 
-from kairos_mcp.budget import Units, counts_of, shared_part
+from kairos_mcp.budget.amounts import Units, counts_of, shared_part
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.host import Host
 from kairos_mcp.reports.report import RunReport

@@ -9,8 +9,8 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.branching import Share, caps_of
-from kairos_mcp.budget import NOTHING, Account, Units
+from kairos_mcp.budget.amounts import NOTHING, Account, Units
+from kairos_mcp.budget.branching import Share, caps_of
 from kairos_mcp.steps import UNLIMITED, Limits
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -9,21 +9,9 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.branching import Share
-from kairos_mcp.budget import (
-    NOTHING,
-    SHARED,
-    USEFUL_TOKENS,
-    WHOLE,
-    Account,
-    Claim,
-    Grant,
-    Price,
-    Units,
-    counts_of,
-    grant,
-    shared_part,
-)
+from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of, shared_part
+from kairos_mcp.budget.branching import Share
+from kairos_mcp.budget.granting import SHARED, USEFUL_TOKENS, WHOLE, Claim, Grant, grant
 from kairos_mcp.steps import Limits, Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account

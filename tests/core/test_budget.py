@@ -9,19 +9,9 @@ from house import law
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.budget import (
-    CLOSING_MS,
-    CLOSING_TOKENS,
-    NOTHING,
-    USEFUL_TOKENS,
-    Account,
-    Claim,
-    Grant,
-    Units,
-    counts_of,
-    grant,
-)
-from kairos_mcp.standing_line import standing_line
+from kairos_mcp.budget.amounts import NOTHING, Account, Units, counts_of
+from kairos_mcp.budget.granting import CLOSING_MS, CLOSING_TOKENS, USEFUL_TOKENS, Claim, Grant, grant
+from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.steps import Limits, Refused
 
 COMPLETIONS = ("round", "repair", "compact", "closing")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kairos_mcp.budget import NOTHING, Account, Claim, Grant, Price, Units, counts_of, grant
+from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of
+from kairos_mcp.budget.granting import Claim, Grant, grant
 from kairos_mcp.steps import Limits, Refused
 
 ROUND = Claim(counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9))

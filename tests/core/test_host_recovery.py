@@ -24,7 +24,7 @@ from house import (
     watched,
 )
 
-from kairos_mcp.budget import NOTHING
+from kairos_mcp.budget.amounts import NOTHING
 from kairos_mcp.errors import KairosError, NotForCallers, StoreCorrupt
 from kairos_mcp.host import Host
 from kairos_mcp.messages import Completion

@@ -10,7 +10,7 @@ import apsw
 import pytest
 from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
 
-from kairos_mcp.budget import counts_of
+from kairos_mcp.budget.amounts import counts_of
 from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.errors import AlreadyAnswered, FenceLost, NotWaiting
 from kairos_mcp.flows.outcome import ended

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kairos_mcp.budget import NOTHING
+from kairos_mcp.budget.amounts import NOTHING
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.store import ledger, owners, reading, runs
 from kairos_mcp.store.connection import connect

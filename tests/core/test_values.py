@@ -10,7 +10,7 @@ from house import Place, law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget import Units
+from kairos_mcp.budget.amounts import Units
 from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.flows.outcome import STATUS_OF, Outcome, ended
 from kairos_mcp.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage

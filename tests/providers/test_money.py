@@ -9,17 +9,8 @@ from house import law
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget import (
-    CLOSING_TOKENS,
-    NOTHING,
-    Account,
-    Claim,
-    Grant,
-    Price,
-    Units,
-    counts_of,
-    grant,
-)
+from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of
+from kairos_mcp.budget.granting import CLOSING_TOKENS, Claim, Grant, grant
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.messages import Usage
 from kairos_mcp.models.pricing import Tariff

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kairos_mcp.budget import FREE, NOTHING, Claim, Grant, Price, Units, counts_of
+from kairos_mcp.budget.amounts import FREE, NOTHING, Price, Units, counts_of
+from kairos_mcp.budget.granting import Claim, Grant
 from kairos_mcp.driving.consent import Considered, Leave, considered
 from kairos_mcp.driving.costing import Meter, Performed, costed
 from kairos_mcp.driving.ending import LET_OUT_S, let_out, outcome_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.budget import Account
+from kairos_mcp.budget.amounts import Account
 
 
 def standing_line(account: Account) -> str | None:
