@@ -63,7 +63,7 @@ def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
     done = tried(guard, tmp_path)
     said = done.stdout + done.stderr
     assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), said[-4_000:]
-    assert not re.search(r"^ERROR ", done.stdout, re.MULTILINE), said[-4_000:]
+    assert not re.search("ERROR (at setup|collecting)", done.stdout), said[-4_000:]  # at teardown runs are replayed
     assert not NOT_A_FAILURE.search(done.stdout), said[-4_000:]
 
 
