@@ -159,7 +159,7 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
     if spec.flow != "planner":
         order = orders.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
-        spoken = decode(TextPrompts, text(spec.dialect_text))
+        spoken = _spoken(text(spec.dialect_text))
         return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken, behind)
     brief = Brief(
         system=text(spec.system_text),
@@ -171,8 +171,8 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         max_tokens=spec.max_tokens,
         prompts=_prompts(text(spec.prompts_text)),
     )
-    prompts = decode(TextPrompts, text(spec.dialect_text))
-    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, prompts, behind)
+    spoken = _spoken(text(spec.dialect_text))
+    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +232,12 @@ def _tools(text: str) -> ToolSet:
 @lru_cache(maxsize=16)
 def _prompts(text: str) -> Prompts:
     prompts: Prompts = decode(Prompts, text)
+    return prompts
+
+
+@lru_cache(maxsize=16)
+def _spoken(text: str) -> TextPrompts:
+    prompts: TextPrompts = decode(TextPrompts, text)
     return prompts
 
 
