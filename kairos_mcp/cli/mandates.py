@@ -128,10 +128,11 @@ def _read(file: str) -> JsonObject:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         given = tomllib.loads(text) if file.endswith(".toml") else strict_json(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadArguments(
-            f"The mandate can't be read: {error}.", "Give one object, as JSON or TOML in UTF-8."
-        ) from error
+    except OSError as error:
+        raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that is there, or -.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        cure = "Give one object, as JSON or TOML in UTF-8."
+        raise BadArguments(f"The mandate can't be read: {error}.", cure) from error
     except Undecodable as error:
         raise BadArguments(f"The mandate can't be used: {error.reason}.", 'As {"goal": "..."}.') from error
     if not isinstance(given, dict):

@@ -110,7 +110,10 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
             yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
             template = {"content": "..."}
         case _:
-            template = {}
+            yield f"  {item['name']}: nobody knows whether this call was carried out"
+            yield ""
+            yield f"  {command(flags, 'settle', run_id, item['key'], 'already_done')}   (or reattempt)"
+            return
     yield ""
     yield f"  {command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
     yield f"  {command(flags, 'show', run_id, '--json')}   (the whole request)"

@@ -14,7 +14,7 @@ from kairos_mcp.driving.consent import Considered, Leave, considered
 from kairos_mcp.driving.costing import Meter, Performed, costed
 from kairos_mcp.driving.ending import LET_OUT_S, let_out, outcome_of
 from kairos_mcp.driving.reach import Reach
-from kairos_mcp.errors import Timeout
+from kairos_mcp.errors import Timeout, ToolNotOffered
 from kairos_mcp.gate import Gate
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.models import Asked, Model
@@ -248,7 +248,8 @@ class Performer:
         """The tool's result. What changes files is let out of a change when its time is over or its run is cancelled,
         so that the record says of each file what became of it."""
         tool = self.reach.tool(step.call.name)
-        assert tool is not None, "a call is begun only for a tool that is there"
+        if tool is None:  # it went after leave was given: nothing was done
+            return failed(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
         seconds, stop = grant.timeout_ms / 1000, Stop()
         shut = self.reach.shut(path, step)
         around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base, stop, shut)

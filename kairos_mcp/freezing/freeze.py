@@ -124,8 +124,16 @@ def freeze_planner(
         continues=request.continues,
         dialect=settings.dialect,
     )
-    notes = (*thinks.notes, *cut, *offer.notes, *registry.notes(request.tools))
+    notes = (*thinks.notes, *cut, *_unused(request, thinks.route), *offer.notes, *registry.notes(request.tools))
     return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
+
+
+def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
+    """What was asked of a model that nobody on this route takes."""
+    asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
+    if not asked or route not in ("caller", "scripted"):
+        return ()
+    return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
 
 
 def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: Registry) -> Frozen:

@@ -134,12 +134,14 @@ async def control(
     run = house.run(run_id, caller)
     if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
         return
-    body = _wish_body(house, run, action, limits, route, caller)
+    body, because = _wish_body(house, run, action, limits, route, caller)
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     mine = await house.store.own(at) if house.may_drive(run) or action == "cancel" else owners.NOBODY
     who = caller.row
-    fence = await house.store.submit(lambda c: runs.wish(c, run, action, body, who, mine, at, dead=dead))
+    fence = await house.store.submit(
+        lambda c: runs.wish(c, run, action, body, who, mine, at, because=because, dead=dead)
+    )
     house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
     until_s = time.monotonic() + TAKEN_UP_S
     while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
@@ -150,26 +152,27 @@ async def control(
 
 def _wish_body(
     house: House, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
-) -> str:
+) -> tuple[str, str | None]:
+    """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
     match action:
         case "extend":
-            return encode(_extended(house, run, limits or Limits()))
+            return _extended(house, run, limits or Limits())
         case "reroute":
-            taken = chosen(route or "auto", house.wiring.minds(run, samples=caller.samples))[0]
+            taken, said = chosen(route or "auto", house.wiring.minds(run, samples=caller.samples))
             capped = read_account(house.store.reader, run.account).caps.nano_usd
             if capped is not None and (taken == "provider" or capped != house.settings.limits.nano_usd):
                 _refuse_unpriced(house, run, taken)
             if taken == "provider" and house.settings.day.nano_usd is not None:
                 _refuse_unpriced(house, run, taken, "day.usd")
-            return taken
+            return taken, said[0] if said else None
         case "pause":
-            return "asked"
+            return "asked", None
         case _:
-            return ""
+            return "", None
 
 
-def _extended(house: House, run: RunRow, more: Limits) -> Limits:
-    """The caps after adding `more`, within what the configuration allows. Raises BadArguments."""
+def _extended(house: House, run: RunRow, more: Limits) -> tuple[str, str | None]:
+    """The caps after adding `more`, within what the configuration allows, and what was cut. Raises BadArguments."""
     if more.nano_usd is not None:
         _refuse_unpriced(house, run, run.route)
     now = asdict(read_account(house.store.reader, run.account).caps)
@@ -177,7 +180,10 @@ def _extended(house: House, run: RunRow, more: Limits) -> Limits:
     if not caps:
         raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
     allowed = asdict(house.settings.limits)
-    return Limits(**{u: cap if allowed[u] is None else min(cap, allowed[u]) for u, cap in caps.items()})
+    within = {unit: cap if allowed[unit] is None else min(cap, allowed[unit]) for unit, cap in caps.items()}
+    cut = [f"limits.{unit} is {within[unit]}, not {cap}" for unit, cap in caps.items() if within[unit] < cap]
+    because = f"Extended to what the configuration allows: {', '.join(cut)}." if cut else None
+    return encode(Limits(**within)), because
 
 
 def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:

@@ -141,10 +141,10 @@ class Wiring:
                 return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking)
 
         own_lines = thawed.script.by_path if thawed.script else {}
-        means = self.means(run.workspace)
+        registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
         performer = Performer(
             run.id,
-            Reach(thawed.offered, means.registry, means.gate, thawed.behind, thawed.spec.mandate),
+            Reach(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate),
             means,
             models,
             thawed.spec.model,

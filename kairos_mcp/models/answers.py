@@ -121,6 +121,8 @@ def _usage(usage: _Usage | None) -> Usage | None:
 
 
 def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
+    if not isinstance(value, dict):
+        raise BadArguments(f"The {kind} answer must be an object.", f"Valid keys: {', '.join(shape.model_fields)}.")
     if (reason := unfit(value)) is not None:
         raise BadArguments(f"The {kind} answer is refused: {reason}.", "Send plain JSON of less than 4 MiB.")
     try:

@@ -250,7 +250,8 @@ def wish(
     if run_by_number(connection, run.n).outcome is not None:
         raise Stale("The run has ended.", go_on, run_id=run.id)
     if action == "extend" and _was_refused(connection, run.n):
-        raise Stale("A limit has ended the run already; it is closing.", go_on, run_id=run.id)
+        closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
+        raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
     rows(
         connection,
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",

@@ -208,6 +208,14 @@ async def test_an_extended_run_goes_further(place: Place) -> None:
         assert (report.summary, report.rounds, report.remaining["rounds"]) == ("done", 4, 1)
 
 
+async def test_what_a_route_has_no_use_for_is_said(place: Place) -> None:
+    async with watched(place.settings()) as host:
+        run_id = await started(host, route="caller", model="openai:gpt-5", temperature=1.5)
+        assert any("model and temperature" in note for note in host.report(run_id, ME).degraded)
+        await host.control(run_id, "reroute", ME, route="sampling")
+        assert any("offers no sampling" in note for note in host.report(run_id, ME).degraded)
+
+
 async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) -> None:
     async with watched(
         place.settings(),
@@ -230,6 +238,7 @@ async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: 
         else:
             await host.control(run_id, "extend", ME, limits=limits)
             assert host.report(run_id, ME).remaining["rounds"] == 99  # what the configuration allows
+            assert place.rows("select text from note where text like 'Extended to what%'") != []
 
 
 # -- starting ----------------------------------------------------------------------------------------------------

@@ -120,6 +120,19 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
     assert [path for path, _ in pets.heard] == ["/pets/7", "/pets/9"]
 
 
+async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(desk: Desk, pets: Pets) -> None:
+    lists(desk, pets)
+    async with Host.open(desk.place.settings(), via="mcp") as host:
+        told = await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
+        await person(desk, *told["approve"].split()[1:])
+        run_id = await host.start_call("pet", {"id": "7"}, ME)
+        assert [item["kind"] for item in (await rests(host, run_id)).waiting] == ["approval"]
+        assert pets.heard == []
+    said = await person(desk, "approve", run_id, "call-1/approval", "--json")
+    assert json.loads(said.out)["output"]["is_error"] is False
+    assert [path for path, _ in pets.heard] == ["/pets/7"]
+
+
 async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
