@@ -28,6 +28,7 @@ class Wish:
     model: str | None = None
     key: str | None = None
     as_json: bool = False
+    tools: tuple[str, ...] = ()
 
 
 def run_once(wish: Wish, flags: Flags) -> int:
@@ -96,6 +97,7 @@ def _request(wish: Wish, settings: Settings, before: str | None = None) -> Plann
         limits=limits_of(wish.limits),
         workspace=str(workspace_here(settings)),
         key=wish.key,
+        tools=wish.tools or None,
     )
 
 

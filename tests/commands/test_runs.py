@@ -88,6 +88,18 @@ def test_a_script_that_ends_too_soon_fails_the_run(kairos) -> None:
     assert (said.code, said.json["status"], said.json["stop_reason"]) == (1, "failed", "llm_error")
 
 
+def test_a_run_changes_files_with_tools_that_are_named_and_with_leave(kairos) -> None:
+    write = {"tool_calls": [{"id": "1", "name": "write_file", "arguments": {"path": "new.txt", "content": "hello\n"}}]}
+    path = script(kairos, write, END)
+    assert kairos("run", "Write.", "--json", KAIROS_SCRIPT=path).json["calls"][0]["ok"] is False  # it was not offered
+    said = kairos("run", "Write.", "--tools", "write_*", "--json", KAIROS_SCRIPT=path)
+    (item,) = said.json["waiting"]
+    assert (said.code, item["kind"], (kairos.folder / "new.txt").exists()) == (3, "approval", False)
+    done = kairos("approve", said.json["run_id"], item["key"], "--json", KAIROS_SCRIPT=path)
+    assert (done.code, done.json["summary"]) == (0, "All done.")
+    assert (kairos.folder / "new.txt").read_text() == "hello\n"
+
+
 def test_a_limit_holds(kairos) -> None:
     path = script(kairos, LOOK, LOOK, LOOK, END)
     said = kairos("run", "Look.", "--json", "--limit", "rounds=2", KAIROS_SCRIPT=path)

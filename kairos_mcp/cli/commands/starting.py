@@ -21,6 +21,12 @@ def run(
         list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to think with.")] = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools", metavar="GLOB", help="Tools it may use, as 'edit_*'; repeatable. Default: those that read."
+        ),
+    ] = None,
     key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
     as_json: AsJson = False,
     flags: AllFlags,
@@ -31,7 +37,7 @@ def run(
     """
     from kairos_mcp.cli.asking import Wish, converse, run_once
 
-    wish = Wish(goal or "", route, tuple(limit or ()), model, key, as_json)
+    wish = Wish(goal or "", route, tuple(limit or ()), model, key, as_json, tuple(tools or ()))
     return converse(wish, flags) if interactive else run_once(wish, flags)
 
 
