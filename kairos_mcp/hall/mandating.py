@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import apsw
 
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.freezing import freeze_ooda
 from kairos_mcp.freezing.freeze_ooda import Ground
 from kairos_mcp.freezing.orders import FLOWS, RUN
@@ -28,6 +29,7 @@ from kairos_mcp.steps import UNLIMITED, Limits
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.tools.registry import Registry
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # as MANDATE_SCHEMA has it
 ID_CHARS = 12  # of the digest, where a mandate has no id of its own
@@ -58,11 +60,11 @@ class Asked:
 async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
     """Save a mandate under its id, or one made of its digest. Raises BadArguments."""
     mandate, secrets = _read(house, given)
-    house.wiring.workspace(mandate.workspace)
+    registry = house.wiring.registry(house.wiring.workspace(mandate.workspace))
     mandate = _with_id(mandate)
     changed = await _saved(house, mandate, caller)
     told = _listed(house, mandates.named(house.store.reader, caller.principal, mandate.id or ""))
-    notes = [masked.note(secrets)] if secrets else []
+    notes = [*([masked.note(secrets)] if secrets else []), *_absent(registry, mandate)]
     following = {"tool": RUN, "arguments": {"mandate_id": mandate.id}, "why": "It runs its cycles."}
     return {**told, "changed": changed, "degraded": notes, "next": following}
 
@@ -148,6 +150,15 @@ def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
     checked = mandate_of(given)
     plain, secrets = masked.arguments(checked.as_json(), house.wiring.mask)
     return (mandate_of(plain), secrets) if secrets else (checked, 0)
+
+
+def _absent(registry: Registry, mandate: Mandate) -> Iterator[str]:
+    """What the mandate names and nobody has now; it may come yet, so it is said and not refused."""
+    for name in (*(look.tool for look in mandate.observe), *(mandate.tools or ())):
+        try:
+            registry.select(() if registry.waits_for((name,)) else (name,))
+        except UnknownTool as unknown:
+            yield f"{unknown.message} A run of this mandate would be refused now."
 
 
 def _with_id(mandate: Mandate) -> Mandate:

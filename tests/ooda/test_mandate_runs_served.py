@@ -201,3 +201,6 @@ async def test_a_mandate_is_saved_listed_and_found_again(place, era):
         assert (await door.ask("mandate_list", {"status": "terminated"}))["mandates"] == []
         missing = await door.client.call_tool("ooda_run", {"mandate_id": "nobody"})
         assert missing.structured_content["code"] == "unknown_mandate"
+        absent = {"id": "later", "goal": "Tidy up.", "observe": ["nope"], "tools": ["zzz*", "read_file"]}
+        told = (await door.ask("mandate_save", {"mandate": absent}))["degraded"]
+        assert ["nope" in told[0], "zzz*" in told[1], len(told)] == [True, True, 2]
