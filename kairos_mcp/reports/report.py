@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp.budget.amounts import Account, Units
+from kairos_mcp.configuration.settings import CAPS
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import orders
@@ -211,17 +212,7 @@ def _remaining(account: Account) -> JsonObject:
     remaining: JsonObject = dict(left)
     remaining["usd"] = None if usd is None else usd / 1e9
     remaining["seconds"] = None if milliseconds is None else milliseconds / 1000
-    order = (
-        "rounds",
-        "model_calls",
-        "input_tokens",
-        "output_tokens",
-        "total_tokens",
-        "usd",
-        "tool_calls",
-        "seconds",
-    )
-    return {unit: remaining[unit] for unit in order}
+    return {unit: remaining[unit] for unit in CAPS}
 
 
 def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally) -> tuple[str, ...]:
