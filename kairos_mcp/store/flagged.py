@@ -20,9 +20,10 @@ _GROUPS = {"run": "limits", "day": "day", "mandate": "the mandate's day"}
 def flagged(passed: Iterable[tuple[Account, str]]) -> Iterator[str]:
     """One sentence for each cap that a report above what was held has taken an account past."""
     for account, unit in passed:
-        cap, spent = getattr(account.caps, unit), getattr(account.spent, unit)
-        limit = _named(account.scope, unit)
-        yield f"{limit} is {_told(unit, cap)}; an answer that used more than was held took it to {_told(unit, spent)}."
+        cap, spent, held = (getattr(amounts, unit) for amounts in (account.caps, account.spent, account.held))
+        took = f"{_named(account.scope, unit)} is {_told(unit, cap)}; an answer that used more than was held took it to"
+        others = " with what other steps hold" if held else ""
+        yield f"{took} {_told(unit, spent + held)}{others}."
 
 
 def hopeless(answers: Iterable[Answer | None]) -> Iterator[str]:

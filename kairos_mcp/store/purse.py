@@ -107,12 +107,16 @@ class Purse:
         self._due.clear()
 
     def passed(self) -> Iterator[tuple[Account, str]]:
-        """After `write`: the caps that a report above what was held has taken an account past."""
+        """After `write`: the caps that a report above what was held has taken an account past.
+
+        What is held counts: it was granted before that report, so it may take the account past the cap when it is
+        settled, and nothing will then stand out.
+        """
         for number in sorted(self._passed):
             account = self.own if number == self.own.id else self._branch_or_shared(number)
             for unit in _UNITS[1:]:
                 cap = getattr(account.caps, unit)
-                if cap is not None and getattr(account.spent, unit) > cap:
+                if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit
 
     def _take(self, claim: Claim, leave: Grant, shared: Shared) -> bool:

@@ -14,7 +14,8 @@ from branched import DEEP, Team, branches_of, lines, looks, team_host, team_hous
 from daybook import ZONE, Clock, days_of, passed, used, watch_peaks
 from house import ME, Place, begun, outcome_of, place_in, rests, says, started
 from killed import REQUEST
-from providers.servers import WITHIN_S, Standin, silent, talks
+from providers.servers import WITHIN_S, Heard, Standin, silent, talks
+from starlette.responses import Response
 
 from kairos_mcp.cli.spending import show_budget
 from kairos_mcp.configuration.settings import Flags
@@ -222,6 +223,26 @@ async def test_what_is_brought_beyond_a_branchs_cap_is_recorded_named_and_stops_
         await host.answer(run_id, {"task-2/round-1": says("done", **used(100))}, ME)
         assert (await rests(host, run_id)).status == "completed"
         assert outcome_of(place, run_id)["summary"] == "task-1: budget\ntask-2: assistant_stop"
+
+
+async def test_a_cap_that_an_honest_answer_crosses_after_one_beyond_its_hold_is_named(
+    place: Place, server: Standin
+) -> None:
+    """What the others hold was granted before that report came: none of them stands out when it is settled."""
+
+    async def honest(heard: Heard) -> Response:
+        async with asyncio.timeout(WITHIN_S):
+            while not place.rows("select 1 from note where text like '%55000 tokens were reported%'"):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)  # a row of another has no event
+        return await talks("done", usage=(4_000, 4_000, 0))(heard)
+
+    server.will(talks("done", usage=(50_000, 5_000, 0)), honest)
+    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
+    async with team_house(settings, Team(2, limits=None, synthesis=False)) as host:
+        run_id = await started(host, tools=NARROW, limits=Limits(total_tokens=60_000))
+        report = host.report(run_id, ME)
+        assert report.usage["input_tokens"] + report.usage["output_tokens"] == 63_000
+        assert any("limits.total_tokens is 60000; an answer that used more" in text for text in report.degraded)
 
 
 async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) -> None:
