@@ -91,7 +91,7 @@ def _tools(settings: Settings) -> Iterator[Finding]:
 
 def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
     """What could be given back: only said where it is worth a command."""
-    old = health["prunable"]
+    old = health.get("prunable")
     if old and old["runs"] and (old["bytes"] >= _WORTH_BYTES or old["runs"] >= _WORTH_RUNS):
         kept = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
         text = f"{old['runs']} runs ended over {old['ended_days_ago']} days ago, about {old['bytes'] >> 10} KB"

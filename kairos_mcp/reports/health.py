@@ -20,7 +20,7 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     """Raises the store's errors where the file can't be opened. Nothing is made only to be looked at.
 
     `thorough` reads everything: `damage` then says what does not fit, `prunable` what could be removed now (`at`, in
-    milliseconds since 1970).
+    milliseconds since 1970); of a file that is broken nothing more is said.
     """
     found: JsonObject = {
         "store": str(store.path),
@@ -35,19 +35,16 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
             "bytes": sum(file.stat().st_size for file in store.home.glob(f"{store.path.name}*")),
             "free_bytes": reader.pragma("freelist_count") * reader.pragma("page_size"),
             "schema_version": reader.pragma("user_version"),
-            "servers": [asdict(each) for each in owners.living(reader, store.home)],
-            "runs": _runs(reader),
         }
         if not thorough:
-            return found | {"integrity": _quickly(reader)}
+            return found | _inhabitants(store) | {"integrity": _quickly(reader)}
         damage = _damage(store)
-        readable = not any(text.startswith(ledger.BROKEN) for text in damage)
-        old = prune.size_of_going(reader, at - OLD_DAYS * DAY_MS) if readable else None
-        return found | {
-            "integrity": "; ".join(damage) or "ok",
-            "damage": damage,
-            "prunable": None if old is None else {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS},
-        }
+        found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
+        if any(text.startswith(ledger.BROKEN) for text in damage):
+            return found  # what else could be read can't be believed
+        old = prune.size_of_going(reader, at - OLD_DAYS * DAY_MS)
+        prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
+        return found | _inhabitants(store) | {"prunable": prunable}
 
 
 def _quickly(reader: apsw.Connection) -> str:
@@ -65,6 +62,10 @@ def _damage(store: Store) -> list[str]:
             return ledger.damage(connection)
     except KairosError as damage:
         return [f"{ledger.BROKEN}: {damage.message}"]
+
+
+def _inhabitants(store: Store) -> JsonObject:
+    return {"servers": [asdict(each) for each in owners.living(store.reader, store.home)], "runs": _runs(store.reader)}
 
 
 def _runs(reader: apsw.Connection) -> JsonObject:

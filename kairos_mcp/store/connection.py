@@ -130,6 +130,11 @@ def failure_of(error: BaseException) -> BaseException:
             return StoreUnavailable(
                 "The disk failed under the state file.", "Check the disk, then call again; nothing was recorded."
             )
+        case apsw.SQLError():
+            return StoreCorrupt(
+                "The state file lacks a table or a column that its version has.",
+                "Run `kairos-mcp doctor`; move the file away to start anew.",
+            )
         case apsw.Error():
             kind = type(error).__name__
             return StoreUnavailable(f"The state file failed: {kind}.", "Run `kairos-mcp doctor`.")

@@ -11,7 +11,7 @@ import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.store import accounts, branches
+from kairos_mcp.store import accounts, branches, schema
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import row, rows
@@ -25,6 +25,8 @@ def damage(connection: apsw.Connection) -> list[str]:
     found = [text for (text,) in rows(connection, f"pragma integrity_check({SHOWN})") if text != "ok"]
     if found:
         return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
+    if unlike := schema.differences(connection):
+        return [f"{BROKEN}: {'; '.join(unlike[:SHOWN])}"]  # what is asked below may not be there
     loose = [*_loose_rows(connection), *_missing_texts(connection), *_lost_accounts(connection)]
     return [*loose, *_wrong_sums(connection)]
 

@@ -25,6 +25,7 @@ import apsw
 
 from kairos_mcp.budget.amounts import Units
 from kairos_mcp.errors import StoreUnavailable
+from kairos_mcp.store.connection import rows
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
 _UNIT_COLUMNS = ", ".join(
@@ -127,3 +128,23 @@ def _known_version(connection: apsw.Connection) -> int:
             "Install the newer kairos-mcp that wrote it, or name another folder with --home.",
         )
     return version
+
+
+def differences(connection: apsw.Connection) -> list[str]:
+    """What the file lacks, or has otherwise, of the tables and indexes of this version; more than those is no harm."""
+    fresh = apsw.Connection(":memory:")
+    try:
+        migrate(fresh)
+        wanted, found = _made(fresh), _made(connection)
+    finally:
+        fresh.close()
+    return [
+        f"{kind} {name} is {'missing' if (kind, name) not in found else 'not as this version makes it'}"
+        for (kind, name), statement in wanted.items()
+        if found.get((kind, name)) != statement
+    ]
+
+
+def _made(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+    statements = rows(connection, "select type, name, sql from sqlite_master where sql is not null order by type, name")
+    return {(kind, name): " ".join(sql.split()) for kind, name, sql in statements}

@@ -88,6 +88,30 @@ def test_a_damaged_page_is_found_also_in_a_file_that_is_not_checked_at_each_star
     assert "export" in finding["cure"]
 
 
+GONE = {
+    "a table": ("drop table approval", "table approval is missing"),
+    "the table of owners": ("drop table owner", "table owner is missing"),
+    "an index that makes a second answer impossible": ("drop index mark_path", "index mark_path is missing"),
+    "a column": ("alter table mark drop column shared", "table mark is not as this version makes it"),
+}
+
+
+@pytest.mark.parametrize("what", GONE)
+@pytest.mark.unreplayed
+def test_what_a_file_lacks_of_its_version_is_named(filled: Place, kairos: Callable[..., Any], what: str) -> None:
+    statement, told = GONE[what]
+    filled.rows(statement)
+    (finding,) = found_by(kairos)
+    assert told in finding["text"]
+    assert "export" in finding["cure"]
+
+
+@pytest.mark.unreplayed
+def test_what_others_put_into_the_file_is_no_damage(filled: Place, kairos: Callable[..., Any]) -> None:
+    filled.rows("create index of_mine on run(created_at)")
+    assert found_by(kairos) == []
+
+
 @pytest.mark.unreplayed
 def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Callable[..., Any]) -> None:
     """Nothing that reads would stumble over it."""

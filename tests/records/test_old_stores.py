@@ -49,6 +49,7 @@ async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> Non
         for key in KEYS:
             assert_replays(host, run_of(old, key))
         assert_all_lawful(host)
+        assert host.health(thorough=True)["damage"] == []  # its tables are those of a new file
     assert old.rows("pragma user_version") == [(len(MIGRATIONS),)]
     assert old.rows("pragma integrity_check") == [("ok",)]
     paths = "select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id"
