@@ -18,7 +18,7 @@ from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.flagged import USED_UP
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.store import Store
-from kairos_mcp.store.turns import Paused
+from kairos_mcp.store.turn import Paused
 
 
 class Days:

@@ -28,7 +28,7 @@ from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.reading import MarkRow
 from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.store import Store
-from kairos_mcp.store.turns import Settled, Turn
+from kairos_mcp.store.turn import Committed, Settled, Turn
 
 TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
 
@@ -160,7 +160,7 @@ class Driver:
         self.rung()
         return committed.parked
 
-    async def _commit(self, turn: Turn) -> turns.Committed:
+    async def _commit(self, turn: Turn) -> Committed:
         for pause in TRY_AGAIN_S:
             try:
                 return await self.store.submit(lambda connection: turns.apply(connection, turn))

@@ -13,7 +13,7 @@ from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import Base
 from kairos_mcp.store.reading import UNKNOWN, MarkRow
-from kairos_mcp.store.turns import Marked, Settled
+from kairos_mcp.store.turn import Marked, Settled
 from kairos_mcp.tools.around import Probed
 
 

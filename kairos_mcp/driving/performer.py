@@ -23,7 +23,7 @@ from kairos_mcp.secrecy import masked
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Answer, CallTool, DialectName, Failure, Mechanical, Pause, RequestCompletion, Sent, Step
 from kairos_mcp.store.approvals import Again, Asking, Base
-from kairos_mcp.store.turns import NewMark
+from kairos_mcp.store.turn import NewMark
 from kairos_mcp.tools.around import Memory, Probed, Stop, Surroundings
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.registry import Registry, failed, probed

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.driving.marks import Mark
 from kairos_mcp.steps import Failure
-from kairos_mcp.store.turns import Paused
+from kairos_mcp.store.turn import Paused
 
 TRIES = 4  # of a completion whose route fails in a way that may pass
 BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)

@@ -29,7 +29,7 @@ from kairos_mcp.store.branches import Branches, Opening
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.reading import WAITED, RunRow
 from kairos_mcp.store.settling import Settling
-from kairos_mcp.store.turns import Committed, NewMark, Paused, Retry, Settled, Turn
+from kairos_mcp.store.turn import Committed, NewMark, Paused, Retry, Settled, Turn
 from kairos_mcp.tools.around import Probed
 
 HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else

@@ -19,7 +19,8 @@ from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.flagged import flagged
 from kairos_mcp.store.purse import Purse
 from kairos_mcp.store.reading import MarkRow, RunRow, Wish, is_due, run_by_number, step_at, wishes
-from kairos_mcp.store.turns import Settled, insert_answer
+from kairos_mcp.store.turn import Settled
+from kairos_mcp.store.turns import insert_answer
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 

@@ -31,6 +31,7 @@ from kairos_mcp.messages import Completion
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading, runs, turns
+from kairos_mcp.store.turn import Settled, Turn
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -391,7 +392,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert await host._store.submit(lambda c: runs.deposit(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
             assert await host._store.submit(lambda c: runs.wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
-        turn = turns.Turn(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
+        turn = Turn(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
         assert await host._store.submit(lambda c: turns.let_go(c, turn)) == (came == "nothing")
         if came != "nothing":
             assert not (await host._store.submit(lambda c: turns.apply(c, turn))).parked
@@ -405,7 +406,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
-            turns.insert_answer(connection, turns.Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
+            turns.insert_answer(connection, Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
 
         await host._store.submit(answer)
         with pytest.raises(KairosError):

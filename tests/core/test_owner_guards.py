@@ -21,6 +21,7 @@ from kairos_mcp.steps import Limits
 from kairos_mcp.store import owners, reading, runs, turns
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.owners import Ownership
+from kairos_mcp.store.turn import Turn
 
 
 async def owned(host: Host) -> tuple[reading.RunRow, int, int]:
@@ -81,7 +82,7 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         await host._store.submit(lambda c: runs.deposit(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(ended("cancelled", "cancelled"))
-        turn = turns.Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
+        turn = Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
         await host._store.submit(lambda c: turns.apply(c, turn))
         assert_lawful(place, run.id)
 
