@@ -11,7 +11,7 @@ from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.rounds import floor
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import call
+from kairos_mcp.tools.tool import call
 
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:

@@ -25,7 +25,8 @@ from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import accounts
-from kairos_mcp.tools.registry import Registry, Tool
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import Tool
 
 ME = Caller()
 FILES, LINES = 128, 8  # each round reads another line: the same call with the same result five times is a stall

@@ -32,7 +32,7 @@ from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
-from kairos_mcp.store.runs import Action
+from kairos_mcp.store.deposits import Action
 from kairos_mcp.store.settling import Settlement
 from kairos_mcp.store.store import Store
 

@@ -14,7 +14,7 @@ from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, Again, ApprovalRow, Asking
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
-from kairos_mcp.tools.registry import Tool, as_arguments, failed, previewed
+from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
 from kairos_mcp.visible import made_visible
 
 

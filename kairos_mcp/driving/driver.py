@@ -22,9 +22,10 @@ from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
 from kairos_mcp.flows.outcome import ended
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import Failure
-from kairos_mcp.store import ledger, reading, runs, turns
+from kairos_mcp.store import ledger, reading, turns
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.connection import one_state
+from kairos_mcp.store.deposits import take_up
 from kairos_mcp.store.reading import MarkRow
 from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.store import Store
@@ -175,7 +176,7 @@ class Driver:
         reader, run = self.store.reader, self.standing.run
         if reading.wishes(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
-            taken = await self.store.submit(lambda connection: runs.take_up(connection, run, owner, fence, at))
+            taken = await self.store.submit(lambda connection: take_up(connection, run, owner, fence, at))
             self.standing.run = taken.run
             if taken.cancelled:
                 await self._cancel()

@@ -26,8 +26,9 @@ from kairos_mcp.store.approvals import Again, Asking, Base
 from kairos_mcp.store.turn import NewMark
 from kairos_mcp.tools.around import Memory, Probed, Stop, Surroundings
 from kairos_mcp.tools.masked import masked_call
-from kairos_mcp.tools.registry import Registry, failed, probed
+from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.results import absences, shorten
+from kairos_mcp.tools.tool import failed, probed
 from kairos_mcp.tools.workers import Workers
 
 COMPLETION_TIMEOUT_MS = 300_000

@@ -14,7 +14,8 @@ from kairos_mcp.messages import ToolCall, ToolSet, ToolSpec
 from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.steps import Answer, CallTool
 from kairos_mcp.tools.offering import search_tool
-from kairos_mcp.tools.registry import Registry, Tool
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import Tool
 
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
 

@@ -16,8 +16,8 @@ from kairos_mcp.models.answers import completion_from, decision_from, settling_f
 from kairos_mcp.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.deposits import Deposit
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Deposit
 from kairos_mcp.store.settling import SUFFIX, Settling
 from kairos_mcp.tools.results import shorten
 

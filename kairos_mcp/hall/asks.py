@@ -28,8 +28,8 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.asks import Asking, AskRow
 from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.deposits import Deposit
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Deposit
 
 NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
 TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route

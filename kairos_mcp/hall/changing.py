@@ -16,13 +16,13 @@ from kairos_mcp.routes import chosen
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import approvals, decisions, owners, reading, runs
+from kairos_mcp.store import approvals, decisions, owners, reading
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.deposits import Action, Deposit, wish
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Action, Deposit
 from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 
 BEAT_S = 1.0
@@ -139,9 +139,7 @@ async def control(
     at, dead = house.clock(), house.dead_owner(run)
     mine = await house.store.own(at) if house.may_drive(run) or action == "cancel" else owners.NOBODY
     who = caller.row
-    fence = await house.store.submit(
-        lambda c: runs.wish(c, run, action, body, who, mine, at, because=because, dead=dead)
-    )
+    fence = await house.store.submit(lambda c: wish(c, run, action, body, who, mine, at, because=because, dead=dead))
     house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
     until_s = time.monotonic() + TAKEN_UP_S
     while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):

@@ -38,8 +38,9 @@ from kairos_mcp.tools import Commands, Shelves, builtin_tools, network_tools
 from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.internal import internal_tools
 from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.registry import Registry, Tool
+from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.workers import Workers
 
 THREADS = 10  # reads side by side (SYSTEMS.md P3)

@@ -11,8 +11,9 @@ import apsw
 from kairos_mcp.store import decisions
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.deposits import Deposit, deposit, wish
 from kairos_mcp.store.reading import RunRow, run_by_number, waiting
-from kairos_mcp.store.runs import Deposit, deposit, note, wish
+from kairos_mcp.store.runs import note
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
 

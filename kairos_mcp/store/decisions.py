@@ -16,8 +16,9 @@ from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch
 from kairos_mcp.store import owners, settling
 from kairos_mcp.store.approvals import at_key
 from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.deposits import Deposit, deposit
 from kairos_mcp.store.reading import RunRow, run_by_number
-from kairos_mcp.store.runs import Deposit, deposit, take
+from kairos_mcp.store.runs import take
 from kairos_mcp.store.settling import Settling
 
 Said = Literal["approve", "deny"]

@@ -13,11 +13,11 @@ from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
 from kairos_mcp.tools.listings import listing_tools
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.plans import plan_tools
-from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.search import search_tool
 from kairos_mcp.tools.skills import Shelves, skill_tool
 from kairos_mcp.tools.stating import tool
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.writing import writing_tools
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Held, Nested, nested
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.program import Program, folder, meant
-from kairos_mcp.tools.registry import Tool, failed
 from kairos_mcp.tools.sandbox import CURE, Sandbox, binds_descriptors, rooted, scrubbed
 from kairos_mcp.tools.scopes import package
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.tool import Tool, failed
 
 DEFAULT_S = 60
 MOST_S = 600

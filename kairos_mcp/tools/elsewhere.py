@@ -12,8 +12,9 @@ from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.store.definitions import DefinitionRow, registered
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools.registered import Making, Registered
-from kairos_mcp.tools.registry import Source, Tool
+from kairos_mcp.tools.registry import Source
 from kairos_mcp.tools.stating import GROUP
+from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:
     from kairos_mcp.configuration.settings import ServerSetting

@@ -41,8 +41,8 @@ from kairos_mcp.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.stating import GROUP, stated_of
+from kairos_mcp.tools.tool import Tool
 
 RESULT_CHARS = 1_000_000
 DESCRIPTION_CHARS = 4_000

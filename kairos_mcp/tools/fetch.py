@@ -13,7 +13,7 @@ from kairos_mcp.tools.addresses import plainly_local
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.bodies import Text, is_html, spelled, text_of
 from kairos_mcp.tools.egress import HEADER_CHARS, HEADERS, Egress, Outgoing, Reply, check
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 FETCH_S = 60.0
 SHOWN_CHARS = 500  # of one header

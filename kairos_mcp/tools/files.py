@@ -12,7 +12,7 @@ from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.opener import Opened, Opener
 from kairos_mcp.tools.paths import said
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
 SCAN_BYTES = 256 << 20  # how far into a large file lines are counted to find the one asked for

@@ -23,7 +23,7 @@ from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.bodies import spelled
 from kairos_mcp.tools.egress import Egress, Outgoing, Reply, check
 from kairos_mcp.tools.fetch import as_json, as_sent, notes_of, outcome, read
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 MASKED = "[secret]"
 LEAST_MASKED = 4  # a shorter secret is not one: what it stands for would be left out of every text

@@ -17,7 +17,7 @@ from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.opener import Opened, Opener
 from kairos_mcp.tools.paths import said
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 STEP_BYTES = 1 << 20
 

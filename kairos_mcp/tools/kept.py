@@ -11,7 +11,7 @@ from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.matching import hits, preview
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.patterns import line_pattern
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 PAGE_CHARS = 8_000
 HITS = 50

@@ -11,7 +11,7 @@ from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.opener import Entry, Opener
 from kairos_mcp.tools.paths import plain_path, shown
 from kairos_mcp.tools.patterns import glob
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.walk import FOLDER_ENTRIES, LeftOut, Rules, joined, listed, rules_above, walk
 
 LISTING_S = 30.0

@@ -6,7 +6,7 @@ from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.secrecy import masked
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Tool, call
+from kairos_mcp.tools.tool import Tool, call
 
 
 def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:

@@ -12,8 +12,8 @@ from kairos_mcp.errors import BadArguments
 from kairos_mcp.finding import SEARCH
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Tool
 from kairos_mcp.tools.searching import ranked, whole
+from kairos_mcp.tools.tool import Tool
 
 TOOLS = 40  # RULINGS.md, "Registry, network"
 SPEC_CHARS = 24_000

@@ -20,7 +20,7 @@ from kairos_mcp.tools.diffs import hash_of
 from kairos_mcp.tools.edits import Edit
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.writing import BASE, EDIT_PROPERTIES, changing_tool, diffs, edited_file, writable_path
 
 EDITS = 100

@@ -16,7 +16,7 @@ from kairos_mcp.errors import KairosError, ToolNotOffered
 from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.store.definitions import DefinitionRow
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:  # most houses have no registrations, and don't import what they take
     from kairos_mcp.definitions.http_definition import HttpDefinition

@@ -16,7 +16,7 @@ from kairos_mcp.tools.matching import hits, preview
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import plain_path, shown
 from kairos_mcp.tools.patterns import glob, line_pattern
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.walk import LeftOut, walk
 
 RESULTS, RESULTS_MOST = 50, 1_000

@@ -18,7 +18,7 @@ from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.files import reading_tool
 from kairos_mcp.tools.opener import Entry, Opener
 from kairos_mcp.tools.paths import plain_path, said, shown
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 FILES = ("SKILL.md", "skill.md")
 HEAD_BYTES = 16 << 10  # of a SKILL.md, for its front matter

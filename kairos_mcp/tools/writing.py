@@ -18,7 +18,7 @@ from kairos_mcp.tools.diffs import hash_of, unified
 from kairos_mcp.tools.edits import Edit, edited, overwritten
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import plain_path, said
-from kairos_mcp.tools.registry import Tool, failed
+from kairos_mcp.tools.tool import Tool, failed
 
 PATH = {"type": "string", "description": "File relative to the workspace"}
 EDIT_PROPERTIES: JsonObject = {

@@ -41,7 +41,7 @@ from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, reading
 from kairos_mcp.store.approvals import EXPIRES_MS, PENDING
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.runs import Deposit
+from kairos_mcp.store.deposits import Deposit
 
 UNDECIDED = [(None, None, None, None)]
 PERSON = Caller(via="command", client="kairos-mcp")

@@ -31,6 +31,7 @@ from kairos_mcp.messages import Completion
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import reading, runs, turns
+from kairos_mcp.store.deposits import Deposit, deposit, wish
 from kairos_mcp.store.turn import Settled, Turn
 
 DONE = {"content": "done", "finish": "stop"}
@@ -388,10 +389,10 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
         owner = await host._store.own(1)
         fence = await host._store.submit(lambda c: runs.take(c, run.n, owner, ()))
         if came == "an answer":
-            brought = runs.Deposit("round-1", Completion("done", finish="stop"))
-            assert await host._store.submit(lambda c: runs.deposit(c, run, [brought], "caller", owner, 1)) is None
+            brought = Deposit("round-1", Completion("done", finish="stop"))
+            assert await host._store.submit(lambda c: deposit(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
-            assert await host._store.submit(lambda c: runs.wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
+            assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
         turn = Turn(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
         assert await host._store.submit(lambda c: turns.let_go(c, turn)) == (came == "nothing")
         if came != "nothing":

@@ -20,6 +20,7 @@ from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import owners, reading, runs, turns
 from kairos_mcp.store.codec import encode
+from kairos_mcp.store.deposits import Deposit, deposit, take_up, wish
 from kairos_mcp.store.owners import Ownership
 from kairos_mcp.store.turn import Turn
 
@@ -46,12 +47,12 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        await host._store.submit(lambda c: runs.wish(c, run, "pause", "asked", ME.row, mine, 1))
+        await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
-                await host._store.submit(lambda c, o=owner, n=number: runs.take_up(c, run, o, n, 1))
+                await host._store.submit(lambda c, o=owner, n=number: take_up(c, run, o, n, 1))
         assert place.rows("select paused, taken from run, deposit") == [(None, None)]
-        await host._store.submit(lambda c: runs.take_up(c, run, mine, fence, 1))
+        await host._store.submit(lambda c: take_up(c, run, mine, fence, 1))
         assert place.rows("select paused from run") == [("asked",)]
 
 
@@ -60,8 +61,8 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
         run, mine, _ = await owned(host)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
-            deposits = [runs.Deposit(path, Completion(text, finish="stop"))]
-            return lambda connection: runs.deposit(connection, run, deposits, "caller", mine, 1)
+            deposits = [Deposit(path, Completion(text, finish="stop"))]
+            return lambda connection: deposit(connection, run, deposits, "caller", mine, 1)
 
         place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
         with pytest.raises(NotWaiting):
@@ -78,8 +79,8 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
     async with Host.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         (waits,) = reading.waiting(host._store.reader, run.n).values()
-        brought = [runs.Deposit("round-1", Completion("came", finish="stop"))]
-        await host._store.submit(lambda c: runs.deposit(c, run, brought, "caller", mine, 1))
+        brought = [Deposit("round-1", Completion("came", finish="stop"))]
+        await host._store.submit(lambda c: deposit(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(ended("cancelled", "cancelled"))
         turn = Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)

@@ -23,8 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kairos_mcp.budget.amounts import NOTHING
 from kairos_mcp.messages import Completion, ToolResult
-from kairos_mcp.store import ledger, owners, reading, runs
+from kairos_mcp.store import ledger, owners, reading
 from kairos_mcp.store.connection import connect
+from kairos_mcp.store.deposits import Deposit, deposit
 
 HOSTS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)
@@ -155,7 +156,7 @@ class Servers(RuleBasedStateMachine):
             waits = {path: step for path, step in found.items() if step.kind in ("round", "call") and not step.is_lost}
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
-                runs.deposit(connection, row, [runs.Deposit(path, brought)], "caller", owners.NOBODY, 1)
+                deposit(connection, row, [Deposit(path, brought)], "caller", owners.NOBODY, 1)
             connection.execute("commit")
         finally:
             connection.close()

@@ -21,7 +21,8 @@ from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
-from kairos_mcp.tools.registry import Registry, call
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import call
 
 PEER = Path(__file__).parent / "peer.py"
 WITHIN_S = 20.0

@@ -17,7 +17,8 @@ from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.entrypoints import Installed, made_of
-from kairos_mcp.tools.registry import Registry, call
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import call
 
 MODULE = '''
 import asyncio

@@ -62,7 +62,7 @@ ONE_OWNER = (
         OWNERS + "a_run_that_somebody_living_owns_is_taken_by_nobody",
     ),
     Guard(
-        "store/runs.py",
+        "store/deposits.py",
         "if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:",
         "if now.outcome is not None:",
         OWNERS + "wishes_are_taken_up_by_the_owner_alone",
@@ -103,13 +103,13 @@ ONE_ANSWER = (
         quick=True,
     ),
     Guard(
-        "store/runs.py",
+        "store/deposits.py",
         "if found is None or (found.body is None and (not found.open or run.outcome is not None)):",
         "if found is None:",
         OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
     ),
     Guard(
-        "store/runs.py",
+        "store/deposits.py",
         "    if found.body == encode_answer(each.answer):\n        return None\n",
         "    if found.body:\n        return None\n",
         OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
@@ -252,7 +252,7 @@ SPENDING = (
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
     Guard(
-        "store/runs.py",
+        "store/deposits.py",
         'if action == "extend" and _was_refused(connection, run.n):',
         "if False:",
         RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",

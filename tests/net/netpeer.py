@@ -14,7 +14,7 @@ from kairos_mcp.definitions.urls import HostRule, host_rule
 from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.egress import Egress
-from kairos_mcp.tools.registry import Tool, call
+from kairos_mcp.tools.tool import Tool, call
 
 WITHIN_S = 10.0
 

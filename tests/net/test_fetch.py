@@ -14,7 +14,8 @@ from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.fetch import FETCH_SPEC, fetch_class, fetching_tool
-from kairos_mcp.tools.registry import Registry, previewed
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import previewed
 
 LISTED = Egress(rules("docs.test", "*.open.test", "127.0.0.1:8080"), rules("127.0.0.1:8080", "127.0.0.1:9090"))
 

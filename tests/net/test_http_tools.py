@@ -21,7 +21,8 @@ from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.egress import Egress
 from kairos_mcp.tools.http_tools import fill, http_tool
-from kairos_mcp.tools.registry import Registry, Tool, previewed
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import Tool, previewed
 
 KEY = 's3cr3t"/K+y=ß'.replace("ß", "z")
 SECRETS = {"env:KEY": KEY, "file:/run/key": "another-key"}

@@ -25,7 +25,7 @@ from kairos_mcp.server.table import TOOLS
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store.definitions import PROPOSED
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import call
+from kairos_mcp.tools.tool import call
 
 PET = {
     "kind": "http_tool",

@@ -26,8 +26,8 @@ from kairos_mcp.reports.report import Caller
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.store import asks, owners, reading
+from kairos_mcp.store.deposits import Deposit
 from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.runs import Deposit
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -14,7 +14,7 @@ from pathlib import Path
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.registry import call
+from kairos_mcp.tools.tool import call
 
 
 def main() -> None:

@@ -29,10 +29,10 @@ from kairos_mcp.tools.around import Preview, Stop, Surroundings
 from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.nested import FOLDERS
 from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.registry import Tool, call, previewed
 from kairos_mcp.tools.sandbox import Sandbox, scrubbed
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
 from kairos_mcp.tools.tasks import parent_of
+from kairos_mcp.tools.tool import Tool, call, previewed
 
 PYTHON = os.path.realpath(sys.executable)
 READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder

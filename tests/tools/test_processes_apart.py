@@ -12,7 +12,7 @@ import pytest
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.registry import call
+from kairos_mcp.tools.tool import call
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="the sandbox is bubblewrap's")
 

@@ -11,7 +11,8 @@ from kairos_mcp.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Registry, Tool, call
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import Tool, call
 
 AROUND = Surroundings("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {

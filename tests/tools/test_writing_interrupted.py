@@ -20,7 +20,8 @@ from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry, call
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import call
 
 STEP = "round-1/call-1"
 THREE = {"a.txt": "one\n", "d/b.txt": "two\r\n", "d/c.txt": "three\n"}

@@ -9,7 +9,8 @@ from typing import Any
 
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools.around import Memory, Preview, Probed, Surroundings
-from kairos_mcp.tools.registry import Registry, Tool, call
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import Tool, call
 
 READ_BYTES = 2 << 20
 

@@ -26,7 +26,7 @@ from kairos_mcp.store.definitions import DefinitionRow
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.downstream.definition import Definition, Listing, changed, offered_name, plain
 from kairos_mcp.tools.downstream.shared import Shared
-from kairos_mcp.tools.registry import Tool
+from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.downstream.line import Line

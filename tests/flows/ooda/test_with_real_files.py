@@ -18,8 +18,9 @@ from kairos_mcp.messages import JsonObject, ToolSet
 from kairos_mcp.steps import Answer, CallTool, Step
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.around import Memory, Surroundings
-from kairos_mcp.tools.registry import Registry, call
+from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.results import shorten
+from kairos_mcp.tools.tool import call
 
 TEXT = "one\nbroken\nthree\n"
 
