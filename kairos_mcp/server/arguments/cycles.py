@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from kairos_mcp.mandates.statuses import MandateStatus
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.server.arguments.strict import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, Wait
 from kairos_mcp.steps import Limits
@@ -115,16 +116,5 @@ class MandateSave(Arguments):
 
 
 class MandateList(Arguments):
-    status: (
-        Literal[
-            "created",
-            "active",
-            "paused_at_checkpoint",
-            "paused_risk_exceeded",
-            "paused_goal_drift",
-            "interrupted",
-            "terminated",
-        ]
-        | None
-    ) = None
+    status: MandateStatus | None = None
     cursor: str | None = None

@@ -9,9 +9,10 @@ import pytest
 from feeding import Fed
 from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
 
-from kairos_mcp.flows.ooda.mandate import MandateStatus, mandate_run
+from kairos_mcp.flows.ooda.mandate import mandate_run
 from kairos_mcp.flows.ooda.order import Carried, Effect, Order
 from kairos_mcp.flows.outcome import CYCLE_REASONS, STATUS_OF
+from kairos_mcp.mandates.statuses import MandateStatus
 from kairos_mcp.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.steps import Failure, Pause, Refused, Step, Unknown
 

@@ -11,9 +11,9 @@ from skills_ref import read_properties, validate
 
 from kairos_mcp.flows.ooda.effects import ActStatus
 from kairos_mcp.flows.ooda.forms import Unmade
-from kairos_mcp.flows.ooda.mandate import MandateStatus
 from kairos_mcp.flows.ooda.phases import GIVEN
 from kairos_mcp.mandates.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
+from kairos_mcp.mandates.statuses import MandateStatus
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAMES = ["mandates", "ooda-cycle", "planner-loop"]
