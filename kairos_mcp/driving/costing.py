@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
-from kairos_mcp.messages import Completion, Conversation, Exactness, Usage
+from kairos_mcp.messages import Completion, Exactness, Usage
 from kairos_mcp.steps import Answer, Failure, RequestCompletion
 
 MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
-MESSAGE_TOKENS = 16  # and around each message
+TAIL_TOKENS = 320  # of the standing line: it has no more bytes
+MESSAGE_TOKENS = 16  # around each message
 
 
 class Performed(NamedTuple):
@@ -26,25 +27,29 @@ class Performed(NamedTuple):
 
 @dataclass(slots=True)
 class Meter:
-    """The bound of a completion's input: the last report of the same conversation, plus what was added since."""
+    """The bound of a completion's input: the last report of the same conversation by the same route, plus what was
+    added since; a token is at least one byte. Another route counts otherwise, or may have said anything."""
 
     length: int = 0
     digest: bytes = b""
     size: int = 0
+    tools: int = 0
     tokens: int = 0
 
     def bound(self, step: RequestCompletion) -> int:
-        conversation = step.conversation
-        extra = len(step.reminder or "") + MARGIN_TOKENS
+        conversation, reminder = step.conversation, len((step.reminder or "").encode())
         if self.length and conversation.digest_at(self.length) == self.digest:
-            added = conversation.size - self.size
-            return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + extra
-        return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + extra
+            added = conversation.size - self.size + max(0, step.tools.size - self.tools)
+            return self.tokens + added + MESSAGE_TOKENS * (len(conversation) - self.length) + reminder + TAIL_TOKENS
+        return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + reminder + MARGIN_TOKENS
 
-    def learn(self, conversation: Conversation, usage: Usage | None) -> None:
+    def learn(self, step: RequestCompletion, answer: Completion) -> None:
+        """What is given back to the provider beside the conversation (its thinking) was written in this turn."""
+        usage = answer.usage
         if usage is not None and usage.exactness == "reported":
-            self.length, self.digest = len(conversation), conversation.digest
-            self.size, self.tokens = conversation.size, usage.input_tokens
+            self.length, self.digest = len(step.conversation), step.conversation.digest
+            self.size, self.tools = step.conversation.size, step.tools.size
+            self.tokens = usage.input_tokens + (usage.output_tokens if answer.private is not None else 0)
 
 
 def costed(

@@ -80,7 +80,7 @@ class Performer:
     memory: Memory = field(default_factory=Memory.in_process)
     _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
     came_late: dict[str, Performed] = field(default_factory=dict)
-    _meters: dict[str, Meter] = field(default_factory=lambda: defaultdict(Meter))
+    _meters: dict[tuple[str, str | None], Meter] = field(default_factory=lambda: defaultdict(Meter))
 
     def plan(
         self, path: str, step: Step, route: str, at: int, shares: int = 1, said: Considered | None = None
@@ -112,7 +112,7 @@ class Performer:
         """What the step asks of its account; `counts` are less at a further attempt."""
         match step:
             case RequestCompletion():
-                meter = self._meters[_strand(path)]
+                meter = self._meters[_strand(path), route]
                 open_step = route not in self.models
                 price = self.paid[route].price if route in self.paid else FREE
                 bound, wanted = meter.bound(step), step.max_tokens
@@ -208,14 +208,14 @@ class Performer:
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
             self.reach.made(self.reach.spec(step.call.name), at)
 
-    def learn(self, path: str, step: Step, answer: Answer) -> None:
+    def learn(self, path: str, step: Step, answer: Answer, route: str | None) -> None:
         """Take note of what a completion reported, of what its provider wants back, and of tools that were found,
         however it came."""
         if isinstance(step, CallTool):
             self.reach.learn(step.call.name, answer)
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
             strand = _strand(path)
-            self._meters[strand].learn(step.conversation, answer.usage)
+            self._meters[strand, route].learn(step, answer)
             if answer.private is not None:
                 self._privates[strand].keep(step.name, answer)
 
@@ -228,7 +228,7 @@ class Performer:
         match step:
             case RequestCompletion():
                 answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
-                self.learn(path, step, answer)
+                self.learn(path, step, answer, sent.route)
                 return costed(path, step, answer, _took(began, grant), grant.held, paid=sent.route in self.paid)
             case CallTool():
                 result = await self._call(path, step, grant, began, base or {})
@@ -271,7 +271,7 @@ class Performer:
     def _called(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> Performed:
         """What a call has come to: its result as it is shown, with its whole text where that must be kept."""
         shown, whole = shorten(result, self.means.shown_chars, path)
-        self.learn(path, step, shown)
+        self.learn(path, step, shown, "house")
         kept = (shown.kept, whole) if shown.kept is not None and whole is not None else None
         notes = absences(self.reach.spec(step.call.name), shown)
         return Performed(shown, Units(tool_calls=1, milliseconds=took_ms), text=kept, notes=notes)

@@ -66,11 +66,11 @@ class Standing:
         self.performer.reach.agent_of = self.runner.agent_of
         with _uncollected():
             for row in reading.record(connection, self.run.n):
-                answer = row.answer
+                answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
-                self.performer.recall(step, row.sent, row.at)
+                self.performer.recall(step, sent, row.at)
                 if answer is not None:
-                    self.performer.learn(row.path, step, answer)
+                    self.performer.learn(row.path, step, answer, sent.route)
                 else:
                     self.marks[row.path] = under_way.get(row.path) or mark_of(row, step)
         self._recall_approvals(connection)
@@ -90,10 +90,10 @@ class Standing:
     def collect(self, connection: apsw.Connection) -> None:
         """Feed the answers that others have recorded for open steps."""
         open_steps = {mark.id: path for path, mark in self.marks.items() if mark.open_step}
-        for mark, body in reading.answers_of(connection, list(open_steps)) if open_steps else ():
-            path, answer = open_steps[mark], decode_answer(body)
-            step = self.marks.pop(path).step
-            self.performer.learn(path, step, answer)
+        for number, body in reading.answers_of(connection, list(open_steps)) if open_steps else ():
+            path, answer = open_steps[number], decode_answer(body)
+            mark = self.marks.pop(path)
+            self.performer.learn(path, mark.step, answer, mark.sent.route)
             self.runner.answer(path, answer)
 
     def unprobed(self) -> list[tuple[str, CallTool, Mark]]:

@@ -68,6 +68,30 @@ ONE_OWNER = (
         OWNERS + "wishes_are_taken_up_by_the_owner_alone",
     ),
     Guard(
+        "tools/masked.py",
+        "        around.memory.check()\n",
+        "        pass\n",
+        "core/test_released.py::test_a_command_that_waits_for_a_thread_is_not_run_after_a_release",
+    ),
+    Guard(
+        "tools/changes.py",
+        "            if done:\n                around.memory.check()\n            _check_time(around)",
+        "            _check_time(around)",
+        "tools/test_writing_released.py::test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
+    ),
+    Guard(
+        "hall/wiring.py",
+        'if run.route == "provider" and self.settings.model is None:',
+        "if False:",
+        "providers/test_out_of_reach.py::test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it",
+    ),
+    Guard(
+        "server/calling.py",
+        "        host.wake()\n",
+        "",
+        "crash/test_left_behind.py::test_any_tool_that_is_called_makes_the_server_go_on_with_it",
+    ),
+    Guard(
         "store/owners.py",
         "if lock is None or not alive(home, lock)]",
         "]",
@@ -180,7 +204,7 @@ SPENDING = (
     ),
     Guard(
         "budget/granting.py",
-        'keeps_closing = claim.purpose not in ("closing", "compact")',
+        'keeps_closing = claim.purpose == "round" or (claim.purpose == "repair" and account.spent.rounds > 0)',
         "keeps_closing = False",
         GRANTS + "after_a_round_a_closing_call_fits",
         quick=True,
@@ -214,6 +238,12 @@ SPENDING = (
         'nano_usd is not None:\n        return account.refusal("nano_usd")\n    keeps',
         "nano_usd is not None:\n        pass\n    keeps",
         "providers/test_money.py::test_money_that_nobody_can_count_is_not_spent_under_a_cap",
+    ),
+    Guard(
+        "driving/performer.py",
+        "self._meters[strand, route].learn(step, answer)",
+        'self._meters[strand, "provider"].learn(step, answer)',
+        "budgets/test_meter.py::test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider",
     ),
     Guard(
         "store/purse.py",
@@ -357,6 +387,18 @@ LEAVES = (
         'return "nobody" if took_s < instant_s else UsersWord("deny")',
         'return UsersWord("deny")',
         "approvals/test_dialogs.py::test_a_decline_within_no_time_means_that_nobody_is_there",
+    ),
+    Guard(
+        "server/eliciting.py",
+        "quoted, _ = made_visible(json.dumps(start, ensure_ascii=False))",
+        "quoted = json.dumps(start, ensure_ascii=False)",
+        "ooda/test_told_meanwhile.py::test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing",
+    ),
+    Guard(
+        "store/mandates.py",
+        " and (last_due is null or last_due < ?1)",
+        "",
+        "ooda/test_killed_and_commands.py::test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due",
     ),
     Guard(
         "driving/reach.py",
