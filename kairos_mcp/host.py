@@ -17,7 +17,7 @@ from kairos_mcp.hall.asks import Asks
 from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.house import House
 from kairos_mcp.hall.keeping import Keeping, Pruned
-from kairos_mcp.hall.looking import OnBeat, Until
+from kairos_mcp.hall.looking import OnBeat, Purpose, Until
 from kairos_mcp.hall.mandating import Asked, Meant
 from kairos_mcp.hall.starting import Started
 from kairos_mcp.hall.tooling import Decided, Decision, ToolLine, ToolSheet
@@ -66,6 +66,16 @@ class Host:
         await self._drivers.close()
         await self._wiring.close()
         await self._store.close()
+
+    def wake(self) -> None:
+        """A tool was called: from now on this server looks after runs that nobody owns. Not before: some hosts start
+        servers only to probe them (RULINGS.md)."""
+        self._drivers.wake()
+
+    def try_again(self, run_ids: Sequence[str], caller: Caller) -> None:
+        """Go on with those of these runs that stand still here; the next look shows what came of it."""
+        for run_id in run_ids:
+            self._drivers.try_again(self._house.run(run_id, caller).n)
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +133,10 @@ class Host:
         """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
         ended; `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
         await looking.wait(self._house, run_ids, until=until, wait_s=wait_s, caller=caller, on_beat=on_beat)
+
+    def purpose(self, run_id: str, caller: Caller) -> Purpose:
+        """What the run is for. Raises UnknownRun."""
+        return looking.purpose(self._house, run_id, caller)
 
     def beat(self, run_id: str, caller: Caller) -> Beat:
         """A sign of life of the run."""

@@ -147,10 +147,15 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait until somebody entitled lets the flow go on."""
+    """Wait until somebody entitled lets the flow go on.
+
+    `so_far`: what the flow has come to, for whoever looks while it waits. It follows from the answers before it, so
+    that it is no part of what is asked: neither digested nor compared.
+    """
 
     name: str
     reason: str
+    so_far: JsonObject = field(default_factory=dict, compare=False)
     kind: Literal["pause"] = "pause"
 
     @property

@@ -35,7 +35,15 @@ def _warning(account: Account) -> str:
     rest, caps = account.rest, account.caps
     if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
         return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
-    for unit in ("total_tokens", "input_tokens", "output_tokens", "nano_usd", "milliseconds", "tool_calls"):
+    for unit in (
+        "total_tokens",
+        "input_tokens",
+        "output_tokens",
+        "nano_usd",
+        "milliseconds",
+        "model_calls",
+        "tool_calls",
+    ):
         left = getattr(rest, unit)
         if left is not None and left * 4 <= getattr(caps, unit):
             return "; little is left: finish"

@@ -78,14 +78,29 @@ def _came_to(report: RunReport) -> Iterator[str]:
         case {"mandate_id": str(name), "mandate_status": str(status)}:
             yield ""
             yield f"mandate {name}: {status}" + (f" ({output['reason']})" if "reason" in output else "")
+            if report.summary is None:
+                yield from (_cycle_line(cycle) for cycle in output.get("cycles", ()))
             yield from (f"lesson: {lesson}" for lesson in output.get("lessons", ()))
         case _:
             yield ""
             yield "output " + json.dumps(output, ensure_ascii=False, indent=2)
 
 
+def _cycle_line(cycle: JsonObject) -> str:
+    """A cycle of a mandate that has not ended, as the summary of its end will have it."""
+    decided, seen = cycle.get("decision", {}), cycle.get("reflection")
+    what = " ".join(str(decided[name]) for name in ("action", "target", "tool") if name in decided)
+    came = cycle["status"] if what in ("", cycle["status"]) else f"{what}: {cycle['status']}"
+    judged = f"; {seen['assessment']}, confidence {seen['confidence']:g}" if seen is not None else ""
+    return f"- cycle {cycle['cycle']}: {came}{judged}"
+
+
 def say_waiting(run_id: str, item: JsonObject, flags: Flags) -> None:
-    """A waiting item, and the exact command that answers it."""
+    """A waiting item, and the exact command that answers it. Of one that can't be answered any more, since the
+    run's flow has changed, no more is known than its key; the report says how to go on."""
+    if item.keys() == {"key", "kind"}:
+        say(f"\nwaiting: {item['key']} ({item['kind']})")
+        return
     if item["kind"] != "approval":
         for line in _waiting_of(run_id, item, flags):
             say(line)
@@ -132,7 +147,8 @@ def traced_line(item: JsonObject) -> str:
     """An item of the record: where it stands, then what it says, then what it carries."""
     if "role" in item:
         calls = "".join(f"\ncalls {_called(call)}" for call in item.get("tool_calls", ()))
-        return f"{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
+        where = f"{item['path']} " if "path" in item else ""
+        return f"{where}{item['role']}: {item['content']}{calls}".replace("\n", "\n    ")
     ref = item.get("ref", "")
     rest = {name: value for name, value in item.items() if name not in ("ref", "text", "content", "digest", "at")}
     said = line_of(str(item.get("text") or item.get("content") or ""), 80)

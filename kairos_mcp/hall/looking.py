@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.errors import Stale, StoreCorrupt
+from kairos_mcp.driving.driver import out_of_step
+from kairos_mcp.errors import ReplayDiffers, Stale, StoreCorrupt
 from kairos_mcp.freezing import orders
 from kairos_mcp.hall.house import House
 from kairos_mcp.histories.replaying import Entry, Recording, ReplayReport, replayed
@@ -25,17 +26,28 @@ from kairos_mcp.reports.report import (
     report,
     status_of,
 )
+from kairos_mcp.reports.talks import Talk, talks
 from kairos_mcp.reports.trace import Traced, TraceQuery, trace
+from kairos_mcp.steps import Recorded
 from kairos_mcp.store import approvals, owners, reading
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.reading import MarkRow, RunRow
 
 Until = Literal["rest", "attention", "done"]
 OnBeat = Callable[[Beat], Awaitable[None]]
 
 BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """A run by its id, with the goal that it was given (none for a single call), and its mandate's id."""
+
+    run_id: str
+    goal: str | None = None
+    mandate: str | None = None
 
 
 def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
@@ -53,9 +65,12 @@ def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circums
     moves = house.drivers.moves(run.n)
     lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
     needs = None
-    if not lives and run.outcome is None and run.owner is not None and not house.wiring.can_perform(run):
-        needs = f"No server goes on with this run: it needs one with the workspace {_name(run.workspace)}."
-    return Circumstances(lives, house.drivers.trouble(run.n), needs, attached)
+    overdue = run.resume_at is not None and reading.is_due(run.resume_at, house.clock())
+    left = run.outcome is None and (run.owner is not None or overdue)
+    if not lives and left and (lacks := list(house.wiring.lacks(run))):
+        needs = f"No server goes on with this run: it needs one with {' and '.join(lacks)}."
+    asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
+    return Circumstances(lives, house.drivers.trouble(run.n) or asleep, needs, attached)
 
 
 async def wait(
@@ -114,6 +129,13 @@ def _decides(house: House, caller: Caller) -> Decides:
             return "person"
 
 
+def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
+    """What the run is for. Raises UnknownRun."""
+    run = house.run(run_id, caller)
+    spec = house.wiring.thawed(run).spec
+    return Purpose(run.id, None if run.flow == "call" else spec.goal, spec.mandate)
+
+
 def beat(house: House, run_id: str, caller: Caller) -> Beat:
     """A sign of life of the run."""
     return _beat(house, house.run(run_id, caller))
@@ -127,7 +149,8 @@ def _beat(house: House, run: RunRow) -> Beat:
 
 
 def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
-    """A page of the run's record. Raises UnknownRun, BadArguments, NotFound."""
+    """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
+    for and its flow has changed since."""
     run, reader = house.run(run_id, caller), house.store.reader
     record = reading.record(reader, run.n)
     whole = Traced(
@@ -136,8 +159,18 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
         house.wiring.thawed(run).brief,
         lambda ref: house.store.whole_text(reader, run.n, ref),
         lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
+        lambda: _talks(house, run, record),
+        lambda: reported(house, run_id, caller).output,
     )
     return trace(whole, query)
+
+
+def _talks(house: House, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
+    house.wiring.check_version(run)
+    try:
+        return talks(house.wiring.thawed(run), (Recorded(row.path, row.digest, row.answer) for row in record))
+    except ReplayDiffers as differs:
+        raise out_of_step(run.id, differs) from differs
 
 
 def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
@@ -166,7 +199,3 @@ def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
         rows(connection, "begin")
         now = reading.run_by_number(connection, run.n)
         yield from written(exported(connection, now, brief, house.wiring.mask))
-
-
-def _name(workspace: str | None) -> str:
-    return repr(workspace.rpartition("/")[2]) if workspace else "(none)"

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp.errors import BadArguments, UnknownTool
+from kairos_mcp.flows.ooda.order import EDITING
 from kairos_mcp.freezing import freeze_ooda
 from kairos_mcp.freezing.freeze_ooda import Ground
 from kairos_mcp.freezing.orders import FLOWS, RUN
@@ -153,8 +154,12 @@ def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
 
 
 def _absent(registry: Registry, mandate: Mandate) -> Iterator[str]:
-    """What the mandate names and nobody has now; it may come yet, so it is said and not refused."""
-    for name in (*(look.tool for look in mandate.observe), *(mandate.tools or ())):
+    """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
+    reads = {spec.name for spec in registry.select(None)} - EDITING
+    for name in dict.fromkeys(look.tool for look in mandate.observe):
+        if name not in reads and not registry.waits_for((name,)):
+            yield f"observe: no tool that only reads is called {name!r} now, so it would be skipped."
+    for name in mandate.tools or ():
         try:
             registry.select(() if registry.waits_for((name,)) else (name,))
         except UnknownTool as unknown:

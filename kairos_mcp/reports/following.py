@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import apsw
+
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.hall.answering import command_of
@@ -19,9 +21,11 @@ Decides = Literal["caller", "client", "person"]
 """Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
 
 CUT_SHORT = ("max_rounds", "budget", "timeout", "stalled")
+BROKEN_OFF = ("llm_error", "length", "format_errors", "empty_answer")  # what another try may do better
 
 
 def next_call(
+    connection: apsw.Connection,
     run: RunRow,
     status: str,
     items: Sequence[JsonObject],
@@ -37,12 +41,17 @@ def next_call(
             return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
             return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
+        case "paused" if trouble is not None and trouble.code == "busy":
+            return _call("run_status", {"run_ids": [run.id]}, f"A person has to act first. {trouble.hint}")
         case "paused":
             return _of_paused(run, pause)
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
-        case "completed" if (following := mandated.after_phase(run)) is not None:
+        case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
+            go_on = {"goal": "Go on.", "continues": run.id}
+            return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
+        case "completed" if (following := mandated.after_phase(connection, run)) is not None:
             return _call(*following)
         case _:
             return None
@@ -75,7 +84,7 @@ def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
 def _of_paused(run: RunRow, pause: str | None) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None:
-        why = f"It goes on by itself at {moment(run.resume_at)}, while a server lives; resume tries it now."
+        why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."
         return _call("run_control", resume, why)
     if run.paused is not None:
         return _call("run_control", resume, "It was paused.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import apsw
@@ -17,7 +17,8 @@ from kairos_mcp.freezing import orders
 from kairos_mcp.freezing.orders import RUN
 from kairos_mcp.mandates.mandate import Mandate, mandate_of
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.store import reading, telling
+from kairos_mcp.steps import Pause, Step
+from kairos_mcp.store import mandates, reading, telling
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.reading import RunRow
@@ -42,18 +43,27 @@ def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
     return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
 
 
-def after_phase(run: RunRow) -> tuple[str, JsonObject, str] | None:
+def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
     phase = orders.phase_of(run.flow)
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    spec = json.loads(run.spec)
-    about = {"mandate_id": spec["mandate"]} if spec.get("mandate") else {"goal": spec["goal"]}
-    arguments = {**about, GIVEN[following]: "<the output of this result, unchanged>"}
+    arguments = {**_named(connection, run), GIVEN[following]: "<the output of this result, unchanged>"}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return orders.FLOWS[following], arguments, why
+
+
+def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
+    """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
+    mandate = _mandate(connection, json.loads(run.spec))
+    if mandate == Mandate(mandate.goal):
+        return {"goal": mandate.goal}
+    saved = mandates.find(connection, run.principal, mandate.id) if mandate.id is not None else None
+    if saved is not None and saved.digest == mandate.digest:
+        return {"mandate_id": mandate.id}
+    return {"mandate": "<the mandate of this call, unchanged>"}
 
 
 def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
@@ -68,18 +78,31 @@ def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
             return {"status": "interrupted", "reason": "interrupted"}
 
 
-def output_of(run: RunRow, outcome: Outcome | None, waits: Waits, status: str) -> Any:
-    """The output that a run shows: its own once it has one, else where it stands."""
+def output_of(
+    run: RunRow,
+    outcome: Outcome | None,
+    waits: Waits,
+    status: str,
+    steps: Callable[[], Mapping[str, Step]] | None = None,
+) -> Any:
+    """The output that a run shows: its own once it has one, else where it stands. `steps`, where what waits is to be
+    shown: a pause of a mandate then tells its cycles so far, in the keys of the output at the end."""
     if outcome is not None and outcome.output is not None:
         return outcome.output
     awaits = _awaits(waits)
     if run.flow == RUN:
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
+        if steps is not None and pause_of(waits) is not None:
+            told |= _so_far(steps())
         return told | ({"act": awaits} if awaits is not None else {})
     if orders.phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits
     return None
+
+
+def _so_far(steps: Mapping[str, Step]) -> JsonObject:
+    return next((step.so_far for step in steps.values() if isinstance(step, Pause)), {})
 
 
 def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:

@@ -1,6 +1,7 @@
 """What a run looks like from outside: status, usage, newest calls, what waits, the one call that makes sense now.
 
-Everything here is computed from rows; only the text of a waiting completion needs the flow, which `steps` gives.
+Everything here is computed from rows; only the text of a waiting completion, and what a pause tells, need the flow,
+which `steps` gives.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import orders
 from kairos_mcp.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.periods import moment
-from kairos_mcp.reports import mandated
+from kairos_mcp.reports import called, mandated
 from kairos_mcp.reports.following import Decides, next_call
 from kairos_mcp.reports.items import waiting_items
 from kairos_mcp.steps import Step
@@ -120,7 +121,8 @@ def report(
     around: Circumstances,
     steps: Callable[[], Mapping[str, Step]] | None,
 ) -> RunReport:
-    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds."""
+    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
+    of a mandate's pause its word alone."""
     account = read_account(connection, run.account)
     waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
     status = status_of(run, waits, around)
@@ -133,7 +135,9 @@ def report(
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
-        output=mandated.output_of(run, outcome, waits, status),
+        output=called.output_of(outcome)
+        if run.flow == "call"
+        else mandated.output_of(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=json.loads(run.spec).get("model"),
@@ -144,7 +148,7 @@ def report(
         plan=(),
         waiting=items,
         degraded=_degraded(connection, run, around, tally),
-        next=next_call(run, status, items, around.decides, around.trouble, mandated.pause_of(waits)),
+        next=next_call(connection, run, status, items, around.decides, around.trouble, mandated.pause_of(waits)),
     )
 
 

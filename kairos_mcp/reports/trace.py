@@ -10,8 +10,9 @@ from typing import Any, Literal
 from kairos_mcp.errors import BadArguments, NotFound
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.reports.retold import answers_by_path, conversation
+from kairos_mcp.reports.talks import Talk
 from kairos_mcp.steps import Answer, Failure, Refused
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.reading import MarkRow, RunRow
@@ -37,13 +38,16 @@ class TraceQuery:
 @dataclass(frozen=True, slots=True)
 class Traced:
     """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
-    ref, and the names of tools that no turn of a model stands for."""
+    ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
+    several; `stands`: the output of one that has not ended."""
 
     run: RunRow
     record: Sequence[MarkRow]
     brief: Brief | None
     text_of: Callable[[str], str | None]
     name_at: Callable[[str], str | None] = lambda _path: None
+    talks: Callable[[], Iterable[Talk]] = tuple
+    stands: Callable[[], Any] = lambda: None
 
 
 def trace(traced: Traced, query: TraceQuery) -> JsonObject:
@@ -137,15 +141,21 @@ def _calls(traced: Traced) -> Iterator[JsonObject]:
 
 def _messages(traced: Traced) -> Iterator[JsonObject]:
     if traced.brief is None:
+        for talk in traced.talks():
+            yield from ({"path": talk.path, **_message(message)} for message in talk.messages)
         return
     yield {"role": "system", "content": traced.brief.system}
     for message in conversation(traced.brief, traced.record):
-        shown: JsonObject = {"role": message.role, "content": message.content}
-        if message.tool_calls:
-            shown["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
-        if message.tool_call_id is not None:
-            shown["tool_call_id"] = message.tool_call_id
-        yield shown
+        yield _message(message)
+
+
+def _message(message: Message) -> JsonObject:
+    shown: JsonObject = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        shown["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+    if message.tool_call_id is not None:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
 
 
 def _usage(row: MarkRow) -> JsonObject:
@@ -203,10 +213,12 @@ def _text_page(traced: Traced, ref: str, query: TraceQuery) -> JsonObject:
 def _whole(traced: Traced, ref: str) -> str | None:
     if ref not in ("summary", "output"):
         return traced.text_of(ref)
-    if traced.run.outcome is None:
-        return None
-    outcome: Outcome = decode(Outcome, traced.run.outcome)
-    wanted: Any = outcome.summary if ref == "summary" else outcome.output
+    outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None
+    wanted: Any
+    if outcome is None:
+        wanted = traced.stands() if ref == "output" else None
+    else:
+        wanted = outcome.summary if ref == "summary" else outcome.output
     return wanted if isinstance(wanted, str | None) else json.dumps(wanted, ensure_ascii=False, indent=2)
 
 

@@ -118,7 +118,8 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
         if row is None:
             call.passed.update(by_key)
         else:
-            requests |= {wired: eliciting.request(run_id, by_key[key]) for wired, key in row.keys.items()}
+            purpose = call.host.purpose(run_id, call.caller)
+            requests |= {wired: eliciting.request(purpose, by_key[key]) for wired, key in row.keys.items()}
             nonces.append(row.nonce)
     if not requests:
         return False

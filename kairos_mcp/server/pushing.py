@@ -171,7 +171,7 @@ class Pushes:
                 with anyio.move_on_after(max(0.0, self.until_s - began)) as scope:
                     self.scopes[row.key] = scope
                     reply = await call.client.ctx.session.send_request(
-                        eliciting.request(self.run_id, row),
+                        eliciting.request(call.host.purpose(self.run_id, call.caller), row),
                         wire.ElicitResult,
                         metadata=ServerMessageMetadata(related_request_id=call.client.ctx.request_id),
                     )

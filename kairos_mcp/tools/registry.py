@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kairos_mcp.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.messages import ToolSet, ToolSpec
-from kairos_mcp.tools.searching import SearchPage, categories, page, whole
+from kairos_mcp.tools.searching import SearchPage, categories, page, related, whole
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
@@ -158,7 +158,7 @@ class Registry:
         """
         if names:
             found = [self._named(name) for name in dict.fromkeys(names)]
-            told = tuple(whole(tool.spec, tool.examples) for tool in found)
+            told = tuple(whole(tool.spec, tool.examples, related(tool.spec, self.specs)) for tool in found)
             return SearchPage(told, len(found), None, categories(self.specs))
         return page(self.specs, query, category, cursor, limit)
 

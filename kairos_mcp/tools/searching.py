@@ -10,6 +10,7 @@ from kairos_mcp.messages import JsonObject, ToolSpec
 
 WORDS = 20
 LINE_CHARS = 300
+RELATED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def ranked(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
     return [spec for points, spec in sorted(scored, key=lambda each: -each[0]) if points]
 
 
-def whole(spec: ToolSpec, examples: Sequence[JsonObject] = ()) -> JsonObject:
-    """All that there is to say of a tool."""
+def whole(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:
+    """All that there is to say of a tool; `related` names some that are for the same kind of work."""
     told: JsonObject = {
         "name": spec.name,
         "description": spec.description,
@@ -76,7 +77,15 @@ def whole(spec: ToolSpec, examples: Sequence[JsonObject] = ()) -> JsonObject:
         "source": spec.source,
         "input_schema": spec.input_schema,
     }
-    return told | {"examples": list(examples)} if examples else told
+    told |= {"examples": list(examples)} if examples else {}
+    return told | {"related": list(related)} if related else told
+
+
+def related(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
+    """Other tools of its category and source, the nearest behind it first (SYSTEMS.md O23)."""
+    alike = [each.name for each in specs if (each.category, each.source) == (spec.category, spec.source)]
+    at = alike.index(spec.name)
+    return tuple([*alike[at + 1 :], *alike[:at]][:RELATED])
 
 
 def _position(cursor: str | None, total: int) -> int:

@@ -11,9 +11,12 @@ from pathlib import Path
 import apsw
 import pytest
 from crash.talker import Talker
-from house import Place, outcome_of
+from house import ME, Place, outcome_of
 
 from kairos_mcp.cli import exit_code_of
+from kairos_mcp.errors import Stale
+from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.host import Host
 from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
 
 MENDED_ONCE = PAGE.replace("oen.md", "one.md")
@@ -105,7 +108,7 @@ def test_at_a_checkpoint_the_command_that_goes_on_is_said(place, kairos):
     saved(place, kairos)
     told = kairos("mandate", "run", "links", code=3)
     (run_id,) = place.rows("select id from run")[0]
-    assert "mandate links: paused_at_checkpoint" in told
+    assert "mandate links: paused_at_checkpoint\n- cycle 1: code_edit docs/index.md: applied; success, confid" in told
     assert '"mandate_status"' not in told
     assert "cycle-1 act " in kairos("show", run_id)
     for shown in (told, kairos("show", run_id)):
@@ -142,6 +145,20 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
     ((last, runs),) = place.rows("select last_due, (select count(*) from run) from mandate")
     assert last % 60_000 == 0
     assert runs == 2
+
+
+async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):
+    lines = cycle({"content": '{"action": "noop", "reason": "all well"}'})
+    async with Host.open(place.settings(*lines), via="command") as host:
+        await host.save_mandate({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
+        ((saved_at,),) = place.rows("select saved_at from mandate")
+        due = Asked(due=saved_at + 60_000)
+        started = await host.start_cycles(Meant("links"), due, ME)
+        await host.wait([started.run_id], until="done", wait_s=20, caller=ME)
+        with pytest.raises(Stale, match="was run for this time before"):
+            await host.start_cycles(Meant("links"), due, ME)
+    assert place.rows("select count(*) from run") == [(1,)]
+    assert place.rows("select last_due from mandate") == [(saved_at + 60_000,)]
 
 
 def set_back(place: Place, minutes: int) -> None:

@@ -204,3 +204,8 @@ async def test_a_mandate_is_saved_listed_and_found_again(place, era):
         absent = {"id": "later", "goal": "Tidy up.", "observe": ["nope"], "tools": ["zzz*", "read_file"]}
         told = (await door.ask("mandate_save", {"mandate": absent}))["degraded"]
         assert ["nope" in told[0], "zzz*" in told[1], len(told)] == [True, True, 2]
+        looks = {"id": "looks", "goal": "Tidy up.", "observe": ["file_tree", "nope", "edit_file", "nope"]}
+        told = (await door.ask("mandate_save", {"mandate": looks}))["degraded"]
+        assert [("skipped" in note, "refused" in note) for note in told] == [(True, False)] * 2
+        seen = (await door.ask("ooda_observe", {"mandate_id": "looks"}))["output"]["observations"]
+        assert [each["status"] for each in seen] == ["result", "skipped", "skipped", "skipped"]

@@ -125,6 +125,22 @@ def test_a_request_that_is_none_is_answered_all_the_same(started, given):
     peer.still_answers()
 
 
+UNKNOWN = {
+    "a method that nobody has": ("foo/bar", {}),
+    "one of the protocol that we have not": ("resources/list", {}),
+    "a tool that is not there": ("tools/call", {"name": "planner_runs", "arguments": {}}),
+    "no name of a tool": ("tools/call", {"arguments": {}}),
+}
+
+
+@pytest.mark.parametrize(("method", "params"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_request_for_what_is_not_there_is_answered_with_an_error(started, method, params):
+    peer = started()
+    peer.greet()
+    assert peer.answer(peer.ask(method, params))["error"]["code"] in {-32601, -32602}
+    peer.still_answers()
+
+
 @linux
 def test_a_line_of_100_megabytes_is_refused_in_bounded_memory(started):  # STDIO-003
     peer = started()

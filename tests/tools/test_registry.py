@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,15 @@ def test_whole_schemas_come_only_for_names_asked_for(registry: Registry) -> None
     assert page.as_json()["categories"] == ["file_ops", "search", "system"]
     with pytest.raises(UnknownTool):
         registry.search(names=["run_comand"])
+
+
+def test_a_tool_asked_for_by_name_says_which_others_are_for_the_same_kind_of_work() -> None:
+    named = [tool(name, category="file_ops") for name in "abcdefgh"]
+    theirs = replace(tool("z", category="file_ops"), spec=replace(tool("z").spec, source="mcp:files"))
+    registry = Registry([*named, theirs, tool("run_command", category="system")])
+    last, alone, other = registry.search(names=["g", "run_command", "z"]).tools
+    assert last["related"] == ["h", "a", "b", "c", "d"]
+    assert ["related" in alone, "related" in other] == [False, False]
 
 
 def test_a_category_and_a_cursor_must_be_known(registry: Registry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -79,17 +80,20 @@ def acted_of(given: JsonObject) -> Acted:
     return Acted(given["status"], taken(given["decision"]), given["risk"], effect, files, **rest)
 
 
-def act(order: Order, name: str, decision: Decision, *, pauses: bool) -> Flow[Acted | Broken]:
-    """Steps: `NAME/call-1`, or, where the risk is above the budget and the flow `pauses`, `NAME/risk`, after which
-    the act is recorded as denied: it is never made."""
+def act(
+    order: Order, name: str, decision: Decision, at_pause: Callable[[Acted], JsonObject] | None = None
+) -> Flow[Acted | Broken]:
+    """Steps: `NAME/call-1`, or, where the risk is above the budget and the flow pauses, `NAME/risk`, after which the
+    act is recorded as denied: it is never made. `at_pause` tells what is said of it meanwhile; None: no pause."""
     risk = risk_of(order, decision)
     if problems := problems_of(order, decision):
         return _undone(decision, "unsupported", risk, "bad_arguments", f"{'; '.join(problems)}.")
     if too_risky(order, risk):
-        if pauses:
-            yield from Pause(f"{name}/risk", RISK)
         budget = order.mandate.risk_budget
-        return _undone(decision, "denied", risk, "risk", f"Its risk is {risk}; the mandate's budget is {budget}.")
+        denied = _undone(decision, "denied", risk, "risk", f"Its risk is {risk}; the mandate's budget is {budget}.")
+        if at_pause is not None:
+            yield from Pause(f"{name}/risk", RISK, at_pause(denied))
+        return denied
     call = call_for(decision, f"{name}/call-1")
     if call is None:
         return Acted("noop", decision, risk, effect_of(decision, "noop", None))

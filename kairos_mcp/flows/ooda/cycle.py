@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,8 +70,9 @@ class Cycle:
         return told
 
 
-def cycle(order: Order, number: int, carried: Carried) -> Flow[Cycle]:
-    """Steps: those of the five phases under `cycle-N/`; an act above the risk budget pauses."""
+def cycle(order: Order, number: int, carried: Carried, so_far: Callable[[Cycle], JsonObject]) -> Flow[Cycle]:
+    """Steps: those of the five phases under `cycle-N/`; an act above the risk budget pauses. `so_far` is what is said
+    meanwhile, made of the cycle as it stands."""
     name = f"cycle-{number}"
     observation = yield from observe(order, f"{name}/observe")
     if isinstance(observation, Broken):
@@ -81,7 +83,7 @@ def cycle(order: Order, number: int, carried: Carried) -> Flow[Cycle]:
     decision = yield from decide(order, f"{name}/decide", orientation, carried)
     if isinstance(decision, Broken):
         return Cycle(number, orientation, broken=("decide", decision))
-    acted = yield from act(order, f"{name}/act", decision, pauses=True)
+    acted = yield from act(order, f"{name}/act", decision, lambda acted: so_far(Cycle(number, orientation, acted)))
     if isinstance(acted, Broken):
         return Cycle(number, orientation, broken=("act", acted))
     reflection = yield from reflect(order, f"{name}/reflect", acted, carried)

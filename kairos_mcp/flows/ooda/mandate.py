@@ -1,13 +1,15 @@
 """A run of a mandate: cycle after cycle, until the goal is reached, nothing comes of it, or somebody has to look.
 
 Steps beside those of the cycles: `cycle-N/goal-M`, where the goal is read again, and the pauses `cycle-N/drift-M`,
-`cycle-N/act/risk` and `cycle-N/checkpoint`, whose reasons are the mandate's status while they last. Recorded runs
-replay through this file and those it calls: who changes what they ask raises VERSION.
+`cycle-N/act/risk` and `cycle-N/checkpoint`, whose reasons are the mandate's status while they last; each tells the
+cycles until then in the keys of the outcome. Recorded runs replay through this file and those it calls: who changes
+what they ask raises VERSION.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 from kairos_mcp.flows.ooda.cycle import Cycle, cycle
@@ -15,7 +17,7 @@ from kairos_mcp.flows.ooda.forms import Broken, broken_by
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.outcome import CYCLE_REASONS, Outcome, StopReason, ended
 from kairos_mcp.mandates.statuses import MandateStatus
-from kairos_mcp.messages import ToolCall, ToolResult
+from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
 
 VERSION = 2
@@ -33,22 +35,22 @@ def mandate_run(order: Order, cycles: int) -> Flow[Outcome]:
     done: list[Cycle] = []
     carried = order.carried
     for number in range(1, cycles + 1):
-        broken = yield from _goal_unchanged(order, number)
+        broken = yield from _goal_unchanged(order, number, _told(done, carried))
         if broken is not None:
             return _outcome(order, [*done, Cycle(number, broken=("goal", broken))], carried, _reason_of(broken))
         warned = carried.circling
-        newest = yield from cycle(order, number, carried)
+        newest = yield from cycle(order, number, carried, partial(_told_with, tuple(done), carried))
         done.append(newest)
         carried = _learned(carried, newest)
         reason = _end(done, cycles, circling=warned and newest.acted is not None and carried.circling)
         if reason is not None:
             return _outcome(order, done, carried, reason)
         if number % order.mandate.checkpoint_every == 0:
-            yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT)
+            yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT, _told(done, carried))
     raise AssertionError("the last cycle has a reason to end")
 
 
-def _goal_unchanged(order: Order, number: int) -> Flow[Broken | None]:
+def _goal_unchanged(order: Order, number: int, so_far: JsonObject) -> Flow[Broken | None]:
     """Read the goal again; while it is not the one of the start, pause. What can't be read counts as changed (O9)."""
     for reading in count(1):
         path = f"cycle-{number}/goal-{reading}"
@@ -59,7 +61,7 @@ def _goal_unchanged(order: Order, number: int) -> Flow[Broken | None]:
             case ToolResult(is_error=False, data={"goal_hash": str(found)}) if found == order.mandate.goal_hash:
                 return None
             case _:
-                yield from Pause(f"cycle-{number}/drift-{reading}", DRIFT)
+                yield from Pause(f"cycle-{number}/drift-{reading}", DRIFT, so_far)
     raise AssertionError("somebody resumes it, or cancels the run")
 
 
@@ -99,8 +101,7 @@ def _outcome(order: Order, done: Sequence[Cycle], carried: Carried, reason: Stop
         "mandate_id": order.mandate.id,
         "mandate_status": status,
         "reason": _mandate_reason(reason),
-        "cycles": [each.as_json() for each in done],
-        **carried.as_json(),
+        **_told(done, carried),
     }
     notes = [
         f"cycle-{each.number}/{phase}: {broken.reason}"
@@ -109,6 +110,15 @@ def _outcome(order: Order, done: Sequence[Cycle], carried: Carried, reason: Stop
         for phase, broken in (each.broken,)
     ]
     return ended(reason, _summary(done, reason), output, tuple(notes))
+
+
+def _told(done: Sequence[Cycle], carried: Carried) -> JsonObject:
+    """The cycles and what they have taught, at the end or at a pause."""
+    return {"cycles": [each.as_json() for each in done], **carried.as_json()}
+
+
+def _told_with(done: Sequence[Cycle], carried: Carried, now: Cycle) -> JsonObject:
+    return _told([*done, now], carried)
 
 
 def _mandate_reason(reason: StopReason) -> str:

@@ -83,7 +83,7 @@ def _phase(
         case "decide":
             return (yield from decide(order, phase, orientation_of(given), order.carried))
         case "act":
-            return (yield from act(order, phase, taken(given), pauses=False))
+            return (yield from act(order, phase, taken(given)))
         case "reflect":
             return (yield from reflect(order, phase, acted_of(given), order.carried))
 
