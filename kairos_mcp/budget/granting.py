@@ -176,14 +176,15 @@ def _time(account: Account, rest: Rest, claim: Claim) -> int | Refused:
 
 
 def _tokens(account: Account, rest: Rest, claim: Claim) -> int | Refused:
-    """The tokens a completion may write: what is wanted, clamped so that it and a closing call fit.
+    """The tokens a completion may write: what is wanted, clamped so that it and, after a round, a closing call fit.
 
-    The first round may take what would be kept for the closing; its summary then comes from the record.
+    The first round may take what would be kept for the closing; its summary then comes from the record. A phase is no
+    round, and no closing call follows it: it may take what there is.
     Money that can't be counted can't be kept within a limit, so an unknown price is refused.
     """
     if claim.price is None and rest.nano_usd is not None:
         return account.refusal("nano_usd")
-    keeps_closing = claim.purpose not in ("closing", "compact")
+    keeps_closing = claim.purpose == "round" or (claim.purpose == "repair" and account.spent.rounds > 0)
     roomy = _room(rest, claim, keeps_closing)
     if roomy[0] >= USEFUL_TOKENS or roomy[0] >= claim.wanted_tokens:
         return roomy[0]

@@ -36,7 +36,7 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
     say(f"{done.runs} runs removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
     if done.texts is None:
         say("Texts that nothing refers to any more were left, since others write; call again.")
-    elif done.runs and done.after >= done.before:
+    elif done.runs and not done.shrunk:
         say("The space is used again by what comes; it goes back to the disk when no server lives on the store.")
     return COMPLETED
 

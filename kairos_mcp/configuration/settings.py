@@ -102,8 +102,8 @@ class Settings:
 
     `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
     a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
-    first; `skills` are further folders of skills, which go before ours and the user's own. `origins` names for each
-    setting where it came from, limits one by one (`limits.usd`).
+    first; `skills` are further folders of skills, which go before ours and the user's own; `instructions` further globs
+    of paths that are L1. `origins` names for each setting where it came from, limits one by one (`limits.usd`).
     """
 
     home: Path
@@ -138,6 +138,7 @@ class Settings:
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()
     skills: tuple[Path, ...] = ()
+    instructions: tuple[str, ...] = ()
     config_file: Path | None = None
     origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -243,12 +244,12 @@ SETTINGS = (
     *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
     *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "keep_days", "gate"),
     *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
-    *("commands", "command_reads", "skills"),
+    *("commands", "command_reads", "skills", "instructions"),
     *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
 
-FILE_ONLY = frozenset(("gate", "http_hosts", "http_tools", "private_hosts", "servers"))
+FILE_ONLY = frozenset(("gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers"))
 """Settings that are tables or lists, which no variable can hold."""
 
 VARIABLES = frozenset(variable(name) for name in SETTINGS if name not in FILE_ONLY)

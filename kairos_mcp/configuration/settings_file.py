@@ -36,6 +36,7 @@ from kairos_mcp.steps import DialectName
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
 FOLDERS = ("workspaces", "command_reads", "skills")  # lists, parted in a variable as PATH is
 VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
 """Other words for the same verdicts (SYSTEMS.md P13)."""
@@ -129,6 +130,7 @@ class _Given(_Strict):
     commands: CommandMode | None = None
     command_reads: list[Text] | None = None
     skills: list[Text] | None = None
+    instructions: list[PathGlob] | None = None
 
     def flat(self) -> dict[str, Any]:
         """What was given, limits and those of a day one by one (`limits.usd`), tables as values."""
@@ -144,6 +146,8 @@ class _Given(_Strict):
             given["http_hosts"] = tuple(host_rule(text) for text in self.http_hosts)
         if self.private_hosts is not None:
             given["private_hosts"] = tuple(host_rule(text, wildcard=False) for text in self.private_hosts)
+        if self.instructions is not None:
+            given["instructions"] = tuple(self.instructions)
         if self.http_tools is not None:
             given["http_tools"] = tuple(tool.value() for tool in self.http_tools)
         return given

@@ -14,7 +14,7 @@ PATIENCE_S = 30  # a commit takes milliseconds; a tool never waits for a loop th
 
 
 def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Memory:
-    """The memory of a run that this server owns. Its `keep` raises FenceLost once it does not any more."""
+    """The memory of a run that this server owns. Its `keep` and `check` raise FenceLost once it does not any more."""
     loop = asyncio.get_running_loop()
 
     def keep(name: str, text: str) -> None:
@@ -32,4 +32,8 @@ def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Me
         with store.aside() as connection:
             return memory.recall(connection, run, name)
 
-    return Memory(keep, recall)
+    def check() -> None:
+        with store.aside() as connection:
+            memory.check(connection, run, run_id, owner, fence)
+
+    return Memory(keep, recall, check)

@@ -198,7 +198,7 @@ def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings,
     """Who thinks in a run with these limits of its own. Raises BadArguments."""
     script = _script_text(settings)
     asked = wanted if wanted != "auto" else settings.route
-    route, notes = _route(asked, minds(settings, script is not None, samples), limits)
+    route, notes = routed(asked, minds(settings, script is not None, samples), priced=limits.nano_usd is not None)
     taken = model or (settings.model if route == "provider" else None)
     if route == "provider" and taken is not None and ":" not in taken:
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
@@ -209,9 +209,10 @@ def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings,
     return Thinking(asked, route, script, taken, notes)
 
 
-def _route(asked: str, there: Minds, limits: Limits) -> tuple[str, Sequence[str]]:
-    """The route; `auto` passes over those without a price where dollars are limited."""
-    if asked != "auto" or limits.nano_usd is None or not there.provider:
+def routed(asked: str, there: Minds, *, priced: bool) -> tuple[str, Sequence[str]]:
+    """The route, and what is to be said of it; `auto` passes over those without a price where dollars are limited
+    (`priced`)."""
+    if asked != "auto" or not priced or not there.provider:
         return chosen(asked, there)
     passed = there.there()[: there.there().index("provider")]
     note = f"route auto chose provider: limits.usd is set, and {' and '.join(passed)} have no price."

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from kairos_mcp.errors import ApprovalExpired, BadArguments, NotFound, NotWaiting
+import apsw
+
+from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotFound, NotWaiting
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import freeze
 from kairos_mcp.hall import answering
 from kairos_mcp.hall.house import House
 from kairos_mcp.reports.report import Caller
-from kairos_mcp.routes import chosen
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
@@ -26,6 +27,7 @@ from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 
 BEAT_S = 1.0
+NAMED = 8  # waiting keys in one refusal
 TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
 
 
@@ -43,9 +45,12 @@ async def answer(
     steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
     answering.refuse_unasked(said, run, house.settings.approvals)
     approved = approvals.of_run(house.store.reader, run.n) if steps else {}
-    deposits = answering.deposits(
-        _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
-    )
+    try:
+        deposits = answering.deposits(
+            _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
+        )
+    except (NotWaiting, AlreadyAnswered) as stale:
+        raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
     if deposits or said or settled:
         await _leave(house, run, deposits, said, caller, drive=drive, settled=settled)
 
@@ -104,6 +109,18 @@ async def expire(house: House) -> None:
         await house.called()
 
 
+def _waits_now(house: House, run: RunRow) -> str:
+    """What whoever comes too late is told in place of what they answered (SYSTEMS.md O18)."""
+    if run.outcome is not None:
+        return "The run has ended; run_status shows what it came to."
+    waits = approvals.waits(house.store.reader, run.n)
+    open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
+    keys = [*open_steps, *waits.approvals, *(path + SUFFIX for path in waits.lost)]
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    named = f"Waiting now: {', '.join(keys[:NAMED])}{more}." if keys else "Nothing waits for an answer now."
+    return f"{named} run_status shows where the run stands."
+
+
 def _is_approval(house: House, run: RunRow, key: str) -> bool:
     return approvals.at_key(house.store.reader, run.n, key) is not None
 
@@ -137,9 +154,14 @@ async def control(
     body, because = _wish_body(house, run, action, limits, route, caller)
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
-    mine = await house.store.own(at) if house.may_drive(run) or action == "cancel" else owners.NOBODY
-    who = caller.row
-    fence = await house.store.submit(lambda c: wish(c, run, action, body, who, mine, at, because=because, dead=dead))
+    then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
+    mine = await house.store.own(at) if house.may_drive(then) or action == "cancel" else owners.NOBODY
+
+    def left(connection: apsw.Connection) -> int | None:
+        say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
+        return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
+
+    fence = await house.store.submit(left)
     house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
     until_s = time.monotonic() + TAKEN_UP_S
     while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
@@ -154,11 +176,13 @@ def _wish_body(
     """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
     match action:
         case "extend":
-            return _extended(house, run, limits or Limits())
+            return _extended(house, run, limits or Limits(), house.store.reader)
         case "reroute":
-            taken, said = chosen(route or "auto", house.wiring.minds(run, samples=caller.samples))
             capped = read_account(house.store.reader, run.account).caps.nano_usd
-            if capped is not None and (taken == "provider" or capped != house.settings.limits.nano_usd):
+            own = capped is not None and capped != house.settings.limits.nano_usd
+            there = house.wiring.minds(run, samples=caller.samples)
+            taken, said = freeze.routed(route or "auto", there, priced=own)
+            if own or (capped is not None and taken == "provider"):
                 _refuse_unpriced(house, run, taken)
             if taken == "provider" and house.settings.day.nano_usd is not None:
                 _refuse_unpriced(house, run, taken, "day.usd")
@@ -169,11 +193,15 @@ def _wish_body(
             return "", None
 
 
-def _extended(house: House, run: RunRow, more: Limits) -> tuple[str, str | None]:
-    """The caps after adding `more`, within what the configuration allows, and what was cut. Raises BadArguments."""
+def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+    """The caps after adding `more`, within what the configuration allows, and what was cut; on top of extensions that
+    the run's owner has not taken up yet, so that of two that come at once none is lost. Raises BadArguments."""
     if more.nano_usd is not None:
         _refuse_unpriced(house, run, run.route)
-    now = asdict(read_account(house.store.reader, run.account).caps)
+    now = asdict(read_account(connection, run.account).caps)
+    for earlier in reading.wishes(connection, run.n):
+        if earlier.kind == "extend":
+            now |= {unit: max(cap, now[unit]) for unit, cap in asdict(decode(Limits, earlier.body)).items() if cap}
     caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
     if not caps:
         raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
@@ -190,9 +218,10 @@ def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits
 
 
 async def drive_here(house: House, run_id: str) -> None:
-    """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""
+    """Own a run that nobody living owns and drive it: a person's command may, where it has what that takes. Raises
+    UnknownRun."""
     run = reading.run_by_id(house.store.reader, run_id)
-    if run.outcome is None and not house.drivers.moves(run.n):
+    if run.outcome is None and house.may_drive(run) and not house.drivers.moves(run.n):
         dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
         await house.drivers.take(run, dead)
 

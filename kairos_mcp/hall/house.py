@@ -45,21 +45,28 @@ class House:
         return {path: steps[path] for path in waiting if path in steps}
 
     def may_drive(self, run: RunRow) -> bool:
-        """A person's command acts on the run's own workspace; a server on those it was given."""
-        return self.by_hand or self.wiring.can_perform(run)
+        """A person's command acts on the run's own workspace, a server on those it was given; neither goes on with a
+        run whose tools or route it does not have."""
+        return next(self.wiring.lacks(run, by_hand=self.by_hand), None) is None
 
     def check_awake(self, run: RunRow) -> None:
         """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
+        if (asleep := self.asleep(run)) is not None:
+            raise asleep
+
+    def asleep(self, run: RunRow) -> Busy | None:
+        """That the run's server was stopped, and what a person can do about it; None where it was not."""
         if run.owner in (None, self.store.own_number):
-            return
+            return None
         server = owners.stopped_owner(self.store.reader, self.store.home, run.owner or owners.NOBODY)
-        if server is not None:
-            raise Busy(
-                f"The run belongs to a server that was stopped (process {server.pid}).",
-                f"Let it go on (kill -CONT {server.pid}), or take its runs from it: "
-                f"`kairos-mcp status --release {server.number}`.",
-                run_id=run.id,
-            )
+        if server is None:
+            return None
+        return Busy(
+            f"The run belongs to a server that was stopped (process {server.pid}).",
+            f"Let it go on (kill -CONT {server.pid}), or take its runs from it: "
+            f"`kairos-mcp status --release {server.number}`.",
+            run_id=run.id,
+        )
 
     def dead_owner(self, run: RunRow) -> list[int]:
         """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import apsw
 
@@ -22,13 +23,14 @@ TRIES = 3  # of looking for texts while nobody writes; then they are left to the
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was removed, and how large the file was before and is now, in bytes. `texts` null: others wrote all the
-    time, so texts were left to the next time."""
+    """What was removed, and how large the store was before and is now, in bytes. `texts` null: others wrote all the
+    time, so texts were left to the next time. `shrunk`: what was free went back to the disk."""
 
     runs: int
     texts: int | None
     before: int
     after: int
+    shrunk: bool = False
 
 
 class Keeping:
@@ -69,14 +71,19 @@ async def pruned(house: House, before: int, *, shrink: bool) -> Pruned:
     store = house.store
     if not store.exists:
         return Pruned(0, 0, 0, 0)
-    size, gone = store.path.stat().st_size, 0
+    size, gone, shrunk = _size(store), 0, False
     numbers = prune.going(store.reader, before)
     for at in range(0, len(numbers), prune.AT_ONCE):
         gone += await store.submit(_removal(numbers[at : at + prune.AT_ONCE], before))
     texts = await _texts_removed(house) if gone else 0
     if shrink and gone and not owners.living(store.reader, store.home):
-        await asyncio.to_thread(_shrink, store)
-    return Pruned(gone, texts, size, store.path.stat().st_size)
+        shrunk = await asyncio.to_thread(_shrink, store)
+    return Pruned(gone, texts, size, _size(store), shrunk)
+
+
+def _size(store: Store) -> int:
+    """Of the file and of the log beside it, where the newest rows are, in bytes."""
+    return sum(file.stat().st_size for file in (store.path, Path(f"{store.path}-wal")) if file.exists())
 
 
 def _removal(numbers: Sequence[int], before: int) -> Job[int]:
@@ -112,13 +119,15 @@ def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) 
     return remove
 
 
-def _shrink(store: Store) -> None:
+def _shrink(store: Store) -> bool:
     connection = connect(store.path, "full")
     try:
         with mapped_errors():
             connection.execute("vacuum")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except StoreBusy:
-        return  # somebody came meanwhile: the space is used again
+        return False  # somebody came meanwhile: the space is used again
+    else:
+        return True
     finally:
         connection.close()

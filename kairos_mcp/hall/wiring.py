@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
@@ -87,10 +87,20 @@ class Wiring:
         return registry
 
     def can_perform(self, run: RunRow) -> bool:
-        """Whether this server may go on with a run by itself: its workspace, its tools and its flow's version."""
-        if run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
-            return False
-        return VERSIONS.get(run.flow) == run.version and self._knows_tools(run)
+        """Whether this server may go on with a run by itself."""
+        return next(self.lacks(run), None) is None
+
+    def lacks(self, run: RunRow, *, by_hand: bool = False) -> Iterator[str]:
+        """What it takes to go on with a run and is not here: its flow's version, its route, its workspace, its tools.
+        A person's command (`by_hand`) goes into the run's own workspace."""
+        if VERSIONS.get(run.flow) != run.version:
+            yield f"version {run.version} of the flow {run.flow}"
+        if run.route == "provider" and self.settings.model is None:
+            yield "a provider (KAIROS_MODEL)"
+        if not by_hand and run.workspace is not None and Path(run.workspace) not in self.settings.workspaces:
+            yield f"the workspace {Path(run.workspace).name!r}"  # its folder is not opened to look for tools
+        elif not self._knows_tools(run):
+            yield "the tools that it was given"
 
     def minds(self, run: RunRow, *, samples: bool) -> Minds:
         """What there is to think with for this run, here and with this client."""

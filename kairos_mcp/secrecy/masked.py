@@ -29,11 +29,15 @@ def result(found: ToolResult, mask: Mask) -> ToolResult:
 
 
 def completion(said: Completion, mask: Mask) -> Completion:
-    """A model's turn; what its provider alone may read is left as it is, since it is signed."""
+    """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
+    is signed in it is thinking, which was never shown a key."""
     content, calls = mask.values(said.content), tuple(_call(call, mask) for call in said.tool_calls)
-    if content.count == 0 and calls == said.tool_calls:
+    private = said.private
+    if private is not None and (body := mask.values(private.body)).count:
+        private = replace(private, body=body.text)
+    if content.count == 0 and calls == said.tool_calls and private is said.private:
         return said
-    return replace(said, content=content.text, tool_calls=calls)
+    return replace(said, content=content.text, tool_calls=calls, private=private)
 
 
 def failure(found: Failure, mask: Mask) -> Failure:
@@ -65,6 +69,7 @@ def given(value: JsonObject, mask: Mask) -> JsonObject:
 def request(asked: PlannerRequest, mask: Mask) -> tuple[PlannerRequest, int]:
     """What a run is started with, and how many secrets were taken out."""
     texts = {name: mask.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
+    texts |= {name: mask.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
     messages = [_message(each, mask) for each in asked.messages]
     count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
     if not count:
@@ -91,8 +96,8 @@ def note(count: int) -> str:
 
 
 def _call(call: ToolCall, mask: Mask) -> ToolCall:
-    found = _values(call.arguments, mask)
-    return call if found == call.arguments else replace(call, arguments=found)
+    name, found = mask.values(call.name).text, _values(call.arguments, mask)
+    return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
 
 
 def _values(value: Any, mask: Mask) -> Any:

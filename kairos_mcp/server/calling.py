@@ -57,7 +57,9 @@ async def carried_out(
         client, resumed = Client.of(ctx), Resumed.of(params.request_state)
         caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples, elicits=client.elicits)
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
-        call = Call(await reach(), caller, client, resumed, tell, patience, passed)
+        host = await reach()
+        host.wake()
+        call = Call(host, caller, client, resumed, tell, patience, passed)
         if resumed is not None and not await take(call, resumed, params.input_responses):
             call = replace(call, client=replace(client, refused=True))
         return await tool.handle(call, asked)

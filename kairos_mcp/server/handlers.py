@@ -89,7 +89,9 @@ async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
             on_beat=call.on_beat,
         )
     full = asked.view != "brief"
-    return results.runs_result([call.host.report(run_id, call.caller, full=full) for run_id in run_ids])
+    reports = [call.host.report(run_id, call.caller, full=full) for run_id in run_ids]
+    call.host.try_again(run_ids, call.caller)
+    return results.runs_result(reports)
 
 
 async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
@@ -106,7 +108,7 @@ async def run_control(call: Call, asked: runs.RunControl) -> wire.CallToolResult
     else:
         limits = None if asked.limits is None else asked.limits.limits()
         await call.host.control(asked.run_id, asked.action, call.caller, limits=limits, route=asked.route)
-    return results.run_result(call.host.report(asked.run_id, call.caller))
+    return results.run_result(call.host.report(asked.run_id, call.caller), steered=True)
 
 
 async def run_trace(call: Call, asked: runs.RunTrace) -> wire.CallToolResult:

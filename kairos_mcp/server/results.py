@@ -22,11 +22,13 @@ NEWEST = 5  # runs that run_status shows when none is named: so many fit a resul
 LEAST_CHARS = 1_100  # what one run among several has at least
 
 
-def run_result(report: RunReport) -> wire.CallToolResult:
-    """One run. Where it is a single tool's call, the protocol's mark of an error is that call's."""
+def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResult:
+    """One run. Where it is a single tool's call, the protocol's mark of an error is that call's; not where the run was
+    `steered`, since it was the steering that was called."""
     whole = report.as_json()
     body = with_whole_output(whole) if phase_of(report.flow) is not None else fitted(whole)
-    failed = report.flow == "call" and isinstance(report.output, dict) and report.output.get("is_error") is True
+    called = report.flow == "call" and not steered and isinstance(report.output, dict)
+    failed = called and report.output.get("is_error") is True
     return _result(body, lines.run_text(body), is_error=failed)
 
 

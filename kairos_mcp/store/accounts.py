@@ -140,7 +140,7 @@ def days(connection: apsw.Connection, principal: str, limit: int) -> list[DayRow
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one route and model used of an account, for one agent and mandate (None: for none). `attempts` counts those
-    too that brought no answer."""
+    too that brought no answer, but not one that only waited while the run was paused."""
 
     route: str
     model: str | None
@@ -177,7 +177,7 @@ def shares(connection: apsw.Connection, account: int) -> list[Share]:
     found = rows(
         connection,
         "select json_extract(sent, '$.route'), json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, count(*), {_SUMS} from {_OF_ACCOUNT}"
+        f" {_MANDATE}, sum(json_extract(spent, '$[1]') > 0), {_SUMS} from {_OF_ACCOUNT}"
         " group by 1, 2, 3, 4 order by sum(json_extract(spent, '$[4]')) desc, 1, 2, 3, 4",
         (account,),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import Row, row, rows
 
 LOCKS = "owners"
 NOBODY = 0  # owns a run that has moved on while no server was there to go on with it
@@ -90,19 +90,22 @@ class Server:
     runs: int
 
 
+_SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
+
+
 def living(connection: apsw.Connection, home: Path) -> list[Server]:
     """The servers that own runs or did, and still run."""
-    found = rows(
-        connection,
-        "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null)"
-        " from owner order by id",
-    )
-    return [Server(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in list(found) if alive(home, lock)]
+    return _living(home, rows(connection, f"{_SERVERS} order by id"))
 
 
 def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> Server | None:
     """The owner with this number, if it lives and was stopped: it keeps its runs until a person releases it."""
-    return next((each for each in living(connection, home) if each.number == number and each.stopped), None)
+    found = _living(home, rows(connection, f"{_SERVERS} where id = ?", (number,)))
+    return next((each for each in found if each.stopped), None)
+
+
+def _living(home: Path, found: Iterable[Row]) -> list[Server]:
+    return [Server(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if alive(home, lock)]
 
 
 def is_stopped(pid: int) -> bool:

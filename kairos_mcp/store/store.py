@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import apsw
 
-from kairos_mcp.errors import StoreCorrupt, StoreUnavailable
+from kairos_mcp.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import approvals, owners, reading, schema
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import Durability, connect, mapped_errors, row
@@ -77,12 +77,22 @@ class Store:
         """This server's number as an owner of runs."""
         mine = self.ownership
         if not mine.number:
-            mine.number = await self.writer.submit(lambda connection: mine.enter(connection, self._via, at))
+            mine.number = await self.submit(lambda connection: mine.enter(connection, self._via, at))
         return mine.number
 
     async def submit(self, job: Job[T]) -> T:
-        """Commit the job; see Writer.submit."""
-        return await self.writer.submit(job)
+        """Commit the job; see Writer.submit. Of a server that was stopped while it wrote, the error says so: to call
+        again would be of no use."""
+        try:
+            return await self.writer.submit(job)
+        except StoreBusy as busy:
+            stopped = next((each for each in owners.living(self.reader, self.home) if each.stopped), None)
+            if stopped is None:
+                raise
+            raise StoreBusy(
+                f"{busy.message} A server that was stopped (process {stopped.pid}) may be what holds it.",
+                f"Let it go on (kill -CONT {stopped.pid}), or end it (kill -KILL {stopped.pid}); others take its runs.",
+            ) from busy
 
     @contextmanager
     def aside(self) -> Iterator[apsw.Connection]:

@@ -13,12 +13,13 @@ from kairos_mcp.messages import ToolResult
 class Memory:
     """What tools remember for a run, by name, in its rows: `keep` returns once the text survives a crash.
 
-    A name is kept once; the same text again is no error, another one raises ValueError. Both are called in a
-    worker thread.
+    A name is kept once; the same text again is no error, another one raises ValueError. `check` raises where the run
+    belongs to another server by now. All are called in a worker thread.
     """
 
     keep: Callable[[str, str], None]
     recall: Callable[[str], str | None]
+    check: Callable[[], None] = lambda: None
 
     @staticmethod
     def in_process() -> Memory:

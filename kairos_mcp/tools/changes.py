@@ -45,15 +45,23 @@ class Change:
 
 
 def carry_out(opener: Opener, changes: Sequence[Change], around: Surroundings) -> bool:
-    """Make every change, or none and raise why. False where one could not be exchanged, only compared and renamed."""
+    """Make every change, or none and raise why. False where one could not be exchanged, only compared and renamed.
+
+    Between two files the run may have gone to another server, which brings the call to its end: then nothing more is
+    touched here, not even to go back.
+    """
     around.memory.keep(_intent(around), _as_intent(changes))
     exchanged = True
     done: list[Change] = []
     for change in changes:
         try:
+            if done:
+                around.memory.check()
             _check_time(around)
             exchanged = _make(opener, change, around) and exchanged
         except KairosError as error:
+            if done:
+                around.memory.check()
             _undo(opener, done, around, error)
             raise
         done.append(change)

@@ -10,5 +10,8 @@ from kairos_mcp.tools.tool import Tool, call
 
 
 def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
-    """As `call`, which never raises; its errors are masked as well."""
+    """As `call`; its errors are masked as well. What does more than read is not called, but raises, where its run
+    belongs to another server by now: it may have waited here for a thread, or while this program was stopped."""
+    if tool.spec.effect != "read":
+        around.memory.check()
     return masked.result(call(tool, arguments, around), mask)

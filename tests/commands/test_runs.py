@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -208,6 +209,17 @@ def test_a_run_is_built_again_from_its_record(kairos) -> None:
     said = kairos("replay", run_id, "--json")
     assert (said.code, said.json["identical"], said.json["first_difference"]) == (0, True, None)
     assert said.json["steps"] == 8
+
+
+def test_a_waiting_run_of_another_version_is_shown_with_the_way_to_go_on(kairos) -> None:
+    run = waiting_run(kairos)["run_id"]
+    with sqlite3.connect(kairos.state / "kairos.db") as store:
+        store.execute("update run set version = 99")
+    shown = kairos("show", run)
+    assert shown.code == 0
+    assert "waiting: round-1 (completion)" in shown.out
+    assert f'planner_run continues="{run}" goes on from it' in shown.out
+    assert "kairos-mcp answer" not in shown.out  # it would be refused
 
 
 def test_each_view_of_a_run_can_be_had(kairos) -> None:

@@ -59,6 +59,16 @@ def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     assert closed.max_tokens == 1_024
 
 
+@pytest.mark.parametrize("purpose", ["phase", "repair"])
+def test_a_phase_keeps_nothing_for_a_closing_call(purpose: str) -> None:
+    """No closing call follows it: of what is left it may write all, instead of being cut off for nothing."""
+    asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, wanted_tokens=1_024)
+    account = Account(1, Limits(total_tokens=5_600), NOTHING, NOTHING)
+    leave = grant(account, asked)
+    assert isinstance(leave, Grant)
+    assert leave.max_tokens == 1_024
+
+
 @pytest.mark.parametrize("unit", ["model_calls", "total_tokens", "nano_usd"])
 def test_what_runs_share_is_never_passed_either(unit: str) -> None:
     cap = 10**12  # on a new day it would fit

@@ -228,6 +228,15 @@ async def test_a_run_that_a_limit_has_refused_can_not_be_extended(place: Place) 
         assert (await answered(host, run_id, closing={"content": "summed up"})).stop_reason == "max_rounds"
 
 
+async def test_extensions_that_come_while_the_model_thinks_are_added_up(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt") | {"delay_s": 0.5}, says("done"))) as host:
+        run_id = (await host.start_planner(PlannerRequest("look", limits=Limits(rounds=3)), ME)).run_id
+        await begun(host, "round-1")
+        await asyncio.gather(*(host.control(run_id, "extend", ME, limits=Limits(rounds=more)) for more in (4, 5)))
+        await rests(host, run_id)
+        assert place.rows("select cap_rounds from account where scope = 'run'") == [(12,)]
+
+
 @pytest.mark.parametrize("limits", [Limits(), Limits(tool_calls=5), Limits(nano_usd=5), Limits(rounds=2**62)])
 async def test_an_extension_that_means_nothing_is_refused(place: Place, limits: Limits) -> None:
     async with watched(place.settings()) as host:

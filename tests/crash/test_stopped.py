@@ -13,6 +13,8 @@ from house import Place
 from talker import Talker
 from waiting import awaited
 
+from kairos_mcp.store.owners import is_stopped
+
 WITHIN_S = 20.0
 
 
@@ -50,6 +52,10 @@ def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothin
             assert str(first.pid) in refused["message"]
             assert "--release" in refused["hint"]
             ((owner, fence),) = place.rows("select owner, fence from run")
+            looked = second.call("run_status", run_ids=[run_id], until="attention", wait_s=15)["runs"][0]
+            assert looked["status"] == "paused"  # nobody waits for what can't move
+            assert any(str(first.pid) in text and "--release" in text for text in looked["degraded"])
+            assert "--release" in looked["next"]["why"]
 
             shown = json.loads(command(place, "status", "--json").stdout)
             (server,) = [each for each in shown["servers"] if each["number"] == owner]
@@ -67,6 +73,38 @@ def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothin
         assert woken["status"] == "completed"
         time.sleep(1.2)  # until its own model would have answered at the latest
         assert record(place) == before
+
+
+STOPS_IN_A_COMMIT = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from kairos_mcp.store.store import Store
+
+async def main():
+    store = Store(Path(sys.argv[1]), "process", "serve")
+    await store.own(1)
+    await store.submit(lambda connection: os.kill(os.getpid(), signal.SIGSTOP))
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_server_that_was_stopped_while_it_wrote_is_named_to_those_who_wait_for_the_store(place: Place) -> None:
+    slow_script(place)
+    stopped = subprocess.Popen([sys.executable, "-c", STOPS_IN_A_COMMIT, str(place.home)])
+    try:
+        awaited(lambda: is_stopped(stopped.pid), WITHIN_S, lambda: "it never stopped")
+        with Talker.start(place) as other:
+            refused = other.call("planner_run", goal="look")
+            assert (refused["code"], refused["retryable"]) == ("store_busy", True)
+            assert f"kill -CONT {stopped.pid}" in refused["hint"]
+            os.kill(stopped.pid, signal.SIGCONT)
+            assert other.call("planner_run", goal="look")["status"] == "completed"
+        assert stopped.wait(WITHIN_S) == 0
+    finally:
+        stopped.kill()
+        stopped.wait(WITHIN_S)
 
 
 def test_who_does_not_live_can_not_be_released(place: Place) -> None:

@@ -144,9 +144,7 @@ async def test_HTTP_035_a_server_among_many_clients_and_faults_grows_by_nothing_
     sites: Callable[..., Site], scripted: Callable[..., None], clients: int, seconds: float
 ) -> None:
     scripted({"content": "done", "finish": "stop"})
-    site = sites(
-        Bounds(calls_per_s=10_000, burst=10_000)
-    )  # all of them are one principal, whose rate is not asked here
+    site = sites(Bounds(calls_per_s=10_000, burst=10_000))  # they are one principal, whose rate is not asked here
     await soaked(site, clients, max(WARM_S, seconds / 3))
     descriptors, memory = site.descriptors(), resident(site)
     await soaked(site, clients, seconds)

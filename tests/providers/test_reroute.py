@@ -4,8 +4,10 @@ import apsw
 import pytest
 from house import ME, WITHIN_S, Place, assert_lawful, begun, place_in
 
+from kairos_mcp.errors import BadArguments
 from kairos_mcp.host import Host
 from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
 
 
 @pytest.fixture
@@ -52,6 +54,22 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         place, "select spent_rounds + spent_tool_calls, held_rounds + held_model_calls from account where scope = 'run'"
     )[0]
     assert (spent, held) == (1, 0)
+
+
+async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place) -> None:
+    """As at a start: a script has no price, and the provider has."""
+    priced = {"model": "openai:small", "base_url": "http://127.0.0.1:9/v1", "price_input": 1.0, "price_output": 2.0}
+    dollar = Limits(nano_usd=10**9)
+    async with Host.open(place.settings(BUSY, **priced), via="test") as host:
+        run_id = (await host.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
+        await begun(host, "round-1")
+        await host.control(run_id, "reroute", ME, route="auto")
+        assert "limits.usd is set" in host.report(run_id, ME).degraded[-1]
+        with pytest.raises(BadArguments, match="scripted"):
+            await host.control(run_id, "reroute", ME, route="scripted")
+        await host.control(run_id, "cancel", ME)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+    assert rows(place, "select body from deposit where kind = 'reroute'") == [("provider",)]
 
 
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:

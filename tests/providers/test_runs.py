@@ -106,6 +106,19 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
         report = host.report(run_id, ME)
         assert (report.status, report.summary, report.resume_at) == ("completed", "done", None)
         assert (report.usage["attempts"], report.rounds, len(server.heard)) == (5, 1, 5)
+        assert [each["attempts"] for each in host.spending("day", ME)["by"]] == [5]  # to wait is no attempt
+
+
+async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
+    server.will(*[refuses(429, "too many", Retry_After="0")] * 4)
+    async with Host.open(openai(place, server), via="mcp") as able:
+        run_id = await started(able)
+    async with watched(place.settings()) as other:
+        needed = "it needs one with a provider"
+        assert not any(needed in text for text in other.report(run_id, ME).degraded)  # who has it may be there in time
+        place.rows("update run set resume_at = 1")
+        report = await rests(other, run_id)
+        assert (report.status, any(needed in text for text in report.degraded)) == ("paused", True)
 
 
 async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> None:

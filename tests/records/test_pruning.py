@@ -194,3 +194,20 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     assert left(place) == {runs[5]}
     assert kairos("runs", "--prune", KAIROS_KEEP_DAYS="30").out.startswith("0 runs removed")
     assert kairos("replay", runs[5]).code == 0
+
+
+async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
+    place: Place, kairos: Callable[..., object]
+) -> None:
+    async with Host.open(place.settings(*[says("done")] * 2), via="mcp") as host:
+        first, second = [await started(host, name, key=name) for name in ("first", "second")]
+        aged(place, 40, first)
+        said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d")
+        assert said.out.startswith("1 runs removed, ")
+        assert "when no server lives" in said.out
+        size = sum(place.home.joinpath(name).stat().st_size for name in ("kairos.db", "kairos.db-wal"))
+        assert f"{size >> 10} KB now" in said.out  # the newest rows lie in the log
+    aged(place, 40, second)
+    said = kairos("runs", "--prune", "--older-than", "30d")
+    assert said.out.startswith("1 runs removed, ")
+    assert "when no server lives" not in said.out

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from house import ME, Place, started
-from providers.servers import Standin, refuses, standin, talks
+from providers.servers import Standin, calls, refuses, standin, talks
 
 from kairos_mcp.host import Host
+from kairos_mcp.secrecy.masking import MASK
 
 KEY = "kq-4711-provider-c0ffee"
 
@@ -56,3 +57,35 @@ async def test_the_key_goes_to_no_other_provider(place: Place, server: Standin, 
     async with Host.open(settings, via="mcp") as host:
         report = host.report(await started(host), ME)
     assert any("model_key does not go with groq" in text for text in report.degraded)
+
+
+async def test_a_key_in_a_turn_with_calls_is_in_none_of_its_parts_and_is_not_sent_back(
+    place: Place, server: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a provider wants back (ids, thinking) holds the whole turn once more: it is a row as well."""
+    monkeypatch.setenv("CANARY_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
+    wanted = calls(("read_file", {"path": f"{KEY}.txt"}), (KEY, {}), ("read_file", f'{{"path": "{KEY}'))
+    server.will(talks(f"I look for {KEY}", wanted), talks("done"))
+    async with Host.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
+        report = host.report(await started(host), ME)
+        assert KEY not in str(report)
+    ids = [call["id"] for call in wanted]
+    (said,) = [message for message in server.bodies[1]["messages"] if message["role"] == "assistant"]
+    assert [call["id"] for call in said["tool_calls"]] == ids  # it came back, but for the key
+    assert KEY not in str(server.bodies)
+    assert MASK in said["content"]
+    assert KEY.encode() not in kept_bytes(place)
+
+
+async def test_a_key_in_the_name_of_a_start_or_of_a_model_is_no_row(
+    place: Place, server: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
+    server.will(refuses(404), refuses(404))
+    async with Host.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
+        first = await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}")
+        assert await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
+        assert KEY not in str(host.report(first, ME))
+    assert KEY.encode() not in kept_bytes(place)

@@ -12,6 +12,7 @@ from mcp.client.client import Client
 from kairos_mcp.host import Host
 from kairos_mcp.server.door import build_server
 from kairos_mcp.server.fitting import CONVERSATION_CHARS, RESULT_CHARS, size
+from kairos_mcp.steps import Limits
 from tests.server.conftest import ERAS
 from tests.server.scriptlines import looks, says
 
@@ -165,6 +166,28 @@ async def test_a_failed_call_of_a_tool_is_a_failed_call_to_the_client(settings, 
         assert result.is_error
         assert result.structured_content["output"]["is_error"] is True
         assert result.structured_content["run_id"]
+
+
+async def test_a_call_that_a_limit_refuses_is_a_failed_call_to_the_client(settings, opened):
+    async with opened(replace(settings, limits=Limits(tool_calls=0))) as door:
+        result = await door.call("registry_call", {"name": "read_file", "arguments": {"path": "hello.txt"}})
+        assert result.is_error
+        output = result.structured_content["output"]
+        assert (output["is_error"], output["data"]["code"]) == (True, "budget_exhausted")
+        assert output["data"].keys() == {"code", "message", "hint", "retryable"}
+
+
+async def test_a_call_that_was_cancelled_has_failed_and_its_cancelling_has_not(settings, opened, workspace):
+    write = {"name": "write_file", "arguments": {"path": "new.txt", "content": "new"}}
+    async with opened(settings) as door:
+        waits = await door.ask("registry_call", write)
+        cancelled = await door.call("run_control", {"run_id": waits["run_id"], "action": "cancel"})
+        assert (cancelled.is_error, cancelled.structured_content["status"]) == (False, "cancelled")
+        result = await door.call("run_continue", {"run_id": waits["run_id"]})
+        assert result.is_error
+        output = result.structured_content["output"]
+        assert (output["is_error"], output["data"]["code"]) == (True, "cancelled")
+        assert not (workspace / "new.txt").exists()
 
 
 async def test_an_unknown_tool_of_the_registry_starts_nothing(settings, opened):

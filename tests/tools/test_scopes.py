@@ -12,6 +12,7 @@ from toolsdesk import READ_BYTES, Desk
 import kairos_mcp
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.errors import ConfigError
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.scopes import scopes_of
@@ -43,6 +44,31 @@ def test_a_path_has_a_scope_by_what_lies_there_under_these_settings(tmp_path: Pa
     settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
     settings = replace(settings, script=tmp_path / "scripts" / "script.jsonl")
     assert scopes_of(tmp_path, settings).of(path) == scope
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [
+        ("GEMINI.md", "L1"),
+        ("sub/gemini.md", "L1"),
+        (".windsurf/rules/a.md", "L1"),
+        ("docs/prompts/deep/a.md", "L1"),
+        ("docs/a.md", "L2"),
+        ("AGENTS.md", "L1"),
+        ("state/GEMINI.md", "L0"),
+    ],
+)
+def test_what_a_person_calls_instructions_is_l1_as_well(tmp_path: Path, path: str, scope: str) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "own.toml").write_text('instructions = ["GEMINI.md", ".windsurf", "docs/prompts/*"]\n')
+    settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
+    assert scopes_of(tmp_path, settings).of(path) == scope
+
+
+def test_instructions_that_could_name_nothing_of_the_workspace_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('instructions = ["/etc/agents"]\n')
+    with pytest.raises(ConfigError, match="instructions"):
+        load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
 
 
 def test_our_own_package_is_ours_also_where_a_link_leads_to_it(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""A call that was begun and has not been made yet is not made any more once its run belongs to another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from house import ME, Place, rests
+
+from kairos_mcp.hall.wiring import THREADS
+from kairos_mcp.host import Host
+
+SECONDS = 20
+BUSY = "touch busy-$0; while [ -e hold ]; do sleep 0.02; done"
+
+
+async def so(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not is_so():  # noqa: ASYNC110 - files, rows and threads have no event
+            await asyncio.sleep(0.01)
+
+
+async def approved(host: Host, run_id: str) -> None:
+    await host.decide(run_id, "call-1/approval", "approve", None, ME)
+
+
+async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(place: Place) -> None:
+    """Its threads are busy until a person has released the server, as where it was stopped, or hangs."""
+    hold, late = place.workspace / "hold", place.workspace / "late.txt"
+    hold.write_text("")
+    argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["touch", "late.txt"]]
+    async with Host.open(place.settings(commands="bare"), via="mcp") as host:
+        *busy, waits = [await host.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
+        await rests(host, waits, *busy)
+        for run_id in busy:
+            await approved(host, run_id)
+        await so(lambda: len(list(place.workspace.glob("busy-*"))) == THREADS)
+        await approved(host, waits)
+        await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
+        ((owner,),) = place.rows("select distinct owner from run")
+        async with Host.open(place.settings(), via="command") as person:
+            assert await person.release(owner) == THREADS + 1
+        hold.unlink()
+        threads = host._wiring._workers
+        assert threads is not None
+        await so(lambda: len(threads._idle) == THREADS)
+        assert not late.exists()
+        report = await rests(host, waits)
+        assert [item["key"] for item in report.waiting] == ["call-1/settle"]
+        assert place.rows("select count(*) from answer") == [(0,)]

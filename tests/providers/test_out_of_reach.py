@@ -1,0 +1,109 @@
+"""A run is gone on with only where there is what it thinks with: else it waits for a server that has it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from house import ME, Place, assert_all_lawful, begun, rests, started, watched
+
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.host import Host
+from kairos_mcp.reports.report import RunReport
+from kairos_mcp.spec import PlannerRequest
+from providers.servers import WITHIN_S, Standin, calls, silent, talks
+
+KEY = "round-1/call-1/approval"
+WRITES = calls(("write_file", {"path": "new.txt", "content": "new\n"}))
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-1234567890abcdef")
+
+
+def provided(place: Place, server: Standin, **more: object) -> Settings:
+    return place.settings(model="openai:small", base_url=server.openai, **more)
+
+
+async def left_in_the_middle(place: Place, server: Standin) -> str:
+    """A run whose server has gone while its provider was thinking."""
+    server.will(silent)
+    async with Host.open(provided(place, server), via="mcp") as first:
+        run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
+        async with asyncio.timeout(WITHIN_S):
+            await server.came.wait()
+    return run_id
+
+
+async def looked_at(settings: Settings, run_id: str) -> RunReport:
+    """What a server of these settings says of the run, once it has been called."""
+    async with Host.open(settings, via="mcp") as other:
+        await other.wait([run_id], until="rest", wait_s=1, caller=ME)
+        return other.report(run_id, ME)
+
+
+async def test_a_server_without_a_provider_leaves_the_run_to_one_that_has_it(place: Place, server: Standin) -> None:
+    run_id = await left_in_the_middle(place, server)
+    before = place.rows("select owner, fence from run")
+    report = await looked_at(place.settings(), run_id)
+    assert (report.status, report.waiting) == ("paused", ())
+    assert any("a provider (KAIROS_MODEL)" in text for text in report.degraded)
+    assert place.rows("select owner, fence from run") == before
+    assert place.rows("select count(*) from attempt") == [(0,)]
+    server.will(talks("done"))
+    async with watched(provided(place, server)) as able:
+        assert (await rests(able, run_id)).summary == "done"
+
+
+async def test_it_can_be_rerouted_where_its_provider_is_not(place: Place, server: Standin) -> None:
+    run_id = await left_in_the_middle(place, server)
+    async with watched(place.settings()) as other:
+        await other.control(run_id, "reroute", ME, route="caller")
+        report = await rests(other, run_id)
+        assert (report.route, [item["key"] for item in report.waiting]) == ("caller", ["round-1"])
+
+
+async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(place: Place, server: Standin) -> None:
+    server.will(talks(None, WRITES, finish="tool_calls"), talks("written"))
+    async with Host.open(provided(place, server), via="mcp") as first:
+        run_id = await started(first, tools=("write_file",))
+    async with Host.open(place.settings(), via="command") as command:
+        await command.decide(run_id, KEY, "approve", None, ME)
+        await command.drive_here(run_id)
+        await command.wait([run_id], until="rest", wait_s=1, caller=ME)
+        assert command.report(run_id, ME).status == "paused"
+    assert place.rows("select verdict from approval") == [("approve",)]
+    assert place.rows("select path from mark where path = 'round-2'") == []
+    assert not (place.workspace / "new.txt").exists()
+    async with watched(provided(place, server)) as able:
+        assert (await rests(able, run_id)).summary == "written"
+    assert (place.workspace / "new.txt").read_text() == "new\n"
+
+
+@pytest.mark.unreplayed
+async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) -> None:
+    lines = ({"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]},)
+    async with Host.open(place.settings(*lines), via="mcp") as first:
+        run_id = await started(first, tools=("write_file",))
+    place.rows("update run set version = version + 1")
+    async with Host.open(place.settings(*lines), via="command") as command:
+        await command.decide(run_id, KEY, "approve", None, ME)
+        await command.drive_here(run_id)
+        await command.wait([run_id], until="rest", wait_s=1, caller=ME)
+        assert any("of the flow planner" in text for text in command.report(run_id, ME).degraded)
+    assert not (place.workspace / "new.txt").exists()
+
+
+async def test_a_run_with_tools_that_are_not_here_says_so_and_is_left(place: Place) -> None:
+    lines = ({"content": "done", "finish": "stop", "delay_s": 1.5},)
+    async with Host.open(place.settings(*lines, http_fetch=True), via="mcp") as first:
+        run_id = (await first.start_planner(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
+        await begun(first, "round-1")
+    report = await looked_at(place.settings(*lines), run_id)
+    assert report.status == "paused"
+    assert any("the tools that it was given" in text for text in report.degraded)
+    assert place.rows("select count(*) from answer") == [(0,)]
+    async with Host.open(place.settings(*lines, http_fetch=True), via="mcp") as able:
+        assert (await rests(able, run_id)).summary == "done"
+        assert_all_lawful(able)

@@ -1,0 +1,69 @@
+"""A change of several files whose run goes to another server in the middle: who had it touches nothing more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from striking import memory_in
+from toolsdesk import READ_BYTES, Desk
+
+from kairos_mcp.errors import FenceLost
+from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools.around import Memory
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.tool import call
+
+STEP = "round-1/call-1"
+EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("a.txt", "b.txt", "c.txt")]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "W").mkdir()
+    with Opener(tmp_path / "W") as opener:
+        desk = Desk(tmp_path / "W", Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+        desk.memory = memory_in(tmp_path / "memory")
+        desk.write(dict.fromkeys(("a.txt", "b.txt", "c.txt"), "old\n"))
+        yield desk
+
+
+def lost_at(kept: Memory, look: int) -> Memory:
+    """The same memory; from this look on, counted from 1, the run belongs to another."""
+    looks = count(1)
+
+    def check() -> None:
+        if next(looks) >= look:
+            raise FenceLost("run-1")
+
+    return replace(kept, check=check)
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(desk: Desk, look: int) -> None:
+    kept = desk.memory
+    desk.memory = lost_at(kept, look)
+    assert call(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    held = [(desk.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
+    assert held == ["new\n"] * look + ["old\n"] * (3 - look)
+    desk.memory = kept
+    assert desk.probe("apply_edits", STEP, edits=EDITS).state == "done"
+    assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
+
+
+def test_what_the_next_server_has_finished_is_not_taken_back(desk: Desk) -> None:
+    """It finds a file that is not as it was planned on, since the other one has changed it."""
+    kept = desk.memory
+    looks = iter((False, True))
+
+    def check() -> None:
+        if next(looks):
+            raise FenceLost("run-1")
+        desk.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
+
+    desk.memory = replace(kept, check=check)
+    assert call(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
