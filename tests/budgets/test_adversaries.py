@@ -22,7 +22,7 @@ from daybook import (
     watch_peaks,
 )
 from house import ME, Place, started
-from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends, talks
+from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
 
 from kairos_mcp.steps import Limits
 
@@ -30,7 +30,6 @@ RUNS, MANY, BRANCHES = 20, 1_000, 16
 DAY = Limits(model_calls=400, total_tokens=4_000_000)
 NARROW = ("read_file",)
 FINE, NOTHING, TOO_MUCH, ODD, FAILS = "fine", "nothing", "too much", "odd", "fails after charging"
-USABLE = 0.95
 
 
 def lie(chance: random.Random, told: list[str]) -> Reply:
@@ -143,29 +142,3 @@ async def test_1000_runs_of_sixteen_branches_with_a_provider_that_lies(
             place.rows("drop trigger granting")
             place.rows("drop table granted_over")
         await lied_to_branches(place, server, range(first, first + 10))
-
-
-@pytest.mark.parametrize("cap", [140_000, 200_000, 330_000])
-async def test_most_of_a_budget_can_be_used_where_usage_is_reported(place: Place, server: Standin, cap: int) -> None:
-    """Twenty rounds and more, each reported: what is left when the run is closed is at most a twentieth."""
-    rounds = 60
-
-    def answers() -> list[Reply]:
-        read = 1_200
-        replies = []
-        for n in range(rounds):
-            asked = calls(("read_file", {"path": "a.txt", "start_line": n + 1}))
-            replies.append(talks(None, asked, finish="tool_calls", usage=(read, 300, 0)))
-            read += 450
-        return replies
-
-    server.will(*answers())
-    settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with house_at(settings, Clock()) as host:
-        run_id = await started(host, tools=NARROW, limits=Limits(total_tokens=cap, rounds=90))
-        report = host.report(run_id, ME)
-    used = report.usage["input_tokens"] + report.usage["output_tokens"]
-    assert used <= cap
-    assert report.rounds >= 20
-    print(f"usable: {used / cap:.1%} in {report.rounds} rounds, {report.stop_reason}")
-    assert used / cap >= USABLE
