@@ -415,7 +415,12 @@ def test_a_packed_body_is_unpacked(web: Peer, coding: str, packed: bytes) -> Non
 
 @pytest.mark.parametrize(
     ("coding", "packed"),
-    [("gzip", b"not packed"), ("gzip", gzip.compress(b"whole" * 100, mtime=0)[:-12]), ("br", b"x"), ("gzip, gzip", b"x")],
+    [
+        ("gzip", b"not packed"),
+        ("gzip", gzip.compress(b"whole" * 100, mtime=0)[:-12]),
+        ("br", b"x"),
+        ("gzip, gzip", b"x"),
+    ],
 )
 def test_a_body_that_can_not_be_unpacked_is_a_failure(web: Peer, coding: str, packed: bytes) -> None:
     web.will(reply(packed, content_encoding=coding))
