@@ -17,6 +17,8 @@
     │   HttpError               it answered, and not with what was asked for
     ├── ProviderError           a model's side failed, or a script ended too soon
     ├── StoreBusy · StoreUnavailable · StoreCorrupt · NoSpace
+    │   StoreTooNew             a newer program has written it
+    │   Unreadable              a row does not hold what it is there for: its own run stops, and no other
     └── ConfigError             a setting or a file of the user's is wrong
 
     NotForCallers               our own signals, caught inside the house; they never reach a door
@@ -195,8 +197,16 @@ class StoreUnavailable(KairosError):
     retryable = True
 
 
+class StoreTooNew(StoreUnavailable):
+    retryable = False  # it stays as new as it is
+
+
 class StoreCorrupt(KairosError):
     code = "store_corrupt"
+
+
+class Unreadable(StoreCorrupt):
+    """A row does not hold what its column is for, or one that is referred to is gone. `run_id`: whose row it is."""
 
 
 class NoSpace(KairosError):

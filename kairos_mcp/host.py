@@ -38,11 +38,22 @@ from kairos_mcp.store.store import Store
 
 
 class Host:
-    """One opened house. Opening it reads and writes nothing; the state folder is made at the first use."""
+    """One opened house. Opening it reads and writes nothing; the state folder is made at the first use.
 
-    def __init__(self, settings: Settings, via: str, clock: Callable[[], int], new_id: Callable[[], str]) -> None:
+    `salvage`: also over a damaged state file, for what can still be read of it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        via: str,
+        clock: Callable[[], int],
+        new_id: Callable[[], str],
+        *,
+        salvage: bool = False,
+    ) -> None:
         self.settings = settings
-        self._store = Store(settings.home, settings.durability, via)
+        self._store = Store(settings.home, settings.durability, via, salvage=salvage)
         self._wiring = Wiring(settings, self._store)
         self._drivers = Drivers(self._store, self._wiring, clock)
         by_hand = via == "command"
@@ -53,9 +64,9 @@ class Host:
 
     @staticmethod
     @asynccontextmanager
-    async def open(settings: Settings, *, via: str) -> AsyncIterator[Host]:
+    async def open(settings: Settings, *, via: str, salvage: bool = False) -> AsyncIterator[Host]:
         """The house, open until the block ends; runs that still move are then left to whoever comes next."""
-        host = Host(settings, via, lambda: time.time_ns() // 1_000_000, lambda: f"run-{secrets.token_hex(6)}")
+        host = Host(settings, via, _now, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
         try:
             yield host
         finally:
@@ -183,6 +194,10 @@ class Host:
         UnknownRun."""
         return spending.spending(self._house, scope, caller)
 
+    def check_writable(self) -> None:
+        """Raises what a write to the state file would meet now."""
+        self._store.check_writable()
+
     def health(self, *, thorough: bool = False) -> JsonObject:
         """Where the store is and how it is, who lives on it, and its runs by status; `thorough` reads all of it."""
         return health.health(self._store, self._house.clock(), thorough=thorough)
@@ -232,3 +247,8 @@ class Host:
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""
         await changing.drive_here(self._house, run_id)
+
+
+def _now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

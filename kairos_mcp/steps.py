@@ -89,7 +89,7 @@ class Sent:
     `tail` is the standing line shown to the model; `line` the line of a script that answers this step; `temperature`
     what the caller wished for. `dialect` is how it was worded: None where nothing was (a script), in rows of before
     it was kept, and for a client's model until it has answered, since another client may be asked otherwise. `agent`:
-    whose step it is, for the books.
+    whose step it is, for the books. `unpriced`: this server pays for the model, and nobody knows its price.
     """
 
     route: str | None = None
@@ -100,6 +100,7 @@ class Sent:
     temperature: float | None = None
     dialect: DialectName | None = None
     agent: str | None = None
+    unpriced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from kairos_mcp.budget.amounts import Account
 
 
-def standing_line(account: Account) -> str | None:
-    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`."""
+def standing_line(account: Account, *, closing: bool = False) -> str | None:
+    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`. The
+    closing call is no further round, and has been told that it is the last."""
     caps, spent = account.caps, account.spent
     parts = []
     if caps.rounds is not None:
-        parts.append(f"round {spent.rounds + account.held.rounds + 1} of {caps.rounds}")
+        parts.append(f"round {spent.rounds + account.held.rounds + (not closing)} of {caps.rounds}")
     for unit, name in (("model_calls", "model calls"), ("tool_calls", "tool calls")):
         if (cap := getattr(caps, unit)) is not None:
             parts.append(f"{getattr(spent, unit)} of {cap} {name}")
@@ -27,7 +28,7 @@ def standing_line(account: Account) -> str | None:
         parts.append(f"{spent.milliseconds / 1000:.0f} of {caps.milliseconds / 1000:.0f} s")
     if not parts:
         return None
-    return f"[{', '.join(parts)}{_warning(account)}]"
+    return f"[{', '.join(parts)}{'' if closing else _warning(account)}]"
 
 
 def _warning(account: Account) -> str:

@@ -40,13 +40,13 @@ def verify_file(name: str, *, as_json: bool) -> int:
 
 
 def export_run(flags: Flags, run_id: str, file: str | None) -> int:
-    """Write the run to the file, whole or not at all; without one to stdout."""
+    """Write the run to the file, whole or not at all; without one to stdout. Out of a damaged state file as well."""
     settings = load_settings(flags, os.environ)
 
     async def write(host: Host) -> int:
         return _written(host.export(run_id, PERSON), file)
 
-    size = with_host(settings, write)
+    size = with_host(settings, write, salvage=True)
     if file is not None:
         tell(f"{file}: {size:,} bytes; verify it anywhere with: kairos-mcp replay {file}")
     return COMPLETED

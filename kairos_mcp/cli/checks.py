@@ -51,6 +51,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield from _shared_folders(settings)
     yield from _workspaces(settings)
     yield _opener()
+    yield _exchange()
     yield _sandbox(settings)
     yield from _servers(settings)
     yield from _script(settings.script)
@@ -147,6 +148,16 @@ def _opener() -> Finding:
     if found is not None:
         return Finding("containment", "ok", "openat2 keeps file tools inside the workspace")
     return Finding("containment", "ok", "no openat2 here: paths are walked folder by folder, which is slower")
+
+
+def _exchange() -> Finding:
+    """Whether a file that is written can be compared as it is replaced, or only right before (RULINGS.md)."""
+    from kairos_mcp.tools.beneath import renaming
+
+    if renaming() is not None:
+        return Finding("writing", "ok", "renameat2 exchanges a file with its successor and shows what was replaced")
+    text = "no renameat2 here: what another program writes between the comparison and the rename is lost"
+    return Finding("writing", "note", text, "Let no other program write into a workspace while runs change files.")
 
 
 def _sandbox(settings: Settings) -> Finding:

@@ -13,7 +13,8 @@ from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import CAPS, SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.configuration.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.counting import many
 from kairos_mcp.definitions.http_definition import HttpDefinition
 from kairos_mcp.definitions.urls import HostRule
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
@@ -52,7 +53,10 @@ def _store(settings: Settings) -> Iterator[Finding]:
     """A store that is not there yet is not made only to be looked at."""
 
     async def look(host: Host) -> JsonObject:
-        return host.health(thorough=True)
+        health = host.health(thorough=True)
+        if health["exists"]:
+            host.check_writable()
+        return health
 
     try:
         health = with_host(settings, look)
@@ -68,7 +72,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
     for text in health["damage"]:
         yield Finding("store", "bad", text, _DAMAGED if text.startswith(BROKEN) else _UNFIT)
     if not health["damage"]:
-        size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {health['runs']['total']} runs"
+        size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {many(health['runs']['total'], 'run')}"
         yield Finding("store", "ok", f"{health['store']}: {size}")
     yield from _room(health, settings)
     yield from _tools(settings)
@@ -101,7 +105,7 @@ def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
 
 def _effective(settings: Settings) -> Iterator[tuple[str, JsonObject]]:
     """Each setting in the words of the file, with its value and where it came from."""
-    caps = outside_limits(settings.limits)
+    caps = {"limits": outside_limits(settings.limits), "day": outside_limits(settings.day)}
     yield "home", {"value": str(settings.home), "from": settings.origins["home"]}
     yield (
         "config",
@@ -109,7 +113,7 @@ def _effective(settings: Settings) -> Iterator[tuple[str, JsonObject]]:
     )
     for name in SETTINGS:
         group, _, cap = name.rpartition(".")
-        value = caps[cap] if group and cap in CAPS else getattr(settings, name)
+        value = caps[group][cap] if group else getattr(settings, name)
         yield name, {"value": _plain(value), "from": settings.origins[name]}
 
 

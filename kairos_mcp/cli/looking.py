@@ -10,9 +10,11 @@ from typing import cast
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, person, with_host
 from kairos_mcp.cli.shown import report_of, say_paused, say_waiting, traced_line
-from kairos_mcp.cli.speech import line_of, say, say_json
+from kairos_mcp.cli.speech import line_of, say, say_json, tell
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.counting import many
+from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.histories.replaying import ReplayReport
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
@@ -23,23 +25,32 @@ _PAGE_CHARS = 1_000_000  # so that no item of a page is cut
 
 
 def list_runs(flags: Flags, limit: int, *, as_json: bool) -> int:
-    """The newest runs, one a line."""
+    """The newest runs, one a line; of a damaged state file those that can still be read."""
 
     async def look(host: Host) -> list[RunReport]:
         return [host.report(run_id, PERSON, full=False) for run_id in host.newest(PERSON, limit)]
 
-    reports = with_host(load_settings(flags, os.environ), look)
+    settings = load_settings(flags, os.environ)
+    try:
+        _say_runs(with_host(settings, look), as_json=as_json)
+    except StoreCorrupt as damage:
+        _say_runs(with_host(settings, look, salvage=True), as_json=as_json)
+        tell(f"{damage.message} What is listed can still be read: `kairos-mcp export RUN FILE` carries it away.")
+        return FAILED
+    return COMPLETED
+
+
+def _say_runs(reports: list[RunReport], *, as_json: bool) -> None:
     if as_json:
         say_json({"runs": [report.as_json() for report in reports]})
-        return COMPLETED
+        return
     if not reports:
         say("No runs yet; try `kairos-mcp demo`.")
     for report in reports:
         text = line_of(report.summary or "", 50)
         reason = report.stop_reason or ""
-        far = f"{report.rounds:>3} rounds" if report.flow == "planner" else f"{report.usage['model_calls']:>3} calls "
-        say(f"{report.run_id}  {report.status:<14} {reason:<15} {far}  {text}".rstrip())
-    return COMPLETED
+        far = many(report.rounds, "round") if report.flow == "planner" else many(report.usage["model_calls"], "call")
+        say(f"{report.run_id}  {report.status:<14} {reason:<15} {far:>10}  {text}".rstrip())
 
 
 def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal: str, as_json: bool) -> int:
@@ -97,7 +108,7 @@ def speak_of(replayed: ReplayReport, *, as_json: bool) -> int:
 
 def _of_replay(replayed: ReplayReport) -> Iterator[str]:
     if replayed.difference is None:
-        yield f"run {replayed.run_id}: {replayed.steps} steps built again from the record, all identical"
+        yield f"run {replayed.run_id}: {many(replayed.steps, 'step')} built again from the record, all identical"
         if replayed.by_shape:
             yield f"of {replayed.by_shape} only path and kind were compared: a secret was taken out before them"
         return

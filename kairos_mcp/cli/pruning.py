@@ -10,6 +10,7 @@ from kairos_mcp.cli.running import with_host
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.counting import many
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.hall.keeping import Pruned
 from kairos_mcp.host import Host
@@ -31,9 +32,12 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
 
     done = with_host(settings, prune)
     if as_json:
-        say_json({"runs": done.runs, "texts": done.texts, "bytes_before": done.before, "bytes_after": done.after})
+        sizes = {"bytes_before": done.before, "bytes_after": done.after}
+        say_json({"runs": done.runs, "texts": done.texts, **sizes, "unreadable": list(done.unreadable)})
         return COMPLETED
-    say(f"{done.runs} runs removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
+    say(f"{many(done.runs, 'run')} removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
+    for run_id in done.unreadable:
+        say(f"Run {run_id} can't be read, and was left; `kairos-mcp doctor` says what is wrong with it.")
     if done.texts is None:
         say("Texts that nothing refers to any more were left, since others write; call again.")
     elif done.runs and not done.shrunk:

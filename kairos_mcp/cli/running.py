@@ -30,11 +30,12 @@ Begin = Callable[[Host], Awaitable[str]]  # starts, answers or picks up a run an
 R = TypeVar("R")
 
 
-def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]]) -> R:
-    """Open the house for one act. A failure comes out as itself, not as a group of one."""
+def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]], *, salvage: bool = False) -> R:
+    """Open the house for one act; `salvage`: also over a damaged state file. A failure comes out as itself, not as a
+    group of one."""
 
     async def acting() -> R:
-        async with Host.open(settings, via="command") as host:
+        async with Host.open(settings, via="command", salvage=salvage) as host:
             return await act(host)
 
     try:

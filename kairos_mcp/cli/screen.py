@@ -52,5 +52,6 @@ class Screen:
             from rich.markup import escape
 
             of = "" if beat.rounds is None else f"/{beat.rounds}"
-            parts = (f"round {beat.round}{of}", beat.text, f"${beat.nano_usd / 1e9:.4f}")
+            price = f"${beat.nano_usd / 1e9:.4f}" if beat.nano_usd else ""
+            parts = (f"round {beat.round}{of}", beat.text, price)
             self._status.update(escape(plain(" · ".join(part for part in parts if part))))

@@ -13,6 +13,7 @@ from typing import Any
 
 from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.counting import many
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.reports.report import RunReport
 
@@ -37,12 +38,19 @@ def call_line(call: JsonObject) -> str:
 def usage_line(report: RunReport) -> str:
     usage = report.usage
     tokens = usage["input_tokens"] + usage["output_tokens"]
-    rounds = f"{_many(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
+    rounds = f"{many(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
     return (
-        f"{rounds}{_many(usage['model_calls'], 'model call')} · "
-        f"{_many(usage['tool_calls'], 'tool call')} · {tokens:,} tokens ({usage['exactness']}) · "
-        f"${usage['usd']:.4f} · {usage['seconds']:.1f} s"
+        f"{rounds}{many(usage['model_calls'], 'model call')} · "
+        f"{many(usage['tool_calls'], 'tool call')} · {many(tokens, 'token')} ({usage['exactness']}) · "
+        f"{dollars(usage['usd'], usage['unpriced'])} · {usage['seconds']:.1f} s"
     )
+
+
+def dollars(amount: float, unpriced: list[str] | None) -> str:
+    """What was spent, as far as that is known: a model without a known price has not been free."""
+    if not unpriced:
+        return f"${amount:.4f}"
+    return f"at least ${amount:.4f}" if amount else "price unknown"
 
 
 def ending_of(report: RunReport) -> Iterator[str]:
@@ -198,7 +206,3 @@ def _called(call: JsonObject) -> str:
 
 def _short(value: object) -> str:
     return value if isinstance(value, str) else line_of(json.dumps(value, ensure_ascii=False), 60)
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

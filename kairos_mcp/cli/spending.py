@@ -6,9 +6,11 @@ import os
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.cli.shown import dollars
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.counting import many
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
 
@@ -27,7 +29,7 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
     match scope:
         case "days":
             for each in told["days"]:
-                say(f"{each['day']}  {_amounts(each['spent'])}")
+                say(f"{each['day']}  {_amounts(each['spent'], each['unpriced'])}")
             if not told["days"]:
                 say("Nothing was used yet.")
         case _ if "day" in told:
@@ -37,7 +39,8 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
             for each in told["by"]:
                 whom = [each["route"], *(each[name] for name in ("model", "agent") if each[name])]
                 mandate = f" for {each['mandate']}" if each["mandate"] else ""
-                say(f"  {' '.join(whom)}{mandate}: {_amounts(each)} in {each['attempts']} attempts")
+                used = f"{_amounts(each, each['unpriced'])} in {many(each['attempts'], 'attempt')}"
+                say(f"  {' '.join(whom)}{mandate}: {used}")
             for each in told.get("mandates", ()):
                 say(f"  mandate {each['mandate']}")
                 _say_figures(each, "    ")
@@ -56,11 +59,14 @@ def _say_figures(told: JsonObject, margin: str = "  ") -> None:
         limit, held = told["limits"][name], told["held"][name]
         reserved = f", {_figure(name, held)} reserved" if held else ""
         allowed = "no limit" if limit is None else f"of {_figure(name, limit)}"
-        say(f"{margin}{name:<14} {_figure(name, spent)} {allowed}{reserved}")
+        uncounted = told.get("unpriced") if name == "usd" else None  # a branch is part of a run, which says it
+        used = f"{dollars(spent, uncounted)} ({', '.join(uncounted)})" if uncounted else _figure(name, spent)
+        say(f"{margin}{name:<14} {used} {allowed}{reserved}")
 
 
-def _amounts(spent: JsonObject) -> str:
-    return f"{spent['model_calls']} calls, {spent['total_tokens']:,} tokens, {_figure('usd', spent['usd'])}"
+def _amounts(spent: JsonObject, unpriced: list[str] | None) -> str:
+    calls, tokens = many(spent["model_calls"], "call"), many(spent["total_tokens"], "token")
+    return f"{calls}, {tokens}, {dollars(spent['usd'], unpriced)}"
 
 
 def _figure(name: str, amount: float) -> str:

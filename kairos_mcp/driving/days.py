@@ -4,16 +4,16 @@ Found once a day, checked at first use."""
 
 from __future__ import annotations
 
-import json
-
 import apsw
 
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.driving.standing import Charged
+from kairos_mcp.errors import BadArguments
 from kairos_mcp.mandates.mandate import mandate_of
 from kairos_mcp.periods import Day, day_at
 from kairos_mcp.steps import UNLIMITED, Limits
 from kairos_mcp.store import accounts, mandates
+from kairos_mcp.store.codec import decode_fields, no
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.flagged import USED_UP
 from kairos_mcp.store.mandates import MandateRow
@@ -59,4 +59,9 @@ class Days:
 
 def caps_of_day(saved: MandateRow | None) -> Limits:
     """What all runs of a mandate may use on a day, as it is saved now; one that is not saved has no say."""
-    return UNLIMITED if saved is None else mandate_of(json.loads(saved.body)).day
+    if saved is None:
+        return UNLIMITED
+    try:
+        return mandate_of(decode_fields(saved.body)).day
+    except BadArguments as error:
+        raise no("mandate") from error

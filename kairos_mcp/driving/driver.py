@@ -10,26 +10,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.budget.amounts import Units
 from kairos_mcp.budget.granting import Grant
-from kairos_mcp.driving.costing import Performed
+from kairos_mcp.driving.cancelling import broken_off, last_turn
 from kairos_mcp.driving.ending import LET_OUT_S
 from kairos_mcp.driving.marks import Mark, Ready
 from kairos_mcp.driving.memory import memory_of
 from kairos_mcp.driving.retries import is_outage, pause_before
 from kairos_mcp.driving.standing import Charged, Standing
-from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale
-from kairos_mcp.flows.outcome import ended
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.steps import Failure
-from kairos_mcp.store import ledger, reading, turns
-from kairos_mcp.store.codec import encode
+from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale, StoreCorrupt, StoreUnavailable, Unreadable
+from kairos_mcp.store import ledger, naming, reading, turns
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.deposits import take_up
-from kairos_mcp.store.reading import MarkRow
+from kairos_mcp.store.reading import MarkRow, RunRow
 from kairos_mcp.store.settling import said_in
 from kairos_mcp.store.store import Store
-from kairos_mcp.store.turn import Committed, Settled, Turn
+from kairos_mcp.store.turn import Committed, Turn
 
 TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
 
@@ -56,6 +51,7 @@ class Driver:
     _interrupted: bool = False
     _stopping: bool = False
     _unfit: list[MarkRow] = field(default_factory=list)  # unanswered steps of a record that does not fit the flow
+    _unreadable: bool = False  # cancelled, and its rows can't be read
 
     async def drive(self) -> None:
         """Go on until the run waits, is paused, has ended, or belongs to another.
@@ -96,7 +92,7 @@ class Driver:
             while not await self._step(group):
                 pass
         except KairosError as error:
-            self.trouble, self.folded = error, False
+            self.trouble, self.folded = _of_run(self.standing.run, error), False
             await self._let_finish()
         finally:
             for task in self._inflight.values():
@@ -133,8 +129,8 @@ class Driver:
         return await self._perform_granted(group, turn, granted)
 
     def _fold(self) -> None:
-        """Build the run from its rows. One that does not fit its flow any more, or whose account is not the sum of its
-        rows, can still be cancelled, and nothing else."""
+        """Build the run from its rows. One that does not fit its flow any more, that can't be read, or whose account
+        is not the sum of its rows, can still be cancelled, and nothing else."""
         run = self.standing.run
         came = reading.wishes(self.store.reader, run.n)
         cancelled = any(wish.kind == "cancel" for wish in came)
@@ -148,6 +144,10 @@ class Driver:
                 raise
             self.standing.marks.clear()
             self._unfit = [row for row in reading.record(self.store.reader, self.standing.run.n) if row.body is None]
+        except StoreCorrupt:
+            if not cancelled:
+                raise
+            self._unreadable = True
         self.folded = True
 
     async def _make(self, turn: Turn) -> bool:
@@ -174,9 +174,19 @@ class Driver:
     async def _look(self) -> bool:
         """Take up the wishes and answers that others left. True if the run ended by it."""
         reader, run = self.store.reader, self.standing.run
-        if reading.wishes(reader, run.n):
+        if self._unreadable:
+            await self._stop_all()
+            await self._break_off()
+            return True
+        if came := reading.wishes(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
-            taken = await self.store.submit(lambda connection: take_up(connection, run, owner, fence, at))
+            try:
+                taken = await self.store.submit(lambda connection: take_up(connection, run, owner, fence, at))
+            except Unreadable:
+                if all(wish.kind != "cancel" for wish in came):
+                    raise
+                await self._cancel()
+                return True
             self.standing.run = taken.run
             if taken.cancelled:
                 await self._cancel()
@@ -230,6 +240,8 @@ class Driver:
         performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted, mark.base)
         pause = pause_before(mark, performed)
         sits_out = is_outage(mark, performed, self.standing.performer.paid)
+        if pause is not None or sits_out:
+            mark.failing = performed
         if pause:
             await asyncio.sleep(pause)
         self._inflight.pop(path, None)
@@ -255,57 +267,31 @@ class Driver:
     async def _cancel(self) -> None:
         """End the run: stop what is performed, journal it as stopped, tell from the rows what was done."""
         await self._stop_all()
-        standing, run = self.standing, self.standing.run
-        begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
-        late = {path: standing.performer.came_late.pop(path, None) for path, _ in begun}
-        standing.ready += [Ready(path, mark, came, "house") for path, mark in begun if (came := late[path]) is not None]
-        stopped = [
-            Ready(path, mark, _stopped(mark.kind, mark.held), "house").settled()
-            for path, mark in begun
-            if late[path] is None
-        ]
-        open_steps = [(path, mark) for path, mark in standing.marks.items() if mark.open_step]
-        released = [(mark.id, path, mark.held, mark.shared) for path, mark in open_steps]
-        for row in self._unfit:
-            if row.open:
-                released.append((row.id, row.path, row.held, row.shared))
-            else:
-                done = _stopped(row.kind, row.held)
-                stopped.append(
-                    Settled(row.id, row.path, done.answer, row.held, done.spent, "house", 0, done.exactness, row.shared)
-                )
-        outcome = encode(ended("cancelled", self.summarise()))
-        answers = (*(each.settled() for each in standing.ready), *stopped)
-        turn = Turn(
-            run.n,
-            run.id,
-            self.owner,
-            self.fence,
-            run.account,
-            self.clock(),
-            answers,
-            texts=[each.performed.text for each in standing.ready if each.performed.text],
-            released=released,
-            branches=standing.branches,
-            outcome=outcome,
-        )
-        await self._commit(turn)
-        standing.ready = []
+        try:
+            await self._commit(
+                last_turn(self.standing, self._unfit, self.owner, self.fence, self.clock(), self.summarise())
+            )
+        except (StoreCorrupt, StoreUnavailable, FenceLost):  # perhaps its account is gone, or not the sum of its rows
+            await self._break_off()
+        self.standing.ready = []
         self._inflight.clear()
+
+    async def _break_off(self) -> None:
+        """End the run from its rows alone, as far as they can be read."""
+        known = {each.mark.id: each.settled() for each in self.standing.ready}
+        job = broken_off(self.standing.run, self.fence, self.clock(), self.summarise(), known)
+        await self.store.submit(job)
+        self.folded = False
+
+
+def _of_run(run: RunRow, error: KairosError) -> KairosError:
+    return naming.named(run, error) if isinstance(error, Unreadable) else error
 
 
 def out_of_step(run_id: str, differs: BaseException) -> Stale:
     """A run whose record and flow differ can't go on; what it has done can be gone on from."""
     go_on = f'planner_run continues="{run_id}" goes on from it.'
     return Stale(f"The record does not fit the flow: {differs}.", go_on, run_id=run_id)
-
-
-def _stopped(kind: str, held: Units) -> Performed:
-    """The answer of an attempt that a cancellation stopped: charged with all that it held, but time."""
-    spent: Units = held._replace(milliseconds=0)
-    if kind != "call":
-        return Performed(Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded")
-    return Performed(ToolResult("The run was cancelled during this call.", is_error=True, code="cancelled"), spent)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

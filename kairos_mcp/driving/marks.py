@@ -32,7 +32,7 @@ class Mark:
     accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
     a person was asked for leave; `base`: the files that the leave which they gave stands on, `remark` what they said
     with it. `probed`: what a look after a crash found; `unsettled`: a person has to say what came of it; `settled`:
-    they said that it may be made again."""
+    they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again."""
 
     id: int
     step: Step
@@ -50,6 +50,7 @@ class Mark:
     probed: Probed | None = None
     unsettled: bool = False
     settled: bool = False
+    failing: Performed | None = None
     begun_at: int | None = None  # what was lost: milliseconds since 1970
 
     def leave(self, marked: Marked, granted: Grant) -> None:
@@ -58,7 +59,7 @@ class Mark:
         self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
         self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
         self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
-        self.grant, self.begun_at = None if marked.waits else granted, None
+        self.grant, self.begun_at, self.failing = None if marked.waits else granted, None, None
 
     def remarked(self, performed: Performed) -> Performed:
         """What came of it, with what the person who gave leave for it said."""

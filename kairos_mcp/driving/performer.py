@@ -103,10 +103,11 @@ class Performer:
 
     def sent(self, path: str, route: str, tail: str | None = None) -> Sent:
         """What the hands add to a completion on this route; a script's next line is taken."""
-        model = self.paid[route].model if route in self.paid else self.model
+        paid, dialect, agent = self.paid.get(route), self.dialects.get(route), self.reach.agent_of(path)
+        model = paid.model if paid is not None else self.model
         line = self._next_line(path) if route == "scripted" else None
-        agent = self.reach.agent_of(path)
-        return Sent(route, model, None, tail, line, self.temperature, self.dialects.get(route), agent)
+        unpriced = True if paid is not None and paid.price is None else None
+        return Sent(route, model, None, tail, line, self.temperature, dialect, agent, unpriced)
 
     def claim(self, path: str, step: Step, route: str, counts: Units, shares: int = 1) -> Claim:
         """What the step asks of its account; `counts` are less at a further attempt."""

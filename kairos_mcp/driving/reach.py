@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kairos_mcp.counting import many
 from kairos_mcp.driving.consent import Considered, goes_at_once
 from kairos_mcp.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.finding import SEARCH, widened
@@ -126,5 +127,5 @@ class Reach:
         seconds = -(-(60_000 - (at - recent[0])) // 1000)
         return Denied(
             f"{spec.name} was called {PER_MINUTE} times within a minute.",
-            f"Call it again in {seconds} seconds.",
+            f"Call it again in {many(seconds, 'second')}.",
         )

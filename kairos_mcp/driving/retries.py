@@ -15,7 +15,8 @@ SIT_OUT_MS, LONGEST_MS = 30_000, 3_600_000  # how long a run sits out a provider
 
 
 def pause_before(mark: Mark, performed: Performed) -> float | None:
-    """How many seconds to wait before the step is begun again; None where its answer is final."""
+    """How many seconds to wait before the step is begun again: 1, 2, 4, or what the provider asks for; None where its
+    answer is final."""
     match performed.answer:
         case Failure(retryable=True, retry_after_s=after) if mark.tries % TRIES:
             return min(BACK_OFF_S, 2.0 ** (mark.tries % TRIES - 1) if after is None else after)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from string import Template
 
+from kairos_mcp.counting import many
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.messages import Conversation, JsonObject, Message, ToolSet
 
@@ -143,5 +144,7 @@ def in_order(history: Sequence[Message]) -> tuple[Message, ...]:
             calls.append(replace(call, id=waiting[-1][1]))
         settled.append(replace(message, tool_calls=tuple(calls)))
     if waiting:
-        raise BadArguments(f"messages: the last {len(waiting)} calls have no result.", "Add a tool message for each.")
+        raise BadArguments(
+            f"messages: no result for the last {many(len(waiting), 'call')}.", "Add a tool message for each."
+        )
     return tuple(settled)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from kairos_mcp.errors import KairosError, StoreCorrupt
+from kairos_mcp.errors import KairosError
 from kairos_mcp.finding import SEARCH
 from kairos_mcp.flows.brief import Prompts
 from kairos_mcp.flows.ooda import mandate as cycles
@@ -21,7 +21,7 @@ from kairos_mcp.messages import JsonObject, ToolSet
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.spec import FlowName, Phase, Spec
 from kairos_mcp.steps import Flow
-from kairos_mcp.store.codec import decode
+from kairos_mcp.store.codec import decode, no
 
 RUN: FlowName = "ooda_run"
 FLOWS: Mapping[Phase, FlowName] = {
@@ -47,7 +47,7 @@ class Ordered:
 def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts) -> Ordered:
     """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
     order = Order(
-        _mandate(text(spec.mandate_text)),
+        read_mandate(text(spec.mandate_text)),
         _says(text(spec.phase_prompts_text)),
         prompts,
         _named(tools, spec.reads),
@@ -77,11 +77,12 @@ def _named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
     return ToolSet([spec for spec in tools if spec.name in wanted])
 
 
-def _mandate(text: str) -> Mandate:
+def read_mandate(text: str) -> Mandate:
+    """The mandate in a row. Raises Unreadable."""
     try:
         return mandate_of(json.loads(text))
     except (ValueError, KairosError) as error:
-        raise StoreCorrupt("A row holds no mandate.", "Run `kairos-mcp doctor`.") from error
+        raise no("mandate") from error
 
 
 @lru_cache(maxsize=16)

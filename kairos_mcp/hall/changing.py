@@ -8,16 +8,17 @@ from dataclasses import asdict, replace
 
 import apsw
 
-from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, BadArguments, NotFound, NotWaiting
+from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import freeze
 from kairos_mcp.hall import answering
+from kairos_mcp.hall.drivers import IDLE_LOOK_S, LOOK_S
 from kairos_mcp.hall.house import House
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import approvals, decisions, owners, reading
+from kairos_mcp.store import approvals, decisions, naming, owners, reading
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -29,6 +30,7 @@ from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 BEAT_S = 1.0
 NAMED = 8  # waiting keys in one refusal
 TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
+PICKED_UP_S = 3 * IDLE_LOOK_S  # how long a command waits for a server that goes on with what it has left
 
 
 async def answer(
@@ -42,15 +44,16 @@ async def answer(
     await house.called()
     answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
     run = house.run(run_id, caller)
-    steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
-    answering.refuse_unasked(said, run, house.settings.approvals)
-    approved = approvals.of_run(house.store.reader, run.n) if steps else {}
-    try:
-        deposits = answering.deposits(
-            _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
-        )
-    except (NotWaiting, AlreadyAnswered) as stale:
-        raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
+    with naming.rows_of(run):
+        steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
+        answering.refuse_unasked(said, run, house.settings.approvals)
+        approved = approvals.of_run(house.store.reader, run.n) if steps else {}
+        try:
+            deposits = answering.deposits(
+                _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
+            )
+        except (NotWaiting, AlreadyAnswered) as stale:
+            raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
     if deposits or said or settled:
         await _leave(house, run, deposits, said, caller, drive=drive, settled=settled)
 
@@ -64,7 +67,8 @@ async def decide(
     """
     await house.called()
     run = house.run(run_id, caller)
-    found = approvals.at_key(house.store.reader, run.n, key)
+    with naming.rows_of(run):
+        found = approvals.at_key(house.store.reader, run.n, key)
     if found is None:
         waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
@@ -91,11 +95,12 @@ async def _leave(
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
-        fence = await house.store.submit(
-            lambda connection: decisions.leave(
-                connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
+        with naming.rows_of(run):
+            fence = await house.store.submit(
+                lambda connection: decisions.leave(
+                    connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
+                )
             )
-        )
     except ApprovalExpired:
         await expire(house)
         raise
@@ -149,9 +154,10 @@ async def control(
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
     await house.called()
     run = house.run(run_id, caller)
-    if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
-        return
-    body, because = _wish_body(house, run, action, limits, route, caller)
+    with naming.rows_of(run):
+        if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
+            return
+        body, because = _wish_body(house, run, action, limits, route, caller)
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
@@ -161,8 +167,14 @@ async def control(
         say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
         return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
 
-    fence = await house.store.submit(left)
-    house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
+    with naming.rows_of(run):
+        fence = await house.store.submit(left)
+    try:
+        house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
+    except KairosError:  # nothing can be built from its rows: they alone end it
+        if action != "cancel" or fence is None:
+            raise
+        await house.drivers.break_off(run, fence)
     until_s = time.monotonic() + TAKEN_UP_S
     while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
         if time.monotonic() >= until_s:
@@ -218,12 +230,24 @@ def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits
 
 
 async def drive_here(house: House, run_id: str) -> None:
-    """Own a run that nobody living owns and drive it: a person's command may, where it has what that takes. Raises
-    UnknownRun."""
+    """Own a run that nobody living owns and drive it: a person's command may, where it has what that takes; else it
+    leaves a server a moment to go on with it. Raises UnknownRun."""
     run = reading.run_by_id(house.store.reader, run_id)
-    if run.outcome is None and house.may_drive(run) and not house.drivers.moves(run.n):
+    if run.outcome is not None or house.drivers.moves(run.n):
+        return
+    if house.may_drive(run):
         dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
         await house.drivers.take(run, dead)
+    else:
+        await _until_picked_up(house, run)
+
+
+async def _until_picked_up(house: House, run: RunRow) -> None:
+    """Return once a server has taken the run, be it that it is done with it; at the latest after PICKED_UP_S."""
+    until_s = time.monotonic() + PICKED_UP_S
+    while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
+        await house.drivers.bell.heard(LOOK_S)
+        run = reading.run_by_number(house.store.reader, run.n)
 
 
 async def release(house: House, owner: int) -> int:

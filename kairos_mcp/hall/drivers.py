@@ -8,13 +8,15 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from kairos_mcp.driving.cancelling import broken_off
 from kairos_mcp.driving.days import Days
 from kairos_mcp.driving.driver import Driver, out_of_step
 from kairos_mcp.driving.standing import Standing
-from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable
+from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
 from kairos_mcp.hall.wiring import Wiring
 from kairos_mcp.reports import retold
 from kairos_mcp.store import decisions, owners, reading, runs
+from kairos_mcp.store.naming import named
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 
@@ -101,6 +103,8 @@ class Drivers:
             driver.standing.fold(self._store.reader)
         except ReplayDiffers as differs:
             raise out_of_step(run.id, differs) from differs
+        except Unreadable as damaged:
+            raise named(run, damaged) from damaged
         if run.owner is None and run.outcome is None:  # who looks at what waits often answers it next
             driver.folded = True
             self._park(run.n, driver)
@@ -124,6 +128,12 @@ class Drivers:
             self.nudge(run.n, interrupt=interrupt)
         elif mine != owners.NOBODY:
             self.start(reading.run_by_number(self._store.reader, run.n), fence)
+        self.bell.ring()
+
+    async def break_off(self, run: RunRow, fence: int) -> None:
+        """Cancel a run of this server that can't be built from its rows. Raises the store's errors."""
+        summary = retold.summary(reading.record(self._store.reader, run.n))
+        await self._store.submit(broken_off(run, fence, self._clock(), summary, {}))
         self.bell.ring()
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:
@@ -241,13 +251,18 @@ class Drivers:
             self._seen = seen
             for driver, _ in list(self._moving.values()):
                 self._nudge_for_rows(driver)
+            for n in [n for n in self._stalled if self._is_cancelled(n)]:
+                self.try_again(n)
             self.bell.ring()
         if self.picks_up:
             await self.pick_up()
 
     def _nudge_for_rows(self, driver: Driver) -> None:
-        came = reading.wishes(self._store.reader, driver.standing.run.n)
-        driver.nudge(interrupt=any(wish.kind == "cancel" for wish in came))
+        driver.nudge(interrupt=self._is_cancelled(driver.standing.run.n))
+
+    def _is_cancelled(self, n: int) -> bool:
+        """Whether somebody wishes to; a run that stands still is ended all the same."""
+        return any(wish.kind == "cancel" for wish in reading.wishes(self._store.reader, n))
 
     async def close(self) -> None:
         """Let what is being performed end, commit it, stop."""

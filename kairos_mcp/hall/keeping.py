@@ -24,13 +24,15 @@ TRIES = 3  # of looking for texts while nobody writes; then they are left to the
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """What was removed, and how large the store was before and is now, in bytes. `texts` null: others wrote all the
-    time, so texts were left to the next time. `shrunk`: what was free went back to the disk."""
+    time, so texts were left to the next time. `shrunk`: what was free went back to the disk. `unreadable`: runs that
+    were left since nobody can read what they need."""
 
     runs: int
     texts: int | None
     before: int
     after: int
     shrunk: bool = False
+    unreadable: tuple[str, ...] = ()
 
 
 class Keeping:
@@ -78,7 +80,7 @@ async def pruned(house: House, before: int, *, shrink: bool) -> Pruned:
     texts = await _texts_removed(house) if gone else 0
     if shrink and gone and not owners.living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
-    return Pruned(gone, texts, size, _size(store), shrunk)
+    return Pruned(gone, texts, size, _size(store), shrunk, tuple(prune.unreadable(store.reader, before)))
 
 
 def _size(store: Store) -> int:

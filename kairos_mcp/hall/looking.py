@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kairos_mcp.driving.driver import out_of_step
-from kairos_mcp.errors import ReplayDiffers, Stale, StoreCorrupt
+from kairos_mcp.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
 from kairos_mcp.freezing import orders
 from kairos_mcp.hall.house import House
 from kairos_mcp.histories.replaying import Entry, Recording, ReplayReport, replayed
@@ -22,14 +22,16 @@ from kairos_mcp.reports.report import (
     Caller,
     Circumstances,
     RunReport,
+    Steps,
     newest_calls,
     report,
     status_of,
+    unreadable,
 )
 from kairos_mcp.reports.talks import Talk, talks
 from kairos_mcp.reports.trace import Traced, TraceQuery, trace
 from kairos_mcp.steps import Recorded
-from kairos_mcp.store import approvals, owners, reading
+from kairos_mcp.store import approvals, naming, owners, reading
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
@@ -56,21 +58,28 @@ def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, at
     steps = (lambda: house.drivers.standing(run).runner.waiting) if full else None
     around = replace(_circumstances(house, run, attached), decides=_decides(house, caller))
     try:
-        return report(house.store.reader, run, around, steps)
+        return _report(house, run, around, steps)
     except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
-        return report(house.store.reader, run, replace(around, trouble=trouble), None)
+        around = replace(around, trouble=trouble)
+    try:
+        return _report(house, run, around, None)
+    except Unreadable:
+        return unreadable(house.store.reader, run, around)
+
+
+def _report(house: House, run: RunRow, around: Circumstances, steps: Steps | None) -> RunReport:
+    with naming.rows_of(run):
+        return report(house.store.reader, run, around, steps)
 
 
 def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circumstances:
     moves = house.drivers.moves(run.n)
     lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
-    needs = None
     overdue = run.resume_at is not None and reading.is_due(run.resume_at, house.clock())
     left = run.outcome is None and (run.owner is not None or overdue)
-    if not lives and left and (lacks := list(house.wiring.lacks(run))):
-        needs = f"No server goes on with this run: it needs one with {' and '.join(lacks)}."
+    lacks = tuple(house.wiring.lacks(run)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
-    return Circumstances(lives, house.drivers.trouble(run.n) or asleep, needs, attached)
+    return Circumstances(lives, house.drivers.trouble(run.n) or asleep, lacks, attached)
 
 
 async def wait(
@@ -115,8 +124,11 @@ def _is(house: House, until: Until, runs_now: Sequence[RunRow]) -> bool:
 
 
 def _status(house: House, run: RunRow) -> str:
-    waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
-    return status_of(run, waits, _circumstances(house, run))
+    try:
+        waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+        return status_of(run, waits, _circumstances(house, run))
+    except Unreadable:
+        return reported(house, run.id, Caller(run.principal), full=False).status
 
 
 def _decides(house: House, caller: Caller) -> Decides:
@@ -132,7 +144,8 @@ def _decides(house: House, caller: Caller) -> Decides:
 def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
     """What the run is for. Raises UnknownRun."""
     run = house.run(run_id, caller)
-    spec = house.wiring.thawed(run).spec
+    with naming.rows_of(run):
+        spec = house.wiring.thawed(run).spec
     return Purpose(run.id, None if run.flow == "call" else spec.goal, spec.mandate)
 
 
@@ -142,8 +155,9 @@ def beat(house: House, run_id: str, caller: Caller) -> Beat:
 
 
 def _beat(house: House, run: RunRow) -> Beat:
-    account = read_account(house.store.reader, run.account)
-    last = newest_calls(house.store.reader, run, 1)
+    with naming.rows_of(run):
+        account = read_account(house.store.reader, run.account)
+        last = newest_calls(house.store.reader, run, 1)
     number = account.spent.rounds + account.held.rounds
     return Beat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
@@ -153,16 +167,17 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
     for and its flow has changed since."""
     run, reader = house.run(run_id, caller), house.store.reader
     record = reading.record(reader, run.n)
-    whole = Traced(
-        run,
-        record,
-        house.wiring.thawed(run).brief,
-        lambda ref: house.store.whole_text(reader, run.n, ref),
-        lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
-        lambda: _talks(house, run, record),
-        lambda: reported(house, run_id, caller).output,
-    )
-    return trace(whole, query)
+    with naming.rows_of(run):
+        whole = Traced(
+            run,
+            record,
+            house.wiring.thawed(run).brief,
+            lambda ref: house.store.whole_text(reader, run.n, ref),
+            lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
+            lambda: _talks(house, run, record),
+            lambda: reported(house, run_id, caller).output,
+        )
+        return trace(whole, query)
 
 
 def _talks(house: House, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
@@ -178,14 +193,15 @@ def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
     run = house.run(run_id, caller)
     house.wiring.check_version(run)
     house.wiring.look_again()
-    with house.store.aside() as connection:  # one state of the file, however much others write meanwhile
-        rows(connection, "begin")
+    with naming.rows_of(run), house.store.aside() as connection:
+        rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = reading.run_by_number(connection, run.n)
         entries = [
             Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
             for row in reading.record(connection, run.n)
         ]
-    return replayed(Recording(run.id, house.wiring.thawed(run), entries, run.outcome))
+        thawed = house.wiring.thawed(run)
+    return replayed(Recording(run.id, thawed, entries, run.outcome))
 
 
 def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
@@ -194,8 +210,8 @@ def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
     from kairos_mcp.histories.exporting import exported
 
     run = house.run(run_id, caller)
-    brief = house.wiring.thawed(run).brief
-    with house.store.aside() as connection:
+    with naming.rows_of(run), house.store.aside() as connection:
+        brief = house.wiring.thawed(run).brief
         rows(connection, "begin")
         now = reading.run_by_number(connection, run.n)
         yield from written(exported(connection, now, brief, house.wiring.mask))

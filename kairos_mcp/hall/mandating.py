@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.flows.ooda.order import EDITING
 from kairos_mcp.freezing import freeze_ooda
 from kairos_mcp.freezing.freeze_ooda import Ground
-from kairos_mcp.freezing.orders import FLOWS, RUN
+from kairos_mcp.freezing.orders import FLOWS, RUN, read_mandate
 from kairos_mcp.hall.house import House
 from kairos_mcp.hall.starting import Beginning, Started, begin, said
 from kairos_mcp.mandates.mandate import Mandate, mandate_of
@@ -205,7 +204,7 @@ def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int]:
 
 
 def _of(row: MandateRow) -> Mandate:
-    return mandate_of(json.loads(row.body))
+    return read_mandate(row.body)
 
 
 async def _ground(house: House, mandate: Mandate, caller: Caller) -> Ground:

@@ -14,7 +14,7 @@ from kairos_mcp.reports import retold
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import PlannerRequest, Spec
-from kairos_mcp.store import reading, runs
+from kairos_mcp.store import naming, reading, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.runs import NewRun
@@ -107,10 +107,11 @@ def _past(house: House, run_id: str, caller: Caller) -> Past:
     run = house.run(run_id, caller)
     if run.outcome is None and not _is_stuck(house, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
-    brief = house.wiring.thawed(run).brief
+    with naming.rows_of(run):
+        brief = house.wiring.thawed(run).brief
+        told = retold.conversation(brief, reading.record(house.store.reader, run.n)) if brief is not None else ()
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
-    told = retold.conversation(brief, reading.record(house.store.reader, run.n))
     summaries: list[str] = []
     before: str | None = run_id
     while before is not None and len(summaries) < EARLIER:

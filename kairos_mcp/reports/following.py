@@ -32,8 +32,10 @@ def next_call(
     decides: Decides,
     trouble: KairosError | None,
     pause: str | None,
+    lacks: Sequence[str] = (),
 ) -> JsonObject | None:
-    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at."""
+    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `lacks`: what it
+    takes to go on and is not here."""
     match status:
         case "input_required":
             return _of_waiting(run, items, decides)
@@ -43,8 +45,11 @@ def next_call(
             return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
         case "paused" if trouble is not None and trouble.code == "busy":
             return _call("run_status", {"run_ids": [run.id]}, f"A person has to act first. {trouble.hint}")
+        case "paused" if trouble is not None and trouble.code == "store_corrupt" and trouble.run_id == run.id:
+            cancel = {"run_id": run.id, "action": "cancel"}
+            return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
         case "paused":
-            return _of_paused(run, pause)
+            return _of_paused(run, pause, lacks)
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
@@ -81,15 +86,18 @@ def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 
-def _of_paused(run: RunRow, pause: str | None) -> JsonObject:
+def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
-    if run.resume_at is not None:
+    if run.resume_at is not None and not lacks:
         why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."
         return _call("run_control", resume, why)
-    if run.paused is not None:
+    if run.paused is not None and run.resume_at is None:
         return _call("run_control", resume, "It was paused.")
     if pause is not None:
         return _call(*mandated.after_pause(run, pause))
+    if lacks:
+        why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
+        return _call("run_status", {"run_ids": [run.id]}, why)
     return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
 
 

@@ -7,10 +7,11 @@ from dataclasses import asdict
 import apsw
 
 from kairos_mcp.errors import KairosError
+from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.hall.keeping import DAY_MS
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.store import ledger, owners, prune
-from kairos_mcp.store.connection import mapped_errors, row, rows
+from kairos_mcp.store.connection import mapped_errors, row, rows, valid
 from kairos_mcp.store.store import Store
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
@@ -59,7 +60,7 @@ def _damage(store: Store) -> list[str]:
     try:
         with store.aside() as connection:
             rows(connection, "begin")
-            return ledger.damage(connection)
+            return ledger.damage(connection, Outcome)
     except KairosError as damage:
         return [f"{ledger.BROKEN}: {damage.message}"]
 
@@ -71,7 +72,8 @@ def _inhabitants(store: Store) -> JsonObject:
 def _runs(reader: apsw.Connection) -> JsonObject:
     counts = rows(
         reader,
-        "select coalesce(json_extract(outcome, '$.status'), iif(paused is null, 'open', 'paused')), count(*)"
+        f"select coalesce(json_extract({valid('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
+        " iif(paused is null, 'open', 'paused'))), count(*)"
         " from run group by 1 order by 1",
     )
     total = row(reader, "select count(*) from run")

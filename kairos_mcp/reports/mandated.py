@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,13 +13,14 @@ from kairos_mcp.flows.ooda.mandate import CHECKPOINT, DRIFT
 from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import orders
-from kairos_mcp.freezing.orders import RUN
-from kairos_mcp.mandates.mandate import Mandate, mandate_of
+from kairos_mcp.freezing.orders import RUN, read_mandate
+from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import JsonObject
+from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Pause, Step
 from kairos_mcp.store import mandates, reading, telling
 from kairos_mcp.store.approvals import Waits
-from kairos_mcp.store.codec import decode
+from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.reading import RunRow
 
 _PAUSES = {"checkpoint": CHECKPOINT, "drift": DRIFT, "risk": RISK}
@@ -57,7 +57,7 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
 
 def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
-    mandate = _mandate(connection, json.loads(run.spec))
+    mandate = _mandate(connection, decode(Spec, run.spec))
     if mandate == Mandate(mandate.goal):
         return {"goal": mandate.goal}
     saved = mandates.find(connection, run.principal, mandate.id) if mandate.id is not None else None
@@ -107,7 +107,7 @@ def _so_far(steps: Mapping[str, Step]) -> JsonObject:
 
 def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
     """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
-    parts, spec = path.split("/"), json.loads(run.spec)
+    parts, spec = path.split("/"), decode(Spec, run.spec)
     kind, _, number = parts[-1].partition("-")
     match kind, parts:
         case "goal", _:
@@ -132,10 +132,10 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
 _TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
 
 
-def _decided(connection: apsw.Connection, run: RunRow, spec: JsonObject, path: str) -> str | None:
+def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
     """The tool of an act, from the decision that it was given or that was made before it."""
-    if spec.get("given_text") is not None:
-        decision = json.loads(reading.text(connection, spec["given_text"]) or "{}")
+    if spec.given_text is not None:
+        decision = decode_fields(reading.text(connection, spec.given_text) or "")
     else:
         turn = telling.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
@@ -146,8 +146,8 @@ def _decided(connection: apsw.Connection, run: RunRow, spec: JsonObject, path: s
     return tool
 
 
-def _mandate(connection: apsw.Connection, spec: JsonObject) -> Mandate:
-    return mandate_of(json.loads(reading.text(connection, spec["mandate_text"]) or "{}"))
+def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
+    return read_mandate(reading.text(connection, spec.mandate_text or "") or "")
 
 
 def _awaits(waits: Waits) -> JsonObject | None:

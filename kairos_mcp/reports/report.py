@@ -6,16 +6,16 @@ which `steps` gives.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import apsw
 
-from kairos_mcp.budget.amounts import Account, Units
+from kairos_mcp.budget.amounts import NOTHING, Account, Units
 from kairos_mcp.configuration.settings import CAPS
-from kairos_mcp.errors import KairosError
+from kairos_mcp.counting import many
+from kairos_mcp.errors import KairosError, Unreadable
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import orders
 from kairos_mcp.messages import Completion, JsonObject, ToolResult
@@ -23,12 +23,16 @@ from kairos_mcp.periods import moment
 from kairos_mcp.reports import called, mandated
 from kairos_mcp.reports.following import Decides, next_call
 from kairos_mcp.reports.items import waiting_items
-from kairos_mcp.steps import Step
+from kairos_mcp.spec import Spec
+from kairos_mcp.steps import UNLIMITED, Step
 from kairos_mcp.store import approvals, reading, telling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.reading import RunRow
+
+Steps = Callable[[], Mapping[str, Step]]
+"""Gives the open steps of a run by path, built from its flow."""
 
 NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
@@ -94,11 +98,12 @@ class RunReport:
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
-    and who may decide about an approval as far as this caller is concerned."""
+    what this server `lacks` to go on with a run that no other one has; and who may decide about an approval as far as
+    this caller is concerned."""
 
     owner_lives: bool
     trouble: KairosError | None = None
-    needs: str | None = None
+    lacks: tuple[str, ...] = ()
     attached: bool = False
     decides: Decides = "person"
 
@@ -119,7 +124,7 @@ def report(
     connection: apsw.Connection,
     run: RunRow,
     around: Circumstances,
-    steps: Callable[[], Mapping[str, Step]] | None,
+    steps: Steps | None,
 ) -> RunReport:
     """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
     of a mandate's pause its word alone."""
@@ -140,7 +145,7 @@ def report(
         else mandated.output_of(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
-        model=json.loads(run.spec).get("model"),
+        model=decode(Spec, run.spec).model,
         resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining(account),
@@ -148,8 +153,56 @@ def report(
         plan=(),
         waiting=items,
         degraded=_degraded(connection, run, around, tally),
-        next=next_call(connection, run, status, items, around.decides, around.trouble, mandated.pause_of(waits)),
+        next=next_call(
+            connection, run, status, items, around.decides, around.trouble, mandated.pause_of(waits), around.lacks
+        ),
     )
+
+
+def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) -> RunReport:
+    """The report of a run whose rows can't be read (`around.trouble`): what its account says, and the way on."""
+    outcome = _readable_outcome(run)
+    try:
+        account = read_account(connection, run.account)
+    except Unreadable:
+        account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
+    status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
+    tally = telling.tally(connection, run.n)
+    return RunReport(
+        run_id=run.id,
+        flow=run.flow,
+        status=status,
+        stop_reason=_stop_reason(run, outcome),
+        summary=outcome.summary if outcome is not None else _instead(run),
+        output=None if outcome is None else outcome.output,
+        rounds=account.spent.rounds + account.held.rounds,
+        route=run.route,
+        model=None,
+        resume_at=None,
+        usage=_usage(account.spent, tally),
+        remaining=_remaining(account),
+        calls=(),
+        plan=(),
+        waiting=(),
+        degraded=_degraded(connection, run, around, tally),
+        next=next_call(connection, run, status, (), around.decides, around.trouble, None)
+        if run.outcome is None
+        else None,
+    )
+
+
+def _instead(run: RunRow) -> str:
+    """In place of a summary, so that a list of runs says it too."""
+    way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
+    return f"Unreadable: {way_on}"
+
+
+def _readable_outcome(run: RunRow) -> Outcome | None:
+    try:
+        found: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
+    except Unreadable:
+        return None
+    return found
 
 
 def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
@@ -181,7 +234,7 @@ def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
         case Completion(tool_calls=calls):
             return calls[int(call.removeprefix("call-")) - 1].name
         case _:
-            name: str = json.loads(run.spec)["goal"]
+            name: str = decode(Spec, run.spec).goal
             return name
 
 
@@ -204,6 +257,7 @@ def _usage(spent: Units, tally: telling.Tally) -> JsonObject:
         "output_tokens": spent.output_tokens,
         "cached_tokens": tally.cached,
         "usd": spent.nano_usd / 1e9,
+        "unpriced": list(tally.unpriced) or None,
         "tool_calls": spent.tool_calls,
         "seconds": spent.milliseconds / 1000,
         "exactness": max(tally.exactness, key=EXACTNESS.index, default="exact"),
@@ -225,13 +279,14 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if around.trouble is not None:
-        texts.append(f"The run stands still: {around.trouble}")
-    if around.needs is not None:
-        texts.append(around.needs)
+        texts.append(f"The run stands still: {around.trouble}" if run.outcome is None else str(around.trouble))
+    if around.lacks:
+        texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
     if run.route != "provider" and telling.has_private(connection, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
-        texts.append(f"{tally.lost} attempts ended unknown and stay charged at their bound.")
+        charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
+        texts.append(f"{many(tally.lost, 'attempt')} ended unknown and {charged} bound.")
     return tuple(texts)

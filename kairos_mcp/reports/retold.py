@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kairos_mcp.errors import Unreadable
 from kairos_mcp.flows.brief import Brief
 from kairos_mcp.flows.calls import Answered, not_executed, turn_messages
 from kairos_mcp.flows.record import record_summary
@@ -67,8 +68,14 @@ def kinds_by_path(record: Sequence[MarkRow]) -> dict[str, str]:
 
 
 def summary(record: Sequence[MarkRow]) -> str:
-    """What was done, where no model can be asked to say it."""
-    answers = answers_by_path(record)
+    """What was done, where no model can be asked to say it; how many steps can't be read, where some can't."""
+    answers: dict[str, Answer] = {}
+    lost = 0
+    for row in record:
+        try:
+            answers |= answers_by_path([row])
+        except Unreadable:
+            lost += 1
     names = call_names(answers)
     said, calls, rounds = "", [], 0
     for row in record:
@@ -80,7 +87,8 @@ def summary(record: Sequence[MarkRow]) -> str:
                 calls.append((names.get(row.path, row.path), not result.is_error))
             case _:
                 pass
-    return record_summary(rounds, calls, said)
+    told = record_summary(rounds, calls, said)
+    return told if not lost else f"{told}\nSteps whose answers can't be read: {lost}."
 
 
 def call_names(answers: Mapping[str, Answer]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from kairos_mcp.messages import JsonObject
 from kairos_mcp.periods import Day, day_at, moment
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import accounts, branches
+from kairos_mcp.store import accounts, branches, naming, unpriced
 from kairos_mcp.store.accounts import read_account
 
 NEWEST_DAYS = 30
@@ -24,7 +24,12 @@ def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
             return _day(house, caller)
         case "days":
             found = accounts.days(house.store.reader, caller.principal, NEWEST_DAYS)
-            return {"scope": "days", "days": [{"day": each.name, **_figures(each.account, DAY_CAPS)} for each in found]}
+            uncounted = unpriced.by_account(house.store.reader)
+            days = [
+                {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
+                for each in found
+            ]
+            return {"scope": "days", "days": days}
         case str(named) if named.startswith(OF_A_MANDATE):
             return _mandate(house, named.removeprefix(OF_A_MANDATE), caller)
         case run_id:
@@ -34,13 +39,14 @@ def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
 def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
     reader, run = house.store.reader, house.run(run_id, caller)
-    inner = [
-        {"branch": path, **_figures(read_account(reader, number), None)}
-        for path, number in branches.of_run(reader, run.account).items()
-    ]
-    return {"scope": run_id, **_figures(read_account(reader, run.account), None)} | (
-        {"branches": inner} if inner else {}
-    )
+    with naming.rows_of(run):
+        inner = [
+            {"branch": path, **_figures(read_account(reader, number), None)}
+            for path, number in branches.of_run(reader, run.account).items()
+        ]
+        whole = _figures(read_account(reader, run.account), None)
+        whole["unpriced"] = list(unpriced.of_run(reader, run.n)) or None
+    return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
 def _day(house: House, caller: Caller) -> JsonObject:
@@ -49,13 +55,15 @@ def _day(house: House, caller: Caller) -> JsonObject:
     used = accounts.find_day(house.store.reader, caller.principal, today.name) if house.store.exists else None
     told = {"scope": "day", **_period(house, today)}
     if used is None:
-        return {**told, **_figures(account, DAY_CAPS), "by": [], "mandates": []}
+        return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, house.settings.day, used.held, used.spent)
+    uncounted = unpriced.by_account(house.store.reader)
     mandates = [
-        {"mandate": each.mandate, **_figures(each.account, DAY_CAPS)}
+        {"mandate": each.mandate, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
         for each in accounts.mandates_of(house.store.reader, used.id)
     ]
-    return {**told, **_figures(account, DAY_CAPS), "by": _by(house, used.id), "mandates": mandates}
+    own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+    return {**told, **own, "by": _by(house, used.id), "mandates": mandates}
 
 
 def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
@@ -69,11 +77,13 @@ def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
             "budget_status without a scope names those of today.",
         )
     told = {"scope": f"{OF_A_MANDATE}{mandate}", **_period(house, today)}
-    return {**told, **_figures(account, DAY_CAPS), "by": _by(house, account.id)}
+    uncounted = unpriced.by_account(reader)
+    return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
 
 
 def _by(house: House, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
+    uncounted = unpriced.by_account(house.store.reader).get(account, [])
     return [
         {
             "route": each.route,
@@ -82,6 +92,7 @@ def _by(house: House, account: int) -> list[JsonObject]:
             "mandate": each.mandate,
             "attempts": each.attempts,
             **_outside(each.spent, DAY_CAPS),
+            "unpriced": [each.model] if each.model in uncounted else None,
         }
         for each in accounts.shares(house.store.reader, account)
     ]

@@ -17,6 +17,7 @@ from kairos_mcp.spec import PlannerRequest, Spec
 from kairos_mcp.steps import Failure
 
 Texts = tuple[tuple[str, str], ...]  # by content hash
+LABEL_CHARS = 200  # of what a client calls itself
 
 
 def result(found: ToolResult, mask: Mask) -> ToolResult:
@@ -76,6 +77,11 @@ def request(asked: PlannerRequest, mask: Mask) -> tuple[PlannerRequest, int]:
         return asked, 0
     plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
     return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
+
+
+def label(name: str, mask: Mask) -> str:
+    """What a client calls itself; cut only then, since half a secret is not known as one."""
+    return mask.text(name).text.strip()[:LABEL_CHARS]
 
 
 def frozen(spec: Spec, texts: Texts, mask: Mask) -> tuple[Spec, Texts]:

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.reports.report import Caller
+from kairos_mcp.secrecy import masked
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.server.asking import take
 from kairos_mcp.server.call import Call, Client, Resumed
@@ -55,9 +56,10 @@ async def carried_out(
     try:
         asked = checked(tool.arguments, params.arguments)
         client, resumed = Client.of(ctx), Resumed.of(params.request_state)
-        caller = Caller(principal=principal(), client=_client(ctx), samples=client.samples, elicits=client.elicits)
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
         host = await reach()
+        label = _client(ctx, host.mask)
+        caller = Caller(principal=principal(), client=label, samples=client.samples, elicits=client.elicits)
         host.wake()
         call = Call(host, caller, client, resumed, tell, patience, passed)
         if resumed is not None and not await take(call, resumed, params.input_responses):
@@ -71,7 +73,7 @@ async def carried_out(
         return error_result(InternalError("Something broke inside the server.", said), Mask())
 
 
-def _client(ctx: ServerRequestContext[Any]) -> str:
+def _client(ctx: ServerRequestContext[Any], mask: Mask) -> str:
     """The client's own name and version, as far as given: a label for the record, trusted for nothing."""
     given = ctx.session.client_params
-    return "" if given is None else f"{given.client_info.name} {given.client_info.version}".strip()[:200]
+    return "" if given is None else masked.label(f"{given.client_info.name} {given.client_info.version}", mask)

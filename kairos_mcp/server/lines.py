@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from kairos_mcp.counting import many
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.server.framing import unbroken
 
@@ -61,7 +62,7 @@ def _head(run: JsonObject) -> str:
     why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     model = f", model {run['model']}" if run["model"] else ""
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
-    far = f"{run['rounds']} rounds" if run["flow"] == "planner" else f"{run['usage']['model_calls']} model calls"
+    far = many(run["rounds"], "round") if run["flow"] == "planner" else many(run["usage"]["model_calls"], "model call")
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {far}, route {run['route']}{model}{resume}"
 
 
@@ -84,7 +85,15 @@ def _next(following: JsonObject) -> str:
 
 
 def _figures(figures: JsonObject) -> str:
-    return ", ".join(f"{name} {value}" for name, value in figures.items() if value is not None)
+    return ", ".join(f"{name} {_figure(value)}" for name, value in figures.items() if value is not None)
+
+
+def _figure(value: Any) -> str:
+    match value:
+        case [*names]:
+            return " and ".join(names)
+        case _:
+            return str(value)
 
 
 def _one_line(text: str) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 import apsw
 
 from kairos_mcp.budget.amounts import Account, Units, shared_part
-from kairos_mcp.errors import StoreCorrupt
+from kairos_mcp.errors import StoreCorrupt, Unreadable
 from kairos_mcp.steps import Limits
-from kairos_mcp.store.connection import Row, row, rows
+from kairos_mcp.store.connection import Row, row, rows, valid
 
 Shared = tuple[int, ...]
 """Numbers of the accounts, beside the run's own, that a step is charged to."""
@@ -34,19 +33,20 @@ _MAKE_MANDATE = (
 )
 _CAP = f"update account set {', '.join(f'{name} = ?' for name in amounts('cap'))} where id = ?"
 _N = len(Units._fields)
+UNREAD = "unreadable"  # as a route: nobody can read how it was asked
 
 
 def read_account(connection: apsw.Connection, account: int) -> Account:
     found = row(connection, _READ_ANY, (account,))
     if found is None:
-        raise StoreCorrupt("A run has no account.", "Run `kairos-mcp doctor`.")
+        raise Unreadable("A run has no account.", "Run `kairos-mcp doctor`.")
     return account_of(account, found)
 
 
 def read_branch(connection: apsw.Connection, account: int) -> Account:
     found = row(connection, _READ_BRANCH, (account,))
     if found is None:
-        raise StoreCorrupt("A branch has no account.", "Run `kairos-mcp doctor`.")
+        raise Unreadable("A branch has no account.", "Run `kairos-mcp doctor`.")
     return account_of(account, found)
 
 
@@ -63,11 +63,6 @@ def _limits(caps: tuple[int | None, ...]) -> Limits:
 
 def encode_shared(shared: Shared) -> str | None:
     return f"[{','.join(map(str, shared))}]" if shared else None
-
-
-@lru_cache(maxsize=256)
-def decode_shared(text: str | None) -> Shared:
-    return tuple(json.loads(text)) if text else NOT_SHARED
 
 
 def day_account(connection: apsw.Connection, principal: str, day: str, caps: Limits) -> Account:
@@ -150,34 +145,42 @@ class Share:
     spent: Units
 
 
+def _amount(column: str) -> str:
+    """An amount in each unit as JSON, null where a row holds none."""
+    return f"iif(json_valid({column}), iif(json_array_length({column}) = {_N}, {column}, null), null)"
+
+
 _NEWEST = "(select {} from attempt where attempt.mark = mark.id order by attempt.id desc limit 1)"
 _BEFORE = (
     "(select {} from attempt as one where one.mark = mark.id and one.id < attempt.id order by one.id desc limit 1)"
 )
-_SUMS = ", ".join(f"sum(json_extract(spent, '$[{n}]'))" for n in range(_N))
-CHARGED = f"""
+_SUMS = ", ".join(f"coalesce(sum(json_extract(spent, '$[{n}]')), 0)" for n in range(_N))
+CHARGED = f"""select {valid("sent")} as sent, {_amount("spent")} as spent, {valid("shared")} as shared from (
     select coalesce({_NEWEST.format("sent")}, mark.sent) as sent, spent,
         iif({_NEWEST.format("id")} is null, mark.shared, {_NEWEST.format("shared")}) as shared
     from mark join answer on answer.mark = mark.id where kind <> 'call' and mark.shared is not null
     union all
     select coalesce({_BEFORE.format("sent")}, mark.sent), lost,
         iif({_BEFORE.format("id")} is null, mark.shared, {_BEFORE.format("shared")})
-    from attempt join mark on mark.id = attempt.mark where mark.shared is not null
+    from attempt join mark on mark.id = attempt.mark where mark.shared is not null)
 """
 """Every charge of a model call to shared accounts: what was sent, the amount, the accounts. A further attempt's row
-says what the attempt before it cost."""
+says what the attempt before it cost. What can't be read is null, and missing from the sum, which the account exceeds
+then; the run whose row it is spends nothing more."""
 
 
 _MANDATE = "(select name from account, json_each(shared) where account.id = value and account.scope = 'mandate')"
-_OF_ACCOUNT = f"({CHARGED}) where exists (select 1 from json_each(shared) where value = ?)"
+_ALL = f"with charges as materialized ({CHARGED})"  # each row is looked at for damage once
+_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?)"
 
 
 def shares(connection: apsw.Connection, account: int) -> list[Share]:
     """Who used what of a shared account, most tokens first."""
     found = rows(
         connection,
-        "select json_extract(sent, '$.route'), json_extract(sent, '$.model'), json_extract(sent, '$.agent'),"
-        f" {_MANDATE}, sum(json_extract(spent, '$[1]') > 0), {_SUMS} from {_OF_ACCOUNT}"
+        f"{_ALL} select coalesce(json_extract(sent, '$.route'), '{UNREAD}'), json_extract(sent, '$.model'),"
+        " json_extract(sent, '$.agent'),"
+        f" {_MANDATE}, coalesce(sum(json_extract(spent, '$[1]') > 0), 0), {_SUMS} from {_OF_ACCOUNT}"
         " group by 1, 2, 3, 4 order by sum(json_extract(spent, '$[4]')) desc, 1, 2, 3, 4",
         (account,),
     )
@@ -186,19 +189,19 @@ def shares(connection: apsw.Connection, account: int) -> list[Share]:
     ]
 
 
-_HELD = f"""
+_HELD = f"""select coalesce({_amount("held")}, '[]') as held, {valid("shared")} as shared from (
     select iif({_NEWEST.format("id")} is null, mark.held, {_NEWEST.format("held")}) as held,
         iif({_NEWEST.format("id")} is null, mark.shared, {_NEWEST.format("shared")}) as shared
     from mark join run on run.n = mark.run left join answer on answer.mark = mark.id
-    where answer.mark is null and run.outcome is null and mark.shared is not null
+    where answer.mark is null and run.outcome is null and mark.shared is not null)
 """
 _HELD_SUMS = ", ".join(
     f"sum(coalesce(json_extract(held, '$[{n}]'), {int(unit == 'model_calls')}))" for n, unit in enumerate(Units._fields)
 )
-_LOST = """
+_LOST = f"""
     select 1 from (select run, at, shared from mark union all
         select mark.run, attempt.at, attempt.shared from attempt join mark on mark.id = attempt.mark) as charged
-    join run on run.n = charged.run, json_each(charged.shared)
+    join run on run.n = charged.run, json_each({valid("charged.shared")})
     where principal = ? and charged.at >= ? and charged.at < ? and value not in (select id from account) limit 1
 """
 
@@ -207,7 +210,7 @@ def check(connection: apsw.Connection, account: int) -> None:
     """Raises StoreCorrupt where less is spent or held of a shared account than its rows say; more is what removed runs
     used. All is to be read from one state of the file."""
     kept = read_account(connection, account)
-    spent = row(connection, f"select {_SUMS} from {_OF_ACCOUNT}", (account,))
+    spent = row(connection, f"{_ALL} select {_SUMS} from {_OF_ACCOUNT}", (account,))
     held = row(
         connection,
         f"select {_HELD_SUMS} from ({_HELD}) where exists (select 1 from json_each(shared) where value = ?)",

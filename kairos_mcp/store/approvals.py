@@ -14,6 +14,7 @@ import apsw
 
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.store import reading
+from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, row, rows
 from kairos_mcp.store.reading import WaitingRow
 
@@ -157,7 +158,7 @@ def at_key(connection: apsw.Connection, n: int, key: str) -> ApprovalRow | None:
 
 
 def _row(found: Row) -> ApprovalRow:
-    columns = (*found[:7], json.loads(found[7]), *found[8:])
+    columns = (*found[:7], decode_texts(found[7]), *found[8:])
     return ApprovalRow(*columns)
 
 

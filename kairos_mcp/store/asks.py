@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import apsw
 
 from kairos_mcp.store import decisions
+from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.deposits import Deposit, deposit, wish
@@ -132,7 +133,11 @@ def asks(connection: apsw.Connection, n: int) -> list[AskRow]:
         "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
         (n,),
     )
-    return [AskRow(nonce, run, json.loads(keys), *rest) for nonce, run, keys, *rest in found]
+    return [AskRow(nonce, run, _keys(keys), *rest) for nonce, run, keys, *rest in found]
+
+
+def _keys(text: str) -> dict[str, str]:
+    return {key: path for key, path in decode_texts(text).items() if path is not None}
 
 
 def _ask(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache, lru_cache
 from typing import Any
 
@@ -10,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from kairos_mcp.budget.amounts import Units
-from kairos_mcp.errors import BadArguments, StoreCorrupt
-from kairos_mcp.messages import Completion, ToolResult
+from kairos_mcp.errors import BadArguments, Unreadable
+from kairos_mcp.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
 _BY_KIND: dict[str, type[Any]] = {
@@ -40,11 +39,28 @@ def encode(value: Any) -> str:
 
 
 def decode(kind: Any, text: str) -> Any:
-    """The value that `encode` wrote. Raises StoreCorrupt."""
+    """The value that `encode` wrote. Raises Unreadable."""
     try:
         return _adapter(kind).validator.validate_json(text)
     except ValidationError as error:
-        raise StoreCorrupt(f"A row holds no {kind.__name__}.", "Run `kairos-mcp doctor`.") from error
+        raise no(kind.__name__) from error
+
+
+def no(what: str) -> Unreadable:
+    """That a row does not hold what it is there for. Whoever knows whose row it is adds that."""
+    return Unreadable(f"A row holds no {what}.", "Run `kairos-mcp doctor`.")
+
+
+def decode_fields(text: str) -> JsonObject:
+    """The fields of a JSON object, as a spec or a mandate is kept. Raises Unreadable."""
+    found: JsonObject = decode(dict[str, Any], text)
+    return found
+
+
+def decode_texts(text: str) -> dict[str, str | None]:
+    """Texts by name: the files that leave stands on, the keys of an ask. Raises Unreadable."""
+    found: dict[str, str | None] = decode(dict[str, str | None], text)
+    return found
 
 
 def encode_answer(answer: Answer) -> str:
@@ -53,9 +69,9 @@ def encode_answer(answer: Answer) -> str:
 
 def decode_answer(text: str) -> Answer:
     """The answer in a row; its kind is told by the field `kind`."""
-    kind = _BY_KIND.get(kind_of(text))
+    kind = _BY_KIND.get(kind_of(text)) if isinstance(text, str) else None  # the column takes whatever is put into it
     if kind is None:
-        raise StoreCorrupt("A row holds no answer.", "Run `kairos-mcp doctor`.")
+        raise no("answer")
     answer: Answer = decode(kind, text)
     return answer
 
@@ -78,7 +94,20 @@ def encode_units(units: Units) -> str:
 
 @lru_cache(maxsize=256)  # most calls cost the same
 def decode_units(text: str) -> Units:
+    return Units._make(_decoded(_Eight, text, "amounts"))
+
+
+@lru_cache(maxsize=256)
+def decode_shared(text: str | None) -> tuple[int, ...]:
+    """Numbers of accounts."""
+    return tuple(_decoded(list[int], text, "numbers of accounts")) if text else ()
+
+
+_Eight = tuple[int, int, int, int, int, int, int, int]
+
+
+def _decoded(kind: Any, text: str, what: str) -> Any:
     try:
-        return Units(*json.loads(text))
-    except (TypeError, ValueError) as error:
-        raise StoreCorrupt("A row holds no amounts.", "Run `kairos-mcp doctor`.") from error
+        return _adapter(kind).validator.validate_json(text, strict=True)
+    except ValidationError as error:
+        raise no(what) from error

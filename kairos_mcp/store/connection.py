@@ -43,6 +43,8 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
             connection.execute("pragma foreign_keys = off")  # every key is written in the transaction of its row
             if read_only:
                 connection.execute("pragma query_only = on")
+            else:
+                connection.execute("pragma secure_delete = on")  # what is forgotten is gone, not only unreferred
         except BaseException:
             connection.close()
             raise
@@ -56,6 +58,12 @@ def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = 
         with mapped_errors():
             return connection.execute(statement, bindings).fetchall()
     return connection.execute(statement, bindings).fetchall()
+
+
+def valid(column: str) -> str:
+    """What a statement takes apart as JSON: null where a row holds none, so that one damaged row does not make it fail
+    for all others."""
+    return f"iif(json_valid({column}), {column}, null)"
 
 
 def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:

@@ -6,29 +6,32 @@ The sums are kept once more than they need be, since a grant needs a row: so dam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
-from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.store import accounts, branches, schema
+from kairos_mcp.errors import StoreCorrupt, Unreadable
+from kairos_mcp.store import accounts, branches, decoding, schema
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import row, rows, valid
+from kairos_mcp.store.decoding import SHOWN, some
+from kairos_mcp.store.reading import run_by_number
 
 BROKEN = "SQLite finds damage"
-SHOWN = 5  # of each kind of damage
 
 
-def damage(connection: apsw.Connection) -> list[str]:
-    """Everything that is wrong, as sentences; empty where nothing is."""
+def damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[str]:
+    """Everything that is wrong, as sentences; empty where nothing is. `outcome`: the kind of value that says how a run
+    ended."""
     found = [text for (text,) in rows(connection, f"pragma integrity_check({SHOWN})") if text != "ok"]
     if found:
         return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
     if unlike := schema.differences(connection):
         return [f"{BROKEN}: {'; '.join(unlike[:SHOWN])}"]  # what is asked below may not be there
     loose = [*_loose_rows(connection), *_missing_texts(connection), *_lost_accounts(connection)]
-    return [*loose, *_wrong_sums(connection)]
+    return [*loose, *decoding.unreadable(connection, outcome), *_wrong_sums(connection)]
 
 
 def check(connection: apsw.Connection, n: int, account: int) -> None:
@@ -38,6 +41,7 @@ def check(connection: apsw.Connection, n: int, account: int) -> None:
         raise StoreCorrupt(
             f"The run's account is not the sum of its rows: {wrong}.",
             "Run `kairos-mcp doctor`; cancel the run, or go on from it with planner_run continues.",
+            run_id=run_by_number(connection, n).id,
         )
 
 
@@ -56,11 +60,12 @@ def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
     """Texts that a spec refers to, and that are not there."""
     found = rows(
         connection,
-        "select distinct run.id from run, json_each(run.spec) part where part.key like '%\\_text' escape '\\'"
+        f"select distinct run.id from run, json_each({valid('run.spec')}) part"
+        " where part.key like '%\\_text' escape '\\'"
         " and part.type = 'text' and not exists (select 1 from text where hash = part.value) order by 1",
     )
     if found:
-        yield f"texts are missing of {_some([run_id for (run_id,) in found])}"
+        yield f"texts are missing of {some([run_id for (run_id,) in found])}"
 
 
 def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
@@ -69,11 +74,19 @@ def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
         for n, run_id, account in rows(
             connection, "select n, run.id, account from run join account on account.id = run.account order by n"
         )
-        if (wrong := _wrong_sum(connection, n, account)) is not None
+        if (wrong := _readable_sum(connection, n, account)) is not None
     ]
     if found:
-        yield f"the account is not the sum of its rows of {_some(found)}"
+        yield f"the account is not the sum of its rows of {some(found)}"
     yield from _wrong_shares(connection)
+
+
+def _readable_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
+    """As `_wrong_sum`; None also where an amount can't be read, which is told as that."""
+    try:
+        return _wrong_sum(connection, n, account)
+    except Unreadable:
+        return None
 
 
 def _wrong_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
@@ -146,12 +159,7 @@ def _lost_accounts(connection: apsw.Connection) -> Iterator[str]:
     found = row(
         connection,
         "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
-        " json_each(charged.shared) where value not in (select id from account)",
+        f" json_each({valid('charged.shared')}) where value not in (select id from account)",
     )
     if found is not None and found[0]:
         yield f"{found[0]} steps are charged to an account that is not there"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"

@@ -5,7 +5,6 @@ A mandate has at most one open run; an index sees to it, whoever starts one.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import apsw
@@ -13,7 +12,8 @@ import apsw
 from kairos_mcp.errors import Stale, UnknownMandate
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.store.approvals import Again, Asking
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.codec import decode_fields
+from kairos_mcp.store.connection import row, rows, valid
 from kairos_mcp.store.reading import RunRow, run_by_number
 
 SHOWN_IDS = 20
@@ -117,11 +117,12 @@ def newest_run(connection: apsw.Connection, principal: str, mandate_id: str) -> 
 def newest_output(connection: apsw.Connection, principal: str, mandate_id: str) -> JsonObject | None:
     """The output of the newest run that has one: a cancelled run left none, and has taught nothing."""
     statement = (
-        "select json_extract(outcome, '$.output') from run where principal = ? and mandate = ? and outcome is not null"
-        " and json_type(outcome, '$.output.lessons') = 'array' order by n desc limit 1"
+        f"select json_extract({valid('outcome')}, '$.output') from run where principal = ? and mandate = ?"
+        f" and outcome is not null and json_type({valid('outcome')}, '$.output.lessons') = 'array'"
+        " order by n desc limit 1"
     )
     found = row(connection, statement, (principal, mandate_id))
-    output: JsonObject | None = None if found is None else json.loads(found[0])
+    output: JsonObject | None = None if found is None else decode_fields(found[0])
     return output
 
 
@@ -136,7 +137,7 @@ def check_stands(connection: apsw.Connection, principal: str, mandate_text: str,
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
         " where approval.digest = ? and verdict = 'approve' and through <> 'before' and approval.key like '%/check-%'"
-        " and principal = ? and json_extract(spec, '$.mandate_text') = ? limit 1"
+        f" and principal = ? and json_extract({valid('spec')}, '$.mandate_text') = ? limit 1"
     )
     found = row(connection, statement, (asking.digest, principal, mandate_text))
     return None if found is None else Again(asking, *found)
@@ -148,4 +149,4 @@ def _run(connection: apsw.Connection, statement: str, principal: str, mandate_id
 
 
 def _schedule(mandate: MandateRow) -> object:
-    return json.loads(mandate.body).get("schedule")
+    return decode_fields(mandate.body).get("schedule")

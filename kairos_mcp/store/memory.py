@@ -1,23 +1,45 @@
 """The jobs behind a tool's memory: a text is kept once under a name, and only by whoever owns the run.
 
-And the look by which a call finds out, right before it is made, that the run is another's by now."""
+What a call keeps of what it changes goes with its answer: it holds files as they were, secrets and all. And the look by
+which a call finds out, right before it is made, that the run is another's by now."""
 
 from __future__ import annotations
 
 import apsw
 
-from kairos_mcp.errors import FenceLost
+from kairos_mcp.errors import FenceLost, Stale
 from kairos_mcp.store.connection import row, rows
+
+_OF_CALL, _PAST = "intent ", "intent!"  # names of what is kept for one call, and the first beyond them
+_ANSWERED = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"
+
+
+def of_call(path: str) -> str:
+    """The name of what the call at this path keeps until it has its answer."""
+    return f"{_OF_CALL}{path}"
 
 
 def keep(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
-    """Keep the text; the same again is no error. Raises FenceLost, and ValueError for another text."""
+    """Keep the text; the same again is no error. Raises FenceLost, ValueError for another text, and Stale for a call
+    that has its answer, since nobody would forget it then."""
     check(connection, run, run_id, owner, fence)
     known = recall(connection, run, name)
     if known is None:
+        if name.startswith(_OF_CALL) and row(connection, _ANSWERED, (run, name.removeprefix(_OF_CALL))) is not None:
+            raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
         rows(connection, "insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
     elif known != text:
         raise ValueError(f"{name} is kept already, otherwise")
+
+
+def forget(connection: apsw.Connection, run: int, path: str) -> None:
+    """The call at this path has its answer, or begins anew: what it kept is needed no more. Part of a transaction."""
+    rows(connection, "delete from memory where run = ? and name = ?", (run, of_call(path)))
+
+
+def forget_calls(connection: apsw.Connection, run: int) -> None:
+    """As `forget`, for all calls of a run that ends, those that nobody has settled among them."""
+    rows(connection, "delete from memory where run = ? and name >= ? and name < ?", (run, _OF_CALL, _PAST))
 
 
 def check(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int) -> None:

@@ -1,7 +1,8 @@
 """Which ended runs may go, and how all that belongs to them goes: rows, accounts, texts that nobody else needs.
 
 A run stays that has not ended, that ended later, that a run which stays goes on from (`continues`), or that is the
-newest of its mandate, since its lessons go on to the next. What belongs to a run is what refers to it by a foreign
+newest of its mandate, since its lessons go on to the next, or whose spec can't be read: nobody knows what it goes on
+from. What belongs to a run is what refers to it by a foreign
 key, so that a new table is pruned without a word here.
 """
 
@@ -14,18 +15,20 @@ from typing import TypeVar
 
 import apsw
 
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import row, rows, valid
 
 K = TypeVar("K", int, str)
 
 AT_ONCE = 50  # runs in one transaction: others wait for it
 
-_GOING = """
+_UNREADABLE = f"coalesce(json_type({valid('run.spec')}), '') <> 'object'"
+_EARLIER = f"json_extract({valid('run.spec')}, '$.continues')"
+_GOING = f"""
     with recursive kept(n, earlier) as (
-        select n, json_extract(spec, '$.continues') from run where outcome is null or ended_at >= ?
+        select n, {_EARLIER} from run where outcome is null or ended_at >= ? or {_UNREADABLE}
             or n in (select max(run.n) from run join mandate on mandate.principal = run.principal
                 and mandate.id = run.mandate group by run.principal, run.mandate)
-        union select run.n, json_extract(run.spec, '$.continues') from run join kept on run.id = kept.earlier)
+        union select run.n, {_EARLIER} from run join kept on run.id = kept.earlier)
     select n from run where n not in (select n from kept) order by n
 """
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -42,6 +45,12 @@ class Size:
 def going(connection: apsw.Connection, before: int) -> list[int]:
     """The numbers of the runs that may go: ended before this moment (milliseconds since 1970) and needed by none."""
     return [n for (n,) in rows(connection, _GOING, (before,))]
+
+
+def unreadable(connection: apsw.Connection, before: int) -> list[str]:
+    """The ids of the runs that stay for no other reason than that their spec can't be read."""
+    found = f"select id from run where {_UNREADABLE} and outcome is not null and ended_at < ? order by n"
+    return [run_id for (run_id,) in rows(connection, found, (before,))]
 
 
 def size_of_going(connection: apsw.Connection, before: int) -> Size:

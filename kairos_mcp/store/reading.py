@@ -15,8 +15,8 @@ from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import UnknownRun
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, Sent
-from kairos_mcp.store.accounts import Shared, decode_shared
-from kairos_mcp.store.codec import decode_answer, decode_sent, decode_units
+from kairos_mcp.store.accounts import Shared
+from kairos_mcp.store.codec import decode_answer, decode_sent, decode_shared, decode_units
 from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (

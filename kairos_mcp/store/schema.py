@@ -11,7 +11,7 @@ account  a limit: caps (null: none), what open and begun steps hold, what is spe
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
-memory   what a tool keeps about a run, by name: a plan of edits, what it is about to change
+memory   what a tool keeps about a run, by name: a plan of edits; what a call is about to change, until it is answered
 approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict
 definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom
 mandate  a standing order, by principal and id: its canonical text, and when it was last started on schedule; a run of
@@ -24,7 +24,7 @@ from __future__ import annotations
 import apsw
 
 from kairos_mcp.budget.amounts import Units
-from kairos_mcp.errors import StoreUnavailable
+from kairos_mcp.errors import StoreCorrupt, StoreTooNew
 from kairos_mcp.store.connection import rows
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
@@ -105,14 +105,19 @@ MIGRATIONS: tuple[str, ...] = (
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the file to the newest version, in one transaction. Raises StoreUnavailable for a newer file."""
+    """Bring the file to the newest version, in one transaction. Raises StoreTooNew for a newer file, StoreCorrupt
+    for one that is not of the version that it says."""
     if _known_version(connection) == len(MIGRATIONS):
         return
     connection.execute("begin immediate")
+    version = _known_version(connection)
     try:
-        for statements in MIGRATIONS[_known_version(connection) :]:
+        for statements in MIGRATIONS[version:]:
             connection.execute(statements)
         connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
+    except apsw.SQLError as error:
+        connection.execute("rollback")
+        raise _of_no_version(version) from error
     except BaseException:
         connection.execute("rollback")
         raise
@@ -122,12 +127,21 @@ def migrate(connection: apsw.Connection) -> None:
 def _known_version(connection: apsw.Connection) -> int:
     version = connection.pragma("user_version")
     assert isinstance(version, int)
+    if version < 0:
+        raise _of_no_version(version)
     if version > len(MIGRATIONS):
-        raise StoreUnavailable(
+        raise StoreTooNew(
             f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
             "Install the newer kairos-mcp that wrote it, or name another folder with --home.",
         )
     return version
+
+
+def _of_no_version(version: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The state file says that it has version {version}, but its tables are not those.",
+        "Stop the servers, copy the state folder, then move the file away: the next start makes a new one.",
+    )
 
 
 def differences(connection: apsw.Connection) -> list[str]:

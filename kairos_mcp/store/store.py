@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -25,10 +25,14 @@ CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 
 
 
 class Store:
-    """One state folder. Nothing is created or opened before something is asked of it."""
+    """One state folder. Nothing is created or opened before something is asked of it.
 
-    def __init__(self, home: Path, durability: Durability, via: str) -> None:
+    `salvage`: a damaged file is opened as well, for what can still be read of it.
+    """
+
+    def __init__(self, home: Path, durability: Durability, via: str, *, salvage: bool = False) -> None:
         self.home = home
+        self._salvage = salvage
         self.path = home / FILE
         self._durability: Durability = durability
         self._via = via
@@ -41,10 +45,12 @@ class Store:
     def reader(self) -> apsw.Connection:
         """The connection that reads; opening it makes the folder and brings the file to the newest version."""
         _make_folder(self.home)
+        _make_file(self.path)
         with mapped_errors():
             connection = connect(self.path, self._durability, reads=True)
             try:
-                _check(connection, self.path)
+                if not self._salvage:
+                    _check(connection, self.path)
                 schema.migrate(connection)
                 connection.execute("pragma query_only = on")
             except BaseException:
@@ -93,6 +99,16 @@ class Store:
                 f"{busy.message} A server that was stopped (process {stopped.pid}) may be what holds it.",
                 f"Let it go on (kill -CONT {stopped.pid}), or end it (kill -KILL {stopped.pid}); others take its runs.",
             ) from busy
+
+    def check_writable(self) -> None:
+        """Raises what a write would meet now, of the store's errors; nothing is written."""
+        with mapped_errors():
+            connection = connect(self.path, self._durability)
+            try:
+                connection.execute("begin immediate")
+                connection.execute("rollback")
+            finally:
+                connection.close()
 
     @contextmanager
     def aside(self) -> Iterator[apsw.Connection]:
@@ -147,6 +163,12 @@ def _make_folder(home: Path) -> None:
         ) from error
     if not os.access(home, os.W_OK | os.X_OK):
         raise StoreUnavailable("The state folder can't be written.", "Check its permissions, or --home.")
+
+
+def _make_file(path: Path) -> None:
+    """Made by SQLite it could be read by whoever may read the folder; the log beside it has the mode of the file."""
+    with suppress(OSError):  # it is there, or SQLite says what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _check(connection: apsw.Connection, path: Path) -> None:

@@ -11,8 +11,9 @@ import apsw
 
 from kairos_mcp.budget.amounts import Units
 from kairos_mcp.messages import Completion
+from kairos_mcp.store import unpriced
 from kairos_mcp.store.codec import decode_answer, decode_units
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import row, rows, valid
 from kairos_mcp.store.reading import WAITED
 
 
@@ -27,12 +28,14 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Figures of a run that no account holds. `lost`: attempts whose end is unknown."""
+    """Figures of a run that no account holds. `lost`: attempts whose end is unknown; `unpriced`: models that it asked
+    although nobody knows their price, so that its dollars are without them."""
 
     attempts: int
     lost: int
     cached: int
     exactness: tuple[str, ...]
+    unpriced: tuple[str, ...] = ()
 
 
 def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
@@ -71,21 +74,21 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     again = row(
         connection,
         "select count(*) - coalesce(sum(ended = ?), 0), coalesce(sum(ended = 'unknown'), 0),"
-        " coalesce(max(lost ->> '$[3]' > 0), 0)"  # tokens that it may have had written
+        f" coalesce(max({valid('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
         " from attempt join mark on mark.id = attempt.mark where run = ?",
         (WAITED, n),
     )
     assert again is not None
     tries, lost, charged = again
     kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
-    return Tally(answered + tries, lost, cached, tuple(kinds))
+    return Tally(answered + tries, lost, cached, tuple(kinds), unpriced.of_run(connection, n))
 
 
 def has_private(connection: apsw.Connection, n: int) -> bool:
     """Whether a provider's answer in the run holds something that only it may be sent back."""
     statement = (
         "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
-        " and json_extract(body, '$.private') is not null limit 1"
+        f" and json_extract({valid('body')}, '$.private') is not null limit 1"
     )
     return row(connection, statement, (n,)) is not None
 

@@ -34,8 +34,8 @@ class Settled(NamedTuple):
 class NewMark(NamedTuple):
     """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
 
-    What is granted joins `sent`, and for a round the line that says where the run stands. With `asking` it waits for a
-    person's leave; `again`: leave that was given before lets it through.
+    What is granted joins `sent`, and for a round or a closing the line that says where the run stands. With `asking` it
+    waits for a person's leave; `again`: leave that was given before lets it through.
     """
 
     path: str

@@ -15,8 +15,9 @@ from kairos_mcp.budget.amounts import NOTHING, Account, Units
 from kairos_mcp.budget.granting import SHARED, Grant
 from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.errors import FenceLost
+from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals
+from kairos_mcp.store import approvals, memory, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
 from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.codec import encode, encode_answer, encode_units
@@ -51,6 +52,8 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
         purse.settle(settled.path, settled.held, settled.spent, settled.shared)
+        if isinstance(settled.answer, ToolResult):
+            memory.forget(connection, turn.run, settled.path)
     for mark, path, held, shared in turn.released:
         if not _is_answered(connection, mark):
             purse.settle(path, held, NOTHING, shared)
@@ -61,7 +64,8 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     for text in turn.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
     purse.write()
-    for note in (*turn.notes, *flagged(purse.passed()), *hopeless(each.answer for each in marked)):
+    uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
+    for note in (*turn.notes, *flagged(purse.passed()), *hopeless(each.answer for each in marked), *uncounted):
         rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
     paused = turn.pause or _used_up(turn.otherwise, marked)
     if paused is not None:
@@ -74,6 +78,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     if turn.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
         rows(connection, end, (turn.outcome, turn.at, turn.run))
+        memory.forget_calls(connection, turn.run)
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
     return Committed(marked, parked or turn.outcome is not None, came, paused, purse.branches)
@@ -114,7 +119,7 @@ def insert_answer(connection: apsw.Connection, settled: Settled, at: int) -> Non
 
 
 def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -> Marked:
-    told = standing_line(purse.nearest(new.path)) if new.kind == "round" else None
+    told = _where_it_stands(new, purse)
     shared = turn.shared if new.claim.counts.model_calls else NOT_SHARED
     leave = purse.hold(new.path, new.claim, shared)
     if isinstance(leave, Refused):
@@ -135,6 +140,13 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
     purse.settle(new.path, leave.held, spent, shared)
     mark = _insert_mark(connection, turn, new, None, sent, shared)
     return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
+
+
+def _where_it_stands(new: NewMark, purse: Purse) -> str | None:
+    """The line for whoever is to go on, or to close: they alone can make something of it."""
+    if new.kind not in ("round", "closing"):
+        return None
+    return standing_line(purse.nearest(new.path), closing=new.kind == "closing")
 
 
 def _ask(connection: apsw.Connection, turn: Turn, new: NewMark, asking: Asking, leave: Grant, purse: Purse) -> Marked:
@@ -180,6 +192,8 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
     """
     purse.settle(retry.path, retry.freed, retry.lost, retry.shared)
+    if not retry.claim.open_step:
+        memory.forget(connection, turn.run, retry.path)
     shared = turn.shared if retry.claim.counts.model_calls else NOT_SHARED
     leave = purse.hold(retry.path, retry.claim, shared)
     refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
@@ -202,4 +216,5 @@ def _with_grant(sent: Sent, granted: Grant, tail: str | None) -> Sent:
     tokens = granted.max_tokens or sent.max_tokens
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent
-    return Sent(sent.route, sent.model, tokens, tail, sent.line, sent.temperature, sent.dialect, sent.agent)
+    wished = sent.line, sent.temperature, sent.dialect, sent.agent, sent.unpriced
+    return Sent(sent.route, sent.model, tokens, tail, *wished)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import apsw
 
 from kairos_mcp.budget.amounts import Units
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.store.codec import decode_units
+from kairos_mcp.store.codec import decode_fields, decode_units
 from kairos_mcp.store.connection import rows
 from kairos_mcp.store.reading import MarkRow, RunRow
 
@@ -37,17 +36,17 @@ def attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
         (n,),
     )
     return [
-        AttemptRow(mark, at, decode_units(held), decode_units(lost), ended, bool(out), json.loads(sent or "{}"))
+        AttemptRow(mark, at, decode_units(held), decode_units(lost), ended, bool(out), decode_fields(sent or "{}"))
         for mark, at, held, lost, ended, out, sent in found
     ]
 
 
 def referred_texts(run: RunRow, record: Sequence[MarkRow]) -> list[str]:
     """The hashes of the texts that a run needs: those of its spec, then those of results that were too long."""
-    spec: JsonObject = json.loads(run.spec)
+    spec = decode_fields(run.spec)
     hashes = [value for name, value in spec.items() if name.endswith("_text") and isinstance(value, str)]
     for row in record:
         if row.body is not None and '"kept":"' in row.body:
-            kept = json.loads(row.body).get("kept")
+            kept = decode_fields(row.body).get("kept")
             hashes += [kept] if isinstance(kept, str) else []
     return list(dict.fromkeys(hashes))

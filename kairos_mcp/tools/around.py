@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.messages import Effect, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,11 @@ class Surroundings:
     stop: Stop = field(default_factory=Stop)
     shut: Callable[[str], bool] | None = None
 
+    def still_for(self, effect: Effect) -> Callable[[], None]:
+        """What a call of this effect asks in the moment in which it does it: raises where its run is another's by now.
+        What only reads asks nothing. Whoever takes its time before (a name, a handshake, a start) may wake to that."""
+        return self.memory.check if effect != "read" else _nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Preview:
@@ -92,3 +97,7 @@ class Probed:
 
     state: Literal["done", "not_done", "unclear"]
     result: ToolResult | None = None
+
+
+def _nothing() -> None:
+    pass

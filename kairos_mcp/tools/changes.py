@@ -2,7 +2,7 @@
 
 The order is the promise: first an intent is kept with what every file held, then files change one by one. A crash in
 between finds the intent and each file either as it was or as it was to be, and goes on; where one is neither, because
-somebody else wrote it, that one is left and the others go back.
+somebody else wrote it, that one is left and the others go back. The intent is forgotten with the call's answer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Literal
 
 from kairos_mcp.errors import KairosError, NotFound, StaleFile, Timeout
 from kairos_mcp.messages import canonical
+from kairos_mcp.store.memory import of_call
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.diffs import hash_of
 from kairos_mcp.tools.opener import Opener
@@ -109,7 +110,7 @@ def recover(opener: Opener, changes: Sequence[Change], around: Surroundings) -> 
 
 
 def _intent(around: Surroundings) -> str:
-    return f"intent {around.path}"
+    return of_call(around.path)
 
 
 def _as_intent(changes: Sequence[Change]) -> str:

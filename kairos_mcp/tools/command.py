@@ -140,6 +140,7 @@ class _Running:
                         lambda: around.stop.wanted,
                         _memory(),
                         ready.lent,
+                        around.still_for(COMMAND_SPEC.effect),
                     )
                 )
         return _told(wanted, ended, given, "without a sandbox" if self._bare else ready.uncovered)

@@ -99,15 +99,16 @@ class Egress:
     def lists_private(self, url: Url) -> bool:
         return any(rule.includes(url) for rule in self.private)
 
-    def send(self, outgoing: Outgoing, until: float, stop: Stop) -> Reply:
-        """Send it, follow redirects of GET and HEAD, and read the body; `until` is on `time.monotonic()`.
+    def send(self, outgoing: Outgoing, until: float, stop: Stop, still: Callable[[], None] = lambda: None) -> Reply:
+        """Send it, follow redirects of GET and HEAD, and read the body; `until` is on `time.monotonic()`. `still` is
+        called right before anything of a request leaves: it raises where that may not happen any more.
 
         Raises EgressDenied, TlsError, Unreachable, TooLarge, Timeout; BadArguments for headers that are none;
         OutcomeUnknown in place of these once a request that is not repeatable was sent.
         """
         check(outgoing)
         for hop in range(HOPS + 1):
-            head, body = self._once(outgoing, until, stop)
+            head, body = self._once(outgoing, until, stop, still)
             if body is not None:
                 return Reply(outgoing.url, head, body, hop)
             outgoing = self._following(outgoing, head.header("location"))
@@ -124,14 +125,16 @@ class Egress:
                 raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LISTED}")
         return found
 
-    def _once(self, outgoing: Outgoing, until: float, stop: Stop) -> tuple[Head, Body | None]:
+    def _once(
+        self, outgoing: Outgoing, until: float, stop: Stop, still: Callable[[], None]
+    ) -> tuple[Head, Body | None]:
         """The reply, and its body unless it leads on."""
         url = outgoing.url
         addresses = self.addresses(url, until)
         with Line(url.host, until, stop) as line:
             line.open(addresses, url.port, (lambda: self._tls) if url.scheme == "https" else None)
             try:
-                head = line.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body)
+                head = line.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body, still)
                 return head, None if _leads_on(outgoing, head) else unpacked(head, line.body(), self._body_bytes)
             except KairosError as error:
                 if outgoing.repeatable or not line.asked:

@@ -76,7 +76,7 @@ def fetch_class(arguments: JsonObject, egress: Egress) -> Literal["allow", "ask"
 def fetching_tool(egress: Egress) -> Tool:
     def http_fetch(arguments: JsonObject, around: Surroundings) -> ToolResult:
         outgoing = _outgoing(arguments)
-        reply = egress.send(outgoing, around.until, around.stop)
+        reply = egress.send(outgoing, around.until, around.stop, around.still_for(FETCH_SPEC.effect))
         return told(outgoing, reply)
 
     def preview(arguments: JsonObject, around: Surroundings) -> Preview:

@@ -49,7 +49,8 @@ def http_tool(definition: HttpDefinition, egress: Egress, secret: Secret) -> Too
         secrets = {reference: _value(reference, secret) for reference in definition.references}
         filled, mask = fill(definition, arguments, secrets), _Masking(secrets)
         try:
-            return mask.result(_told(definition, filled, egress.send(filled, around.until, around.stop)))
+            reply = egress.send(filled, around.until, around.stop, around.still_for(spec.effect))
+            return mask.result(_told(definition, filled, reply))
         except KairosError as error:
             raise type(error)(mask.text(error.message), mask.text(error.hint)) from None
 

@@ -78,16 +78,21 @@ class Line:
                 self._socket.settimeout(self._left())  # the handshake as a whole
                 self._socket = context.wrap_socket(self._socket, server_hostname=self._host)
 
-    def ask(self, method: str, target: str, headers: Headers, body: bytes) -> Head:
-        """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout."""
+    def ask(
+        self, method: str, target: str, headers: Headers, body: bytes, still: Callable[[], None] = lambda: None
+    ) -> Head:
+        """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
+
+        `still` is called right before each piece of the request leaves; what it raises goes through, and that piece
+        and all after it stay here.
+        """
         with self._failures():
             asked = h11.Request(method=method, target=target, headers=list(headers))
             out = [self._protocol.send(asked)]
             out += [self._protocol.send(h11.Data(body))] if body else []
             out.append(self._protocol.send(h11.EndOfMessage()))
-            self.asked = True
             with contextlib.suppress(ConnectionError):  # one that refuses a long body may say why before it hangs up
-                self._send(b"".join(part for part in out if part))
+                self._send(b"".join(part for part in out if part), still)
             while True:
                 event = self._next()
                 if isinstance(event, h11.Response):
@@ -129,11 +134,13 @@ class Line:
                 self._grip.close()
             self._grip = trying.dup()
 
-    def _send(self, out: bytes) -> None:
+    def _send(self, out: bytes, still: Callable[[], None]) -> None:
         assert self._socket is not None
         view = memoryview(out)
         while view:
             self._socket.settimeout(self._left())
+            still()
+            self.asked = True
             view = view[self._socket.send(view[:READ_BYTES]) :]
 
     def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:

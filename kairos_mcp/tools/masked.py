@@ -11,7 +11,8 @@ from kairos_mcp.tools.tool import Tool, call
 
 def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
     """As `call`; its errors are masked as well. What does more than read is not called, but raises, where its run
-    belongs to another server by now: it may have waited here for a thread, or while this program was stopped."""
+    belongs to another server by now: it may have waited here for a thread, or while this program was stopped. What
+    leaves this program asks once more where it does."""
     if tool.spec.effect != "read":
         around.memory.check()
     return masked.result(call(tool, arguments, around), mask)

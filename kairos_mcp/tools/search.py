@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kairos_mcp.counting import many
 from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.around import Surroundings
@@ -148,5 +149,5 @@ def _told(path: str, hunt: _Hunt) -> ToolResult:
     }
     if notes:
         told["notes"] = notes
-    text = "\n".join(hunt.lines) or f"No line matches; {hunt.files:,} files were searched."
+    text = "\n".join(hunt.lines) or f"No line matches; {many(hunt.files, 'file')} searched."
     return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)

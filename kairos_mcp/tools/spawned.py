@@ -89,7 +89,8 @@ class Ended:
 class Order:
     """What to run: the whole argument list, a sandbox included, which has its status at STATUS_FD and its leash at
     LEASH_FD; `lent` are further descriptors that it is started with. `cwd` is where the process starts. `until` is a
-    deadline on `time.monotonic()`, `stop_wanted` whether it is to be stopped now, `memory` bytes for all together.
+    deadline on `time.monotonic()`, `stop_wanted` whether it is to be stopped now, `memory` bytes for all together;
+    `still` is called right before it is started, which it isn't where that raises.
     """
 
     argv: Sequence[str]
@@ -100,6 +101,7 @@ class Order:
     stop_wanted: Callable[[], bool]
     memory: int
     lent: Sequence[int] = ()
+    still: Callable[[], None] = lambda: None
 
 
 def run_to_end(order: Order) -> Ended:
@@ -132,6 +134,7 @@ def _start(order: Order, status: int, leash: int, group: Path | None) -> subproc
     bounds = [f"{name}={most}" for name, most in limits.items()]
     joined = [] if group is None else [str(group)]
     given = [str(os.getpid()), f"{leash}:{LEASH_FD}", f"{status}:{STATUS_FD}", "1" if order.sandboxed else "0"]
+    order.still()
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(LAUNCHER), *given, *bounds, *joined, "--", *order.argv],
         stdin=subprocess.DEVNULL,

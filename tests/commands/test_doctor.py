@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,30 @@ def test_all_is_well_here_and_nothing_is_made(kairos) -> None:
     assert not kairos.state.exists()
 
 
+WITHOUT_RENAMEAT2 = """
+import ctypes, os, struct, sys
+steps = ((0x20, 0, 0, 0), (0x15, 0, 1, NUMBER), (0x06, 0, 0, 0x50026), (0x06, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+rules = ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, rules, 0, 0) == 0
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""  # the kernel answers this one call with ENOSYS (38) from here on, as one that does not have it
+RENAMEAT2 = {"x86_64": 316, "aarch64": 276}.get(platform.machine())
+
+
+@pytest.mark.skipif(sys.platform != "linux" or RENAMEAT2 is None, reason="the number of the call is known on Linux")
+def test_where_a_file_can_not_be_exchanged_as_it_is_replaced_it_says_so(kairos) -> None:
+    here = kairos("doctor", "--json")
+    assert states(here)["writing"] == "ok"
+    program = WITHOUT_RENAMEAT2.replace("NUMBER", str(RENAMEAT2))
+    words = [sys.executable, "-c", program, *kairos.words("doctor", "--json")[1:]]
+    there = subprocess.run(words, cwd=kairos.folder, env=kairos.environ(), capture_output=True, timeout=60, check=False)
+    (found,) = [each for each in json.loads(there.stdout)["findings"] if each["matter"] == "writing"]
+    assert (found["state"], "no renameat2" in found["text"]) == ("note", True)
+    assert found["cure"]
+
+
 def test_each_setting_is_shown_with_where_it_came_from(kairos) -> None:
     said = kairos("doctor", "--json", "--workspace", ".", KAIROS_LIMITS_USD="0.5")
     settings = said.json["settings"]
@@ -29,6 +57,7 @@ def test_each_setting_is_shown_with_where_it_came_from(kairos) -> None:
     assert settings["workspaces"] == {"value": [str(kairos.folder)], "from": "flag"}
     assert settings["limits.usd"] == {"value": 0.5, "from": "environment"}
     assert settings["limits.rounds"] == {"value": 100, "from": "default"}
+    assert settings["day.model_calls"] == {"value": 10_000, "from": "default"}
 
 
 @pytest.mark.parametrize(

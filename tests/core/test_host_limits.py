@@ -65,6 +65,25 @@ async def test_a_refused_round_takes_no_line_of_the_script(place: Place) -> None
         assert (report.stop_reason, report.summary) == ("max_rounds", "the closing words")
 
 
+async def test_a_closing_is_told_where_the_run_stands_as_its_rounds_were(place: Place) -> None:
+    """Its prompt names the limit alone: the figures are in the line, wherever the closing is answered."""
+    async with watched(place.settings(*MANY)) as host:
+        run_id = await started(host, limits=Limits(rounds=1, tool_calls=4), route="caller")
+        read = {"tool_calls": [{"id": "1", "name": "read_file", "arguments": {"path": "a.txt"}}]}
+        (item,) = (await answered(host, run_id, round_1=read)).waiting
+        assert item["key"] == "closing"
+        assert item["messages"][-1]["content"].endswith("\n\n[round 1 of 1, 1 of 4 tool calls]")
+        scripted = await started(host, "on a script", limits=Limits(rounds=1, tool_calls=9))
+        lines = (
+            "select path, json_extract(sent, '$.tail') from mark join run on run.n = run"
+            " where run.id = ? and path in ('round-1', 'closing') order by mark.id"
+        )
+        assert place.rows(lines, scripted) == [
+            ("round-1", "[round 1 of 1, 0 of 9 tool calls]"),
+            ("closing", "[round 1 of 1, 2 of 9 tool calls]"),
+        ]
+
+
 async def test_time_spent_thinking_counts_and_the_closing_has_time_of_its_own(place: Place) -> None:
     slow = [reads("a.txt", delay_s=0.15), reads("a.txt", delay_s=0.15), SUMMED | {"delay_s": 0.15}]
     async with watched(place.settings(*slow)) as host:

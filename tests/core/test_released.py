@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 
+import pytest
 from house import ME, Place, rests
 
+from kairos_mcp.errors import FenceLost
 from kairos_mcp.hall.wiring import THREADS
 from kairos_mcp.host import Host
+from kairos_mcp.messages import Effect, JsonObject, ToolResult, ToolSpec
+from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.tools.around import Memory, Surroundings
+from kairos_mcp.tools.masked import masked_call
+from kairos_mcp.tools.tool import Tool
 
 SECONDS = 20
 BUSY = "touch busy-$0; while [ -e hold ]; do sleep 0.02; done"
@@ -48,3 +58,23 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         report = await rests(host, waits)
         assert [item["key"] for item in report.waiting] == ["call-1/settle"]
         assert place.rows("select count(*) from answer") == [(0,)]
+
+
+@pytest.mark.parametrize(("effect", "times"), [("read", 1), ("idempotent", 0), ("checked", 0), ("irreversible", 0)])
+def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: Effect, times: int) -> None:
+    """Whatever it is: a function of an installed package does not look by itself."""
+    made: list[str] = []
+
+    def run(_arguments: JsonObject, around: Surroundings) -> ToolResult:
+        made.append(around.path)
+        return ToolResult("made")
+
+    def lost() -> None:
+        raise FenceLost("run-1")
+
+    tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run)
+    memory = replace(Memory.in_process(), check=lost)
+    around = Surroundings("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
+    with nullcontext() if times else pytest.raises(FenceLost):
+        masked_call(Mask(), tool, {}, around)
+    assert len(made) == times

@@ -55,7 +55,7 @@ async def test_a_file_from_a_newer_program_is_refused_and_left_as_it_is(place: P
 def test_a_migration_that_breaks_leaves_nothing_behind(tmp_path: Path) -> None:
     connection = connect(tmp_path / "kairos.db", "process")
     connection.execute("create table deposit(id)")  # one of the tables that the migration makes
-    with pytest.raises(apsw.SQLError):
+    with pytest.raises(StoreCorrupt):
         schema.migrate(connection)
     assert connection.pragma("user_version") == 0
     assert list(connection.execute("select name from sqlite_master where name = 'account'")) == []
@@ -136,6 +136,15 @@ def test_a_file_that_is_something_else_is_corrupt_and_left_as_it_is(place: Place
     with pytest.raises(StoreCorrupt):
         _ = opened(place).reader
     assert place.db.read_bytes() == body
+
+
+def test_the_file_is_its_owners_alone_also_in_a_folder_that_others_may_read(place: Place) -> None:
+    place.home.mkdir(mode=0o755)
+    store = opened(place)
+    assert store.reader is not None
+    modes = {file.name: file.stat().st_mode & 0o777 for file in place.home.glob("kairos.db*")}
+    assert set(modes.values()) == {0o600}
+    assert "kairos.db-wal" in modes
 
 
 async def test_what_one_connection_reads_it_can_not_write(place: Place) -> None:

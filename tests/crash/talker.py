@@ -33,7 +33,9 @@ class Talker:
     numbers: int = 0
 
     @classmethod
-    def start(cls, place: Place, *, script: bool = True, under: Sequence[str] = (), **more: Any) -> Talker:
+    def start(
+        cls, place: Place, *, script: bool = True, under: Sequence[str] = (), called: str = "talker", **more: Any
+    ) -> Talker:
         words = [sys.executable, "-m", "kairos_mcp", "serve"]
         words += ["--home", str(place.home), "--workspace", str(place.workspace)]
         environ = {**os.environ, **({"KAIROS_SCRIPT": str(place.script)} if script else {})}
@@ -47,7 +49,7 @@ class Talker:
         )
         talker = cls(server)
         try:
-            talker.ask("initialize", HELLO)
+            talker.ask("initialize", HELLO | {"clientInfo": {"name": called, "version": "1"}})
             talker.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
             talker.close()

@@ -8,6 +8,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,15 @@ def test_008_a_store_that_can_not_be_written_is_said_to_be_so(tmp_path: Path) ->
         refused = talker.call("planner_run", goal="look", wait_s=1)
         assert refused["code"] == "store_unavailable"
         assert talker.ask("tools/list", {})["tools"]
+    found = subprocess.run(
+        [sys.executable, "-m", "kairos_mcp", "doctor", "--json", "--home", str(place.home)],
+        capture_output=True,
+        check=False,
+        preexec_fn=_bound_by_permissions,
+    )
+    (store,) = [each for each in json.loads(found.stdout)["findings"] if each["matter"] == "store"]
+    assert (found.returncode, store["state"]) == (1, "bad")
+    assert store["cure"]
     place.home.chmod(0o700)
     place.db.chmod(0o600)
     with Talker.start(place) as talker:

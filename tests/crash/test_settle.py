@@ -19,10 +19,13 @@ from waiting import awaited
 
 from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.host import Host
+from kairos_mcp.messages import canonical
 from kairos_mcp.store import ledger
 from kairos_mcp.store.accounts import amounts
+from kairos_mcp.tools.diffs import hash_of
 
 WITHIN_S = 30.0
+INTENT = "intent round-1/call-1"
 ONCE = "echo made >> made.txt; test $(wc -l < made.txt) -gt 1 || sleep 60"
 
 
@@ -106,7 +109,11 @@ def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: P
 
 
 def lose(place: Place) -> None:
-    """As if the server had died after the edit and before its end was recorded."""
+    """As if the server had died after the edit and before its end was recorded: what the file held is still kept."""
+    held, holds = "alpha\n", "alpha alpha\n"
+    file = {"path": "a.txt", "before": hash_of(held.encode()), "after": hash_of(holds.encode()), "original": held}
+    assert place.rows("select 1 from memory") == []
+    place.rows("insert into memory(run, name, body) values (1, ?, ?)", INTENT, canonical({"files": [file]}))
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
@@ -153,3 +160,37 @@ async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Pla
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha\n"
+
+
+async def lost_and_changed_since(place: Place) -> tuple[Any, str, Path]:
+    """A run whose edit a person has to settle: what was kept of it is not what the law of edits gives now."""
+    settings, run_id, file = await edited_once(place)
+    lose(place)
+    ((body,),) = place.rows("select body from memory")
+    place.rows("update memory set body = ?", body.replace(hash_of(b"alpha alpha\n") or "", "0" * 64))
+    return settings, run_id, file
+
+
+async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled(
+    place: Place,
+) -> None:
+    settings, run_id, _file = await lost_and_changed_since(place)
+    async with Host.open(settings, via="mcp") as host:
+        report = await rests(host, run_id)
+        assert [item["kind"] for item in report.waiting] == ["settle"]
+        assert place.rows("select name from memory") == [(INTENT,)]  # a person may still need it
+        await host.control(run_id, "cancel", ME)
+        assert (await rests(host, run_id)).status == "cancelled"
+    assert place.rows("select name from memory") == []
+
+
+async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now(place: Place) -> None:
+    settings, run_id, file = await lost_and_changed_since(place)
+    file.write_text("alpha, and more\n")
+    async with Host.open(settings, via="mcp") as host:
+        (item,) = (await rests(host, run_id)).waiting
+        await host.settle(run_id, item["key"], "reattempt", ME)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "completed"
+    assert file.read_text() == "alpha alpha, and more\n"
+    assert place.rows("select name from memory") == []

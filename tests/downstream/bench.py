@@ -19,7 +19,7 @@ from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.store.store import Store
-from kairos_mcp.tools.around import Stop, Surroundings
+from kairos_mcp.tools.around import Memory, Stop, Surroundings
 from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import call
@@ -93,12 +93,20 @@ def names(server: Downstream) -> list[str]:
 
 
 def called(
-    server: Downstream, tool: str, /, *, seconds: float = WITHIN_S, stop: Stop | None = None, **arguments: Any
+    server: Downstream,
+    tool: str,
+    /,
+    *,
+    seconds: float = WITHIN_S,
+    stop: Stop | None = None,
+    memory: Memory | None = None,
+    **arguments: Any,
 ) -> ToolResult:
     """What a run gets for a call of this tool."""
     found = Registry([], [server]).find(f"{server.name}__{tool}")
     assert found is not None, (names(server), server.notes())
-    around = Surroundings("run-1", time.monotonic() + seconds, lambda _ref: None, stop=stop or Stop())
+    kept = memory or Memory.in_process()
+    around = Surroundings("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or Stop())
     return call(found, arguments, around)
 
 

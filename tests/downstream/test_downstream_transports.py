@@ -11,12 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 from bench import WITHIN_S, Bench, called, names
 from waiting import awaited
 
+from kairos_mcp.errors import FenceLost
+from kairos_mcp.tools.around import Memory
 from kairos_mcp.tools.downstream import Downstream
 from kairos_mcp.tools.downstream.watch import LINE_BYTES
 
@@ -74,6 +78,25 @@ def modern(request: pytest.FixtureRequest, bench: Bench) -> Callable[[], Downstr
         return ready(bench.server("m", url=request.getfixturevalue("served").url))
 
     return made
+
+
+def test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connection_stands(
+    bench: Bench, served: Served
+) -> None:
+    server = ready(bench.server("m", url=served.url))
+    looks = count(1)
+
+    def lost() -> None:
+        if next(looks) == 2:  # the first is before a connection is made
+            raise FenceLost("run-1")
+
+    began = time.monotonic()
+    memory = replace(Memory.in_process(), check=lost)
+    assert called(server, "quit", memory=memory, seconds=10).is_error
+    assert time.monotonic() - began < 5  # nobody waits for an answer
+    assert called(server, "echo", text="still there").content == "still there"
+    assert served.process is not None
+    assert served.process.poll() is None  # it had ended, had it heard of the call
 
 
 def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Callable[[], Downstream]) -> None:

@@ -7,13 +7,15 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench import WITHIN_S, Bench, called, gone, names
 from waiting import awaited
 
-from kairos_mcp.tools.around import Stop
+from kairos_mcp.errors import FenceLost
+from kairos_mcp.tools.around import Memory, Stop
 from kairos_mcp.tools.downstream import child, line, watch
 from kairos_mcp.tools.downstream.enclosure import CACHES, PROGRAMS
 
@@ -65,6 +67,21 @@ def test_a_death_in_a_call_leaves_its_end_unknown_and_the_next_call_works(
     assert "status 7" in died.content
     assert len(bench.logged("call die")) == 1
     assert called(server, "echo", text="after").content == "after"
+
+
+def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(bench: Bench) -> None:
+    bench.met()
+    server = bench.peer(effects=(("env", "read"),))  # it is started by the call, which takes its time
+
+    def lost() -> None:
+        raise FenceLost("run-1")
+
+    memory = replace(Memory.in_process(), check=lost)
+    assert called(server, "echo", text="now", memory=memory).is_error
+    assert len(bench.logged("start")) == 2
+    assert bench.logged("call") == []
+    assert not called(server, "env", memory=memory).is_error  # to read does no harm
+    assert not called(server, "echo", text="now").is_error
 
 
 def test_a_server_killed_between_calls_is_started_again(bench: Bench) -> None:

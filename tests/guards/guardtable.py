@@ -30,6 +30,7 @@ ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
 EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
+EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 GRANTS = "core/test_grants.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -71,7 +72,32 @@ ONE_OWNER = (
         "tools/masked.py",
         "        around.memory.check()\n",
         "        pass\n",
-        "core/test_released.py::test_a_command_that_waits_for_a_thread_is_not_run_after_a_release",
+        "core/test_released.py::test_a_tool_that_does_more_than_read_is_not_called_after_a_release",
+    ),
+    Guard(
+        "tools/line.py",
+        "            still()\n",
+        "",
+        "crash/test_woken_late.py::test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_that_wakes",
+    ),
+    Guard(
+        "tools/spawned.py",
+        "    order.still()\n",
+        "",
+        "tools/test_command_released.py::test_a_program_is_not_started_where_its_run_is_anothers_by_then",
+    ),
+    Guard(
+        "tools/downstream/line.py",
+        "                wanted.still()",
+        "                pass",
+        "downstream/test_lives.py::test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there",
+    ),
+    Guard(
+        "tools/downstream/link.py",
+        "                    still()\n",
+        "                    pass\n",
+        "downstream/test_downstream_transports.py::"
+        "test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connection_stands",
     ),
     Guard(
         "tools/changes.py",
@@ -184,6 +210,13 @@ ONE_ANSWER = (
 )
 
 SPENDING = (
+    Guard(
+        "driving/cancelling.py",
+        "    if mark.failing is None:",
+        "    if True:",
+        "providers/test_cut_off_between_tries.py::"
+        "test_a_failed_attempt_is_charged_with_what_is_known_of_it_where_a_cancel_forestalls_the_next",
+    ),
     *(
         Guard("budget/granting.py", f'        ("{unit}", {rest}),\n', "", GRANTS + told, quick=unit == "total_tokens")
         for unit, rest, told in (
@@ -422,6 +455,37 @@ LEAVES = (
 )
 
 FILES = (
+    Guard(
+        "store/turns.py",
+        "            memory.forget(connection, turn.run, settled.path)\n",
+        "            pass\n",
+        EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
+    ),
+    Guard(
+        "store/connection.py",
+        "pragma secure_delete = on",
+        "pragma secure_delete = off",
+        EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
+    ),
+    Guard(
+        "store/turns.py",
+        "        memory.forget_calls(connection, turn.run)\n",
+        "",
+        "crash/test_settle.py::"
+        "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
+    ),
+    Guard(
+        "store/turns.py",
+        "    if not retry.claim.open_step:\n        memory.forget(connection, turn.run, retry.path)\n",
+        "",
+        "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
+    ),
+    Guard(
+        "store/memory.py",
+        "if name.startswith(_OF_CALL) and row(",
+        "if False and row(",
+        EDITED + "a_call_that_has_its_answer_keeps_nothing_more",
+    ),
     Guard(
         "tools/beneath.py",
         "_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08",
@@ -727,4 +791,27 @@ WORDS = (
     ),
 )
 
-GUARDS = (*ONE_OWNER, *ONE_ANSWER, *SPENDING, *LEAVES, *FILES, *PROGRAMS, *OUTSIDE, *WORDS)
+UNREAD = "records/test_unreadable.py::test_"
+
+DAMAGED = (
+    Guard(
+        "driving/driver.py",
+        "            self._unreadable = True",
+        "            raise",
+        UNREAD + "a_run_that_cannot_be_read_is_cancelled_at_once[null for an answer]",
+    ),
+    Guard(
+        "store/breaking.py",
+        "Units(*(max(0, amount) for amount in left))",
+        "NOTHING",
+        UNREAD + "a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_that_the_account_held",
+    ),
+    Guard(
+        "store/decoding.py",
+        "                found.setdefault(run_id,",
+        "                dict[str, str]().setdefault(run_id,",
+        UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
+    ),
+)
+
+GUARDS = (*ONE_OWNER, *ONE_ANSWER, *SPENDING, *LEAVES, *FILES, *PROGRAMS, *OUTSIDE, *WORDS, *DAMAGED)

@@ -119,6 +119,23 @@ async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, s
         place.rows("update run set resume_at = 1")
         report = await rests(other, run_id)
         assert (report.status, any(needed in text for text in report.degraded)) == ("paused", True)
+        assert report.next is not None
+        assert (report.next["tool"], "lacks a provider (KAIROS_MODEL)" in report.next["why"]) == ("run_status", True)
+
+
+async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perform(
+    place: Place, server: Standin
+) -> None:
+    server.will(looks(("ask_person", {"question": "Is it?"})), talks("done"))
+    async with Host.open(openai(place, server), via="mcp") as able:
+        run_id = await started(able, caller_tools=(ASK,))
+    async with watched(place.settings()) as other:
+        report = await answered(other, run_id, round_1__call_1={"content": "yes"})
+        assert report.next is not None
+        assert (report.status, report.next["tool"]) == ("paused", "run_status")
+        assert "lacks a provider (KAIROS_MODEL)" in report.next["why"]
+    async with watched(openai(place, server)) as able:
+        assert (await rests(able, run_id)).summary == "done"
 
 
 async def test_each_outage_is_sat_out_longer(place: Place, server: Standin) -> None:

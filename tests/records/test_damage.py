@@ -106,10 +106,39 @@ def test_what_a_file_lacks_of_its_version_is_named(filled: Place, kairos: Callab
     assert "export" in finding["cure"]
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, -5])
+@pytest.mark.unreplayed
+def test_a_file_that_is_not_of_the_version_that_it_says_is_left_as_it_is(
+    filled: Place, kairos: Callable[..., Any], version: int
+) -> None:
+    filled.rows(f"pragma user_version = {version}")
+    before = filled.rows("select type, name, sql from sqlite_master")
+    (finding,) = found_by(kairos)
+    assert f"version {version}" in finding["text"]
+    assert filled.rows("select type, name, sql from sqlite_master") == before
+    assert filled.rows("pragma user_version") == [(version,)]
+
+
 @pytest.mark.unreplayed
 def test_what_others_put_into_the_file_is_no_damage(filled: Place, kairos: Callable[..., Any]) -> None:
     filled.rows("create index of_mine on run(created_at)")
     assert found_by(kairos) == []
+
+
+@pytest.mark.unreplayed
+def test_what_can_still_be_read_of_a_damaged_file_is_carried_away(filled: Place, kairos: Callable[..., Any]) -> None:
+    filled.rows("pragma wal_checkpoint(truncate)")
+    ((page,),) = filled.rows("select rootpage from sqlite_master where name = 'ask_run'")
+    ((size,),) = filled.rows("pragma page_size")
+    with filled.db.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xa5" * size)
+    ((run_id,),) = filled.rows("select id from run where key = 'end'")
+    listed = kairos("runs")
+    assert (listed.code, run_id in listed.out, "export" in listed.err) == (1, True, True)
+    aside = filled.root / "aside.jsonl"
+    assert kairos("export", run_id, str(aside)).code == 0
+    assert kairos("replay", str(aside)).code == 0
 
 
 @pytest.mark.unreplayed

@@ -11,7 +11,7 @@ import pytest
 from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
 from talker import Gone, Talker
 
-from kairos_mcp.errors import StoreUnavailable
+from kairos_mcp.errors import StoreTooNew
 from kairos_mcp.host import Host
 from kairos_mcp.reports.trace import TraceQuery
 from kairos_mcp.store.schema import MIGRATIONS
@@ -119,6 +119,13 @@ def test_017_a_server_killed_while_it_migrates_leaves_the_old_store_or_the_new(t
 def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(old: Place) -> None:
     old.rows(f"pragma user_version = {len(MIGRATIONS) + 1}")
     before = old.db.read_bytes()
-    with pytest.raises(StoreUnavailable, match="newer kairos-mcp"):
+    with pytest.raises(StoreTooNew, match="newer kairos-mcp"):
         _ = Store(old.home, "full", "test").reader
     assert old.db.read_bytes()[96:] == before[96:]
+
+
+def test_whoever_calls_on_a_store_of_a_newer_version_is_not_told_to_try_again(old: Place) -> None:
+    old.rows(f"pragma user_version = {len(MIGRATIONS) + 1}")
+    with Talker.start(old, script=False) as server:
+        failed = server.call("run_status")
+    assert (failed["code"], failed["retryable"]) == ("store_unavailable", False)

@@ -123,11 +123,22 @@ def test_001_a_planted_key_is_found_in_no_row_log_error_or_export(planted: Place
     assert any("taken out" in note for note in notes)  # nothing is masked in silence
 
 
-def _server(place: Place, stderr: Any) -> Talker:
+def test_a_key_in_what_a_client_calls_itself_is_in_no_row_also_where_the_name_is_cut(planted: Place) -> None:
+    for name in (f"host of {VALUE}", f"{'x' * (200 - 10)} {VALUE}", SHAPE):
+        with _server(planted, subprocess.DEVNULL, called=name) as talker:
+            talker.call("registry_call", name="read_file", arguments={"path": "a.txt"}, wait_s=15)
+    names = [client for (client,) in planted.rows("select client from run order by n")]
+    assert names[0] == f"host of {MASK} 1"
+    assert len(names) == 3
+    assert hits(planted) == []
+    assert not any(VALUE[:8] in name for name in names)
+
+
+def _server(place: Place, stderr: Any, called: str = "talker") -> Talker:
     before = {name: os.environ.get(name) for name in ENVIRON}
     os.environ.update(ENVIRON)  # Talker hands its own environment on
     try:
-        return Talker.start(place, stderr=stderr)
+        return Talker.start(place, stderr=stderr, called=called)
     finally:
         for name, value in before.items():
             if value is None:

@@ -143,3 +143,9 @@ def test_the_text_ends_with_the_waiting_items_whole():
 def test_several_runs_have_a_line_each():
     runs = [a_run(run_id=f"r{n}", summary="two\nlines") for n in range(5)]
     assert len(runs_text(runs, None).splitlines()) == 5
+
+
+def test_one_round_is_told_as_one_and_several_as_several() -> None:
+    assert "completed (assistant_stop), 1 round, route" in run_text(a_run(rounds=1))
+    assert "completed (assistant_stop), 3 rounds, route" in run_text(a_run())
+    assert ", 1 model call, route" in run_text(a_run(flow="ooda_run", usage={"model_calls": 1}))

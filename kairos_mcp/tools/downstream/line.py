@@ -31,12 +31,13 @@ SILENT = 2  # calls in a row without an answer, and it is started anew
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is to be called, and until when (`time.monotonic()`)."""
+    """What is to be called, and until when (`time.monotonic()`); `still` raises where it may not be sent any more."""
 
     definition: Definition
     arguments: JsonObject
     effect: Effect
     until: float
+    still: Callable[[], None]
 
 
 class Line:
@@ -82,8 +83,9 @@ class Line:
             async with asyncio.timeout_at(wanted.until):
                 link = await self._connected()
                 self._check(wanted.definition)
+                wanted.still()  # in the loop: its answer would be old by the time that a thread has brought it
                 before, sent = link.watch.asked.copy(), True
-                answer = await link.call(wanted.definition.name, wanted.arguments)
+                answer = await link.call(wanted.definition.name, wanted.arguments, wanted.still)
             self._silent = 0
             return self._told(result_of(answer), link.watch.asked - before)
         except TimeoutError:

@@ -6,8 +6,9 @@ It lives in the background loop alone. No model, no user and no folders of ours 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ HTTP_TIMEOUT_S = 30
 QUIET_S = 600  # how long an HTTP server may hold a stream without a byte: its own deadline ends a call earlier
 ME = wire.Implementation(name="kairos-mcp", version=__version__)
 
+Looks = Iterator[Callable[[], None]]
 Streams = tuple[Any, Any]  # of messages in and out; the library keeps their types to itself
 _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapter(
     wire.CallToolResult | wire.InputRequiredResult
@@ -64,6 +66,7 @@ class Link:
         self._legacy = legacy
         self._over = asyncio.Event()
         self._client: Client | None = None
+        self._looks: ContextVar[Looks] = ContextVar("looks")  # a message is sent in the context of who sends it
 
     @property
     def alive(self) -> bool:
@@ -105,10 +108,12 @@ class Link:
             cursor = page.next_cursor
         return found, True
 
-    async def call(self, name: str, arguments: JsonObject) -> wire.CallToolResult:
-        """Call a tool. Not by the session's `call_tool`: that applies the server's own output schema, patterns and
-        all, in this thread. Raises MCPError, Wants, ValidationError."""
+    async def call(self, name: str, arguments: JsonObject, still: Callable[[], None]) -> wire.CallToolResult:
+        """Call a tool; over HTTP `still` is asked once the connection for it stands. Not by the session's `call_tool`:
+        that applies the server's own output schema, patterns and all, in this thread. Raises MCPError, Wants,
+        ValidationError."""
         client = self._opened()
+        self._looks.set(iter((still,)))
         request = wire.CallToolRequest(params=wire.CallToolRequestParams(name=name, arguments=arguments))
         answer = await client.session.send_request(request, _ANSWER)
         if isinstance(answer, wire.InputRequiredResult):
@@ -142,7 +147,7 @@ class Link:
     async def _over_http(self, reach: Reach) -> AsyncIterator[Streams]:
         timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=QUIET_S)
         # No proxies, certificates or passwords out of this process's environment: it gets what it was given.
-        transport = _Bounded(httpx2.AsyncHTTPTransport())
+        transport = _Bounded(httpx2.AsyncHTTPTransport(), self._looks)
         http = httpx2.AsyncClient(headers=dict(reach.headers), timeout=timeout, trust_env=False, transport=transport)
         async with (
             http,
@@ -209,12 +214,23 @@ class _Given:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """HTTP whose plain bodies are read up to LINE_BYTES; the library bounds each event of a stream itself."""
+    """HTTP whose plain bodies are read up to LINE_BYTES; the library bounds each event of a stream itself.
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    The first request of a call takes the look of `looks`, right before its head is sent."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, looks: ContextVar[Looks]) -> None:
         self._inner = inner
+        self._looks = looks
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        looks = self._looks.get(iter(()))
+
+        async def traced(event: str, _info: object) -> None:
+            if event.endswith("send_request_headers.started"):
+                for still in looks:
+                    still()
+
+        request.extensions = {**request.extensions, "trace": traced}
         response = await self._inner.handle_async_request(request)
         if "text/event-stream" not in response.headers.get("content-type", ""):
             assert isinstance(response.stream, httpx2.AsyncByteStream)

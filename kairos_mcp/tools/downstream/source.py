@@ -136,7 +136,8 @@ class Downstream:
             why = self.withheld(offered_name(self.name, definition.name))
             raise ToolNotOffered(why or f"{self.name} has no such tool any more.", "Go on without it.")
         until = min(around.until - SOONER_S, time.monotonic() + self._setting.timeout_s)
-        call = Call(definition, arguments, self._made[key].spec.effect, until)
+        effect = self._made[key].spec.effect
+        call = Call(definition, arguments, effect, until, around.still_for(effect))
         try:
             return self._wait(lambda line: line.call(call), until, around.stop)
         except (StillWaiting, CancelledError):

@@ -1,0 +1,32 @@
+"""When a completion that failed in a way that may pass is asked for again."""
+
+from __future__ import annotations
+
+import pytest
+
+from kairos_mcp.budget.amounts import NOTHING
+from kairos_mcp.driving.costing import Performed
+from kairos_mcp.driving.marks import Mark
+from kairos_mcp.driving.retries import TRIES, pause_before
+from kairos_mcp.steps import Failure, Sent
+from providers.asking import step_of
+
+
+def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
+    """The pause after each of a mark's tries, and after the first of those when its run has sat an outage out."""
+    failed = Performed(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
+    tried = [Mark(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, TRIES + 2)]
+    return [pause_before(mark, failed) for mark in tried]
+
+
+def test_a_completion_is_asked_for_again_after_one_second_and_then_after_twice_as_long_each_time() -> None:
+    assert pauses() == [1, 2, 4, None, 1]
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(0.0, 0), (7.5, 7.5), (3_600.0, 30)])
+def test_a_provider_says_itself_how_long_to_wait_but_for_no_more_than_half_a_minute(asked: float, kept: float) -> None:
+    assert pauses(asked) == [kept, kept, kept, None, kept]
+
+
+def test_what_can_not_pass_is_not_waited_for() -> None:
+    assert set(pauses(retryable=False)) == {None}

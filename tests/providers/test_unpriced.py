@@ -1,0 +1,92 @@
+"""A model whose price nobody knows was not free: reports, books and commands say that it is not counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from house import ME, Place, answered, reads, rests, started, watched
+from house import says as line_says
+
+from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.reports.report import RunReport
+from providers.servers import Standin, calls, refuses, talks
+
+UNKNOWN = "The price of openai:small is not known"
+LOOKS = talks(None, calls(("read_file", {"path": "a.txt"})), finish="tool_calls")
+
+
+def openai(place: Place, server: Standin, **more: Any) -> Settings:
+    return place.settings(model="openai:small", base_url=server.openai, **more)
+
+
+def noted(report: RunReport) -> int:
+    return sum(UNKNOWN in text for text in report.degraded)
+
+
+async def test_a_run_on_a_model_without_a_known_price_says_so_once_from_its_start_on(
+    place: Place, server: Standin
+) -> None:
+    server.will(refuses(429, Retry_After="0"), LOOKS, talks("done"))
+    async with watched(openai(place, server)) as host:
+        report = host.report(await started(host), ME)
+        day = host.spending("day", ME)
+    assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, ["openai:small"])
+    assert noted(report) == 1
+    sent = place.rows(
+        "select sent ->> '$.unpriced' from (select sent from mark where kind = 'round'"
+        " union all select sent from attempt)"
+    )
+    assert sent == [(1,), (1,), (1,)]  # two rounds, and the attempt after the refusal
+    assert (day["unpriced"], [each["unpriced"] for each in day["by"]]) == (["openai:small"], [["openai:small"]])
+
+
+async def test_a_stated_price_is_counted_and_nothing_is_said(place: Place, server: Standin) -> None:
+    server.will(talks("done", usage=(1_000, 100, 0)))
+    async with watched(openai(place, server, price_input=1.0, price_output=10.0)) as host:
+        report = host.report(await started(host), ME)
+        assert host.spending("day", ME)["unpriced"] is None
+    assert (report.usage["usd"], report.usage["unpriced"]) == (pytest.approx(0.002), None)
+    assert noted(report) == 0
+
+
+async def test_routes_that_cost_this_server_nothing_are_free_and_are_no_unknown(place: Place) -> None:
+    async with watched(place.settings(reads("a.txt"), line_says("done"))) as host:
+        scripted = host.report(await started(host, "on a script"), ME)
+        asked = await started(host, "of the caller", route="caller")
+        by_caller = await answered(host, asked, round_1={"content": "done", "finish": "stop"})
+        assert host.spending(asked, ME)["unpriced"] is None
+    for report in (scripted, by_caller):
+        assert (report.status, report.usage["usd"], report.usage["unpriced"]) == ("completed", 0, None)
+        assert not any("price" in text for text in report.degraded)
+
+
+async def test_a_run_that_comes_to_such_a_model_later_says_so_then(place: Place, server: Standin) -> None:
+    server.will(talks("done"))
+    async with watched(openai(place, server)) as host:
+        run_id = await started(host, route="caller")
+        assert noted(host.report(run_id, ME)) == 0
+        await host.control(run_id, "reroute", ME, route="provider")
+        report = await rests(host, run_id)
+    assert (report.summary, report.usage["unpriced"], noted(report)) == ("done", ["openai:small"], 1)
+
+
+async def test_no_command_shows_it_as_free(place: Place, server: Standin) -> None:
+    server.will(talks("done"))
+    async with watched(openai(place, server)) as host:
+        run_id = await started(host)
+    for words in (["show", run_id], ["budget"], ["budget", run_id], ["budget", "--days"]):
+        said = kairos(place, *words)
+        assert "price unknown" in said, words
+        assert "$0.0000" not in said, words
+    assert json.loads(kairos(place, "show", run_id, "--json"))["usage"]["usd"] == 0
+
+
+def kairos(place: Place, *words: str) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    command = [sys.executable, "-m", "kairos_mcp", words[0], "--home", str(place.home), *words[1:]]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environ).stdout

@@ -1,0 +1,309 @@
+"""A row that can't be read stops its own run and no other: it is named, shown with the way on, and can be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
+
+from kairos_mcp.errors import Unreadable
+from kairos_mcp.host import Host
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.reports.trace import TraceQuery
+
+PERSON = Caller(via="command", client="kairos-mcp")
+
+pytestmark = pytest.mark.unreplayed
+
+STEPS = "(select mark.id from mark join run on run.n = mark.run where run.id = ?1)"
+ANSWERS = {
+    "null for an answer": f"update answer set body = 'null' where mark in {STEPS}",
+    "half an answer": f"update answer set body = substr(body, 1, 9) where mark in {STEPS}",
+    "an answer of the wrong shape": (
+        f"""update answer set body = '{{"content":5,"kind":"result"}}' where mark in {STEPS}"""
+    ),
+    "bytes for an answer": f"update answer set body = x'00ff' where mark in {STEPS}",
+}
+AMOUNTS = {
+    "no cost": f"update answer set spent = 'none' where mark in {STEPS}",
+    "a cost of too few units": f"update answer set spent = '[1,2]' where mark in {STEPS}",
+    "words for a cost": f"""update answer set spent = '["1",0,0,0,0,0,0,0]' where mark in {STEPS}""",
+    "no amount held": f"update mark set held = '{{' where held is not null and id in {STEPS}",
+}
+SENT = {
+    "nothing sent": f"update mark set sent = '{{' where id in {STEPS}",
+    "a list for what was sent": f"update mark set sent = '[]' where id in {STEPS}",
+    "no accounts charged": f"update mark set shared = '[' where id in {STEPS}",
+}
+SPECS = {
+    "half a spec": "update run set spec = substr(spec, 1, 30) where id = ?1",
+    "null for a spec": "update run set spec = 'null' where id = ?1",
+    "a spec of another shape": "update run set spec = '[]' where id = ?1",
+}
+OUTCOMES = {
+    "half an outcome": "update run set outcome = substr(outcome, 1, 9) where id = ?1",
+    "an outcome that nobody knows": 'update run set outcome = \'{"stop_reason":"bored"}\' where id = ?1',
+}
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A place with a run that waits for its caller and two that have ended; all of one day."""
+
+    place: Place
+    waits: str
+    ended: str
+    other: str
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """Made once; each test has its rows as they were."""
+    place = place_in(tmp_path_factory.mktemp("unreadable") / "place")
+    found = Filled(place, *asyncio.run(_three_runs(place)))
+    shutil.copytree(place.home, place.root / "kept")
+    return found
+
+
+async def _three_runs(place: Place) -> list[str]:
+    lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
+    async with Host.open(place.settings(*lines), via="mcp") as host:
+        made = [await started(host, "wait", caller_tools=(ASK,))]
+    for key in ("one", "two"):
+        async with Host.open(place.settings(reads("b.txt"), says("done")), via="mcp") as host:
+            made.append(await started(host, "end", key=key))
+    return made
+
+
+@pytest.fixture
+def filled(whole: Filled) -> Filled:
+    shutil.rmtree(whole.place.home)
+    shutil.copytree(whole.place.root / "kept", whole.place.home)
+    return whole
+
+
+@pytest.fixture
+def place(filled: Filled) -> Place:
+    """Where the commands work."""
+    return filled.place
+
+
+EVERY = ANSWERS | AMOUNTS | SENT | SPECS
+
+
+@pytest.mark.parametrize("damage", EVERY)
+async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
+    filled.place.rows(EVERY[damage], filled.waits)
+    async with Host.open(filled.place.settings(), via="command") as host:
+        shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
+    assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
+    assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
+    if damage == "no amount held":
+        return  # its answers are there, so nobody asks
+    stands = shown[filled.waits]
+    assert stands.status == "paused"
+    assert stands.next is not None
+    assert stands.next["arguments"] == {"run_id": filled.waits, "action": "cancel"}
+    assert any(filled.waits in text and "doctor" in text for text in stands.degraded)
+
+
+def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Filled, kairos: Callable[..., Any]) -> None:
+    filled.place.rows(SPECS["half a spec"], filled.waits)
+    filled.place.rows(OUTCOMES["half an outcome"], filled.ended)
+    listed = kairos("runs")
+    assert listed.code == 0
+    assert f"kairos-mcp cancel {filled.waits}" in listed.out
+    assert {filled.ended, filled.other} <= set(listed.out.split())
+    told = kairos("show", filled.waits, "--view", "events")
+    assert told.code == 1
+    assert filled.waits in told.err
+    said = " ".join(each["text"] for each in kairos("doctor", "--json").json["findings"] if each["state"] == "bad")
+    assert filled.waits in said
+    assert filled.ended in said
+    assert kairos("cancel", filled.waits).code == 0
+
+
+@pytest.mark.parametrize("damage", ANSWERS | SPECS | OUTCOMES)
+async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
+    filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
+    async with Host.open(filled.place.settings(), via="command") as host:
+        shown = {run_id: host.report(run_id, ME, full=False) for run_id in host.newest(ME)}
+    assert shown[filled.other].status == "completed"
+    assert shown[filled.waits].status == "input_required"
+    assert shown[filled.ended].status == ("failed" if damage in OUTCOMES else "completed")
+    assert any(filled.ended in text for text in shown[filled.ended].degraded)
+
+
+@pytest.mark.parametrize("damage", EVERY | OUTCOMES)
+async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) -> None:
+    broken = filled.ended if damage in OUTCOMES else filled.waits
+    filled.place.rows((EVERY | OUTCOMES)[damage], broken)
+    async with Host.open(filled.place.settings(), via="command") as host:
+        told = " ".join(host.health(thorough=True)["damage"])
+    assert "can't be read of" in told
+    assert broken in told
+    assert filled.other not in told
+
+
+@pytest.mark.parametrize("damage", EVERY)
+async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, damage: str) -> None:
+    filled.place.rows(EVERY[damage], filled.waits)
+    async with Host.open(filled.place.settings(), via="command") as host:
+        async with asyncio.timeout(WITHIN_S / 2):
+            await host.control(filled.waits, "cancel", ME)
+            await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(filled.waits, ME).status == "cancelled"
+        assert host.report(filled.other, ME).status == "completed"
+    assert outcome_of(filled.place, filled.waits)["stop_reason"] == "cancelled"
+    assert not any(_held(filled))
+    ((owner,),) = filled.place.rows("select owner from run where id = ?", filled.waits)
+    assert owner is None
+
+
+def _held(filled: Filled) -> tuple[int, ...]:
+    units = "held_rounds, held_model_calls, held_tool_calls, held_total_tokens, held_milliseconds"
+    (found,) = filled.place.rows(
+        f"select {units} from account where id = (select account from run where id = ?)", filled.waits
+    )
+    return found
+
+
+async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_that_the_account_held(
+    filled: Filled,
+) -> None:
+    place = filled.place
+    account = "(select account from run where id = ?1)"
+    place.rows(f"update mark set held = 'x' where id in {STEPS} and path = 'round-2/call-1'", filled.waits)
+    place.rows(f"update account set held_total_tokens = 70 where id = {account}", filled.waits)
+    before = Books.of(place, filled.ended)
+    ((tokens, calls),) = place.rows(
+        f"select spent_total_tokens, spent_tool_calls from account where id = {account}", filled.waits
+    )
+    async with Host.open(place.settings(), via="command") as host:
+        await host.control(filled.waits, "cancel", ME)
+        await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+    found = place.rows(
+        f"select spent_total_tokens, spent_tool_calls, held_total_tokens from account where id = {account}",
+        filled.waits,
+    )
+    assert found == [(tokens + 70, calls + 1, 0)]
+    ((body, spent),) = place.rows(
+        f"select body, spent from answer join mark on mark.id = answer.mark where mark in {STEPS}"
+        " and path = 'round-2/call-1'",
+        filled.waits,
+    )
+    assert json.loads(body)["code"] == "cancelled"
+    assert json.loads(spent)[4] == 70
+    assert Books.of(place, filled.ended) == before
+
+
+GONE = {
+    "its account holds less than its rows": "update account set held_tool_calls = 0 where id = {account}",
+    "its account is gone": "delete from account where id = {account}",
+}
+
+
+@pytest.mark.parametrize("damage", GONE)
+async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Filled, damage: str) -> None:
+    account = "(select account from run where id = ?1)"
+    filled.place.rows(GONE[damage].format(account=account), filled.waits)
+    async with Host.open(filled.place.settings(), via="command") as host, asyncio.timeout(WITHIN_S / 2):
+        await host.control(filled.waits, "cancel", ME)
+        await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(filled.waits, ME).status == "cancelled"
+
+
+async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_another_process(
+    filled: Filled, kairos: Callable[..., Any]
+) -> None:
+    place = filled.place
+    place.rows(ANSWERS["null for an answer"], filled.waits)
+    place.rows("insert into owner(id, lock, pid, via, started_at) values (77, 'gone', 1, 'mcp', 0)")
+    place.rows("update run set owner = 77 where id = ?", filled.waits)
+    async with Host.open(place.settings(), via="mcp") as host:
+        await host.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.report(filled.waits, ME).status == "paused"
+        ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
+        assert owner not in (None, 77)  # it is this server's, which lives
+        said = await asyncio.to_thread(kairos, "cancel", filled.waits)
+        assert said.code == 0
+    assert outcome_of(place, filled.waits)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("damage", SPECS)
+async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled: Filled, damage: str) -> None:
+    filled.place.rows(SPECS[damage], filled.ended)
+    filled.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
+    async with Host.open(filled.place.settings(), via="command") as host:
+        done = await host.prune(30, shrink=True)
+        assert (done.runs, done.unreadable) == (1, (filled.ended,))
+        assert (await host.prune(30, shrink=True)).unreadable == (filled.ended,)
+    left = {run_id for (run_id,) in filled.place.rows("select id from run")}
+    assert left == {filled.waits, filled.ended}
+
+
+@pytest.mark.parametrize("damage", SENT | AMOUNTS)
+async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
+    async with Host.open(filled.place.settings(), via="command") as host:
+        whole = host.spending("day", ME)["spent"]
+        filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
+        said = host.spending("day", ME)
+    assert said["spent"] == whole
+    if damage == "nothing sent":
+        assert "unreadable" in {each["route"] for each in said["by"]}
+
+
+async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
+    filled.place.rows("update answer set spent = ''")
+    async with Host.open(filled.place.settings(), via="command") as host:
+        (share,) = host.spending("day", ME)["by"]
+    assert (share["attempts"], share["total_tokens"]) == (0, 0)
+
+
+@pytest.mark.parametrize("damage", SENT | AMOUNTS | SPECS | ANSWERS)
+async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: str) -> None:
+    filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
+    async with Host.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as host:
+        fresh = await started(host, "another", key="three")
+        assert host.report(fresh, ME).status == "completed"
+
+
+@pytest.mark.parametrize("damage", ANSWERS | SPECS)
+async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: Filled, damage: str) -> None:
+    filled.place.rows((ANSWERS | SPECS)[damage], filled.waits)
+    answer = {"round-2/call-1": {"content": "because"}}
+    async with Host.open(filled.place.settings(), via="mcp") as host:
+        with pytest.raises(Unreadable, match=filled.waits) as refused:
+            await host.answer(filled.waits, answer, ME)
+        assert "cancel" in refused.value.hint
+        for view in ("events", "messages"):
+            with pytest.raises(Unreadable, match=filled.waits):
+                host.trace(filled.waits, TraceQuery(view), ME)
+        with pytest.raises(Unreadable, match=filled.waits):
+            host.replay(filled.waits, ME)
+
+
+async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
+    place = place_in(tmp_path / "asks")
+    edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
+    async with Host.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as host:
+        run_id = await started(host, "change it", tools=("*",))
+    place.rows("update approval set base = '['")
+    async with Host.open(place.settings(), via="command") as host:
+        (told,) = host.health(thorough=True)["damage"]
+        assert run_id in told
+        await host.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "paused"
+        with pytest.raises(Unreadable, match=run_id):
+            await host.decide(run_id, "round-1/call-1/approval", "approve", None, PERSON)
+        await host.control(run_id, "cancel", ME)
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        assert host.report(run_id, ME).status == "cancelled"
+    assert (place.workspace / "a.txt").read_text() == "alpha\n"

@@ -1,0 +1,30 @@
+"""A program that was about to be started when its run went to another server: it is looked at once more, and is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toolsdesk import Desk
+
+from kairos_mcp.configuration.settings import CommandMode
+from kairos_mcp.errors import FenceLost
+from kairos_mcp.tools import Opener
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.registry import Registry
+
+
+@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Path, mode: CommandMode) -> None:
+    (tmp_path / "W").mkdir()
+    with Opener(tmp_path / "W") as opener:
+        desk = Desk(tmp_path / "W", Registry(command_tools(opener, Commands(mode))))
+        assert not desk.call("run_command", argv=["touch", "first"]).is_error
+
+        def lost() -> None:
+            raise FenceLost("run-1")
+
+        desk.memory = replace(desk.memory, check=lost)
+        assert desk.call("run_command", argv=["touch", "second"]).is_error
+    assert sorted(path.name for path in desk.workspace.iterdir()) == ["first"]
