@@ -27,7 +27,10 @@ _DAMAGED = (
     "Stop the servers, copy the state folder, `kairos-mcp export` what can still be read, then move the file away: "
     "the next start makes a new one."
 )
-_UNFIT = "Such a run spends nothing more: cancel it, or go on from it with planner_run continues. Keep a copy."
+_UNFIT = (
+    "Such a run spends nothing more: cancel it where it is still open, or go on from it with planner_run continues;"
+    " others are not touched. Keep a copy."
+)
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 

@@ -6,7 +6,6 @@ that a replay of the file compares paths and kinds alone from there on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
@@ -36,7 +35,7 @@ from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Answer
 from kairos_mcp.store import reading, telling
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.reading import MarkRow, RunRow
 from kairos_mcp.store.whole import AttemptRow, attempts, referred_texts
 
@@ -93,7 +92,7 @@ def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask
     account = read_account(connection, run.account)
     yield Account(asdict(account.caps), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
-        yield Ended(masking.json(json.loads(run.outcome), masking.at.beside, "outcome"))
+        yield Ended(masking.json(decode_fields(run.outcome), masking.at.beside, "outcome"))
     if masking.at != MaskedAt([], [], []):
         yield masking.at
 
@@ -103,7 +102,7 @@ def _run(run: RunRow, masking: _Masking) -> Run:
         id=run.id,
         flow=run.flow,
         version=run.version,
-        spec=masking.json(json.loads(run.spec), masking.at.beside, "run"),
+        spec=masking.json(decode_fields(run.spec), masking.at.beside, "run"),
         route=run.route,
         principal=run.principal,
         via=run.via,
