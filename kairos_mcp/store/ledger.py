@@ -12,11 +12,11 @@ import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt, Unreadable
-from kairos_mcp.store import accounts, branches, decoding, schema
+from kairos_mcp.store import accounts, branches, inspecting, schema
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import row, rows, valid
-from kairos_mcp.store.decoding import SHOWN, some
+from kairos_mcp.store.inspecting import SHOWN, some
 from kairos_mcp.store.reading import run_by_number
 
 BROKEN = "SQLite finds damage"
@@ -31,7 +31,7 @@ def damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[s
     if unlike := schema.differences(connection):
         return [f"{BROKEN}: {'; '.join(unlike[:SHOWN])}"]  # what is asked below may not be there
     loose = [*_loose_rows(connection), *_missing_texts(connection), *_lost_accounts(connection)]
-    return [*loose, *decoding.unreadable(connection, outcome), *_wrong_sums(connection)]
+    return [*loose, *inspecting.unreadable(connection, outcome), *_wrong_sums(connection)]
 
 
 def check(connection: apsw.Connection, n: int, account: int) -> None:

@@ -807,7 +807,7 @@ DAMAGED = (
         UNREAD + "a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_that_the_account_held",
     ),
     Guard(
-        "store/decoding.py",
+        "store/inspecting.py",
         "                found.setdefault(run_id,",
         "                dict[str, str]().setdefault(run_id,",
         UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
