@@ -45,6 +45,7 @@ def last_turn(standing: Standing, unfit: Sequence[MarkRow], owner: int, fence: i
         run.account,
         at,
         answers,
+        notes=[note for each in standing.ready for note in each.performed.notes],
         texts=[each.performed.text for each in standing.ready if each.performed.text],
         released=released,
         branches=standing.branches,
