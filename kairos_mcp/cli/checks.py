@@ -29,6 +29,8 @@ _SHARED = (
     "prl_fs",
 )
 _SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections (PARTS.md)
+_SYSTEM_FOLDERS = tuple(Path(name) for name in ("/etc", "/opt", "/srv", "/mnt", "/media", "/var", "/var/lib"))
+_NAMED = 5
 _LITTLE_SPACE = 256 * 1024 * 1024
 
 
@@ -53,6 +55,7 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield _opener()
     yield _exchange()
     yield _sandbox(settings)
+    yield from readable_by_root(os.geteuid())
     yield from _servers(settings)
     yield from _script(settings.script)
     yield from _provider(settings, environ)
@@ -174,6 +177,31 @@ def _sandbox(settings: Settings) -> Finding:
     if not needed:
         return Finding("sandbox", "note", f"{why} Nothing that is configured needs it")
     return Finding("sandbox", "note", f"{why} run_command and servers with a sandbox are refused", CURE)
+
+
+def readable_by_root(user: int) -> Iterator[Finding]:
+    """Names what a sandbox doesn't hide from the programs of a server that is root: files that root alone may read."""
+    if user != 0:
+        return
+    from kairos_mcp.tools.sandbox import Sandbox
+
+    sandbox = Sandbox(None)
+    closed = [path for path in _for_root_alone() if sandbox.sees(path)]
+    if closed:
+        more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
+        named = ", ".join(str(path) for path in closed[:_NAMED])
+        text = f"this is root, so programs and servers in a sandbox read what only root may: {named}{more}"
+        yield Finding("sandbox", "note", text, "Start it as a plain user, who owns the workspace.")
+
+
+def _for_root_alone() -> Iterator[Path]:
+    """Files and folders two levels deep in the usual places that no plain user may read."""
+    for top in _SYSTEM_FOLDERS:
+        for folder in (top, *sorted(each for each in top.glob("*") if each.is_dir() and not each.is_symlink())):
+            for path in sorted(folder.glob("*")):
+                kind = path.lstat()
+                if not path.is_symlink() and kind.st_mode & 0o004 == 0 and kind.st_size:
+                    yield path
 
 
 def _servers(settings: Settings) -> Iterator[Finding]:

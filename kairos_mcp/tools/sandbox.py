@@ -89,7 +89,7 @@ class Sandbox:
         places = self.places()
         built = [found, *_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
         built += [] if self.network else ["--unshare-net"]
-        built += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+        built += ["--ro-bind", "/", "/", "--proc", "/proc", *_sealed_kernel(), "--dev", "/dev"]
         built += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for place in places:
             built += _mount(place)
@@ -234,6 +234,16 @@ def _own(workspace: Path) -> Iterator[Place]:
                 "A person has to put what it names in its place.",
             )
         yield Place(found, "sealed")
+
+
+def _sealed_kernel() -> Iterator[str]:
+    """Arguments that make read-only what of /proc belongs to no process: settings of the kernel, which a root's program
+    could write although it has no capability, since it owns the files. /sys is read-only already, as a part of /."""
+    for entry in sorted(os.scandir("/proc"), key=lambda each: each.name):
+        if entry.name.isdigit() or entry.is_symlink():
+            continue  # of processes, or a name for something of the reader's own process
+        if entry.is_dir() or entry.stat().st_mode & 0o222:
+            yield from ("--ro-bind-try", entry.path, entry.path)  # try: a kernel's module may go meanwhile
 
 
 def _topmost(path: Path, workspace: Path | None) -> Path:

@@ -54,6 +54,7 @@ def tools() -> list[dict[str, Any]]:
             "look",
             "deep",
             "paint",
+            "open",
         )
     ]
 
@@ -94,6 +95,12 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             with open(said, "w", encoding="utf-8") as file:
                 file.write("written")
             return text("written")
+        case "open":  # for writing, which is not done
+            try:
+                os.close(os.open(said, os.O_WRONLY))
+            except OSError as error:
+                return text(os.strerror(error.errno or 0))
+            return text("opened")
         case "look":
             seen = os.listdir(said) if os.path.isdir(said) else os.path.exists(said)
             return text(json.dumps(seen))

@@ -292,6 +292,14 @@ def test_a_server_in_its_sandbox_writes_the_workspace_and_nothing_else(bench: Be
         outside.unlink(missing_ok=True)
 
 
+def test_a_server_in_its_sandbox_writes_no_setting_of_the_kernel(bench: Bench) -> None:
+    server = bench.met(sandbox=True, effects=(("open", "read"),))
+    for setting in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/kernel/modprobe"):
+        if Path(setting).exists():
+            refused = "Read-only file system" if os.getuid() == 0 else "denied"
+            assert refused in called(server, "open", text=setting).content, setting
+
+
 def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(bench: Bench) -> None:
     server = bench.met(sandbox=True, effects=(("look", "read"),), workspace=bench.root)  # which holds the state folder
     assert bench.store.path.exists()

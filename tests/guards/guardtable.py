@@ -565,6 +565,13 @@ PROGRAMS = (
     ),
     Guard(
         "tools/sandbox.py",
+        "*_sealed_kernel(), ",
+        "",
+        "tools/test_sandbox_kernel.py::test_no_setting_of_the_kernel_can_be_written",
+        quick=True,
+    ),
+    Guard(
+        "tools/sandbox.py",
         "            yield from _own(self.workspace)\n",
         "",
         COMMAND + "the_repository_is_read_and_never_written",
