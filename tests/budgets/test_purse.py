@@ -12,7 +12,7 @@ import pytest
 from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.budget.branching import Share
 from kairos_mcp.budget.granting import SHARED, USEFUL_TOKENS, WHOLE, Claim, Grant, grant
-from kairos_mcp.steps import Limits, Refused
+from kairos_mcp.steps import UNLIMITED, Limits, Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account
 from kairos_mcp.store.branches import Opening
@@ -257,3 +257,85 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
         empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
         kind = "call" if unit == "tool_calls" else "round"
         assert grant(branch, Claim(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(unit)
+
+
+CALL_OF_A_TASK = Claim(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
+
+
+def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
+    """Branches with accounts of their own, outer ones first."""
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.open([Opening(path, Share(caps, 1)) for path in paths])
+    purse.write()
+    return dict(purse.branches)
+
+
+def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_change(
+    connection: apsw.Connection,
+) -> None:
+    open_accounts(connection, [Limits(), Limits()])
+    known = opened(connection, "task", "task/try")
+    purse = Purse(connection, read_account(connection, OWN), known)
+    leaves = [purse.hold("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
+    held = [leave.held for leave in leaves if isinstance(leave, Grant)]
+    assert len(held) == 3
+    spent = [
+        Units(model_calls=1, input_tokens=n, output_tokens=2 * n, total_tokens=3 * n, nano_usd=5 * n) for n in (10, 20)
+    ]
+    purse.settle("task/try/step", held[0], spent[0], (2,))
+    purse.settle("task/try/step", held[1], spent[1], (2,))
+    purse.write()
+    for number in (OWN, *known.values()):
+        account = read_account(connection, number)
+        assert (account.held, account.spent) == (held[2], spent[0].plus(spent[1]))
+    day = read_account(connection, 2)
+    assert (day.held, day.spent) == (shared_part(held[2]), shared_part(spent[0].plus(spent[1])))
+    purse.write()  # said once: a second time changes nothing
+    assert (read_account(connection, 2).held, read_account(connection, 2).spent) == (day.held, day.spent)
+
+
+@pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap(
+    connection: apsw.Connection, unit: str, excess: int
+) -> None:
+    """Of each unit alone: what was read, what was written, what it cost. What is only just held names nothing."""
+    cap = Limits(**{unit: 1_000})
+    open_accounts(connection, [cap, cap])
+    known = opened(connection, "task", caps=cap)
+    connection.execute(f"update account set held_{unit} = 1000")
+    purse = Purse(connection, read_account(connection, OWN), known)
+    purse.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
+    purse.write()
+    passed = [(account.id, name) for account, name in purse.passed()]
+    assert passed == [(number, unit) for number in sorted((OWN, 2, known["task"]))] * excess
+
+
+def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits(output_tokens=1_000)])
+    connection.execute("update account set held_output_tokens = 10")
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
+    purse.write()
+    assert list(purse.passed()) == []
+
+
+def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits(output_tokens=1_000)])
+    connection.execute("update account set held_output_tokens = 600")
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
+    purse.write()
+    assert [(account.id, unit) for account, unit in purse.passed()] == [(OWN, "output_tokens")]
+
+
+def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits()])
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.settle("step", NOTHING, Units(model_calls=1), (99,))
+    with pytest.raises(apsw.CorruptError):
+        purse.write()
+    with pytest.raises(apsw.CorruptError):
+        Purse(connection, read_account(connection, OWN)).hold("step", CALL_OF_A_TASK, (98,))
+    with pytest.raises(apsw.CorruptError):
+        Purse(connection, read_account(connection, OWN), {"task": 97}).hold("task/step", CALL_OF_A_TASK, ())

@@ -79,3 +79,50 @@ def test_what_runs_share_is_never_passed_either(unit: str) -> None:
     refused = grant(own, ROUND, (day,))
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, "day")
+
+
+@pytest.mark.parametrize("shares", [1, 3, 4])
+@pytest.mark.parametrize("asked", [CALL, ROUND])
+def test_steps_that_begin_in_one_turn_divide_the_time_that_is_left_of_the_nearest_account(
+    asked: Claim, shares: int
+) -> None:
+    account = capped("milliseconds", 10_000).hold(Units(milliseconds=4_000)).settle(NOTHING, Units(milliseconds=1_000))
+    leave = grant(account, asked._replace(shares=shares))
+    assert isinstance(leave, Grant)
+    assert (leave.timeout_ms, leave.held.milliseconds) == (5_000 // shares, 5_000 // shares)
+
+
+@pytest.mark.parametrize("shares", [1, 3])
+def test_closing_calls_divide_what_is_left_of_the_half_minute_that_they_have_beyond_the_limit(shares: int) -> None:
+    spent = Units(rounds=1, milliseconds=12_000)
+    account = Account(1, Limits(milliseconds=10_000), NOTHING, spent)
+    closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", shares=shares)
+    leave = grant(account, closing)
+    assert isinstance(leave, Grant)
+    assert leave.timeout_ms == 28_000 // shares
+    over = account.settle(NOTHING, Units(milliseconds=28_000))
+    assert grant(over, closing) == over.refusal("milliseconds")
+
+
+def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_nothing_again() -> None:
+    nearest, run = (
+        Account(2, Limits(milliseconds=8_000), NOTHING, USED, "branch task-1"),
+        Account(1, Limits(milliseconds=1_500), NOTHING, USED),
+    )
+    for asked in (CALL, ROUND):
+        leave = grant(nearest, asked._replace(shares=4), (), [run])
+        assert isinstance(leave, Grant)
+        assert (leave.timeout_ms, leave.held.milliseconds) == (1_500, 1_500)
+        leave = grant(nearest, asked._replace(shares=8), (), [run])
+        assert isinstance(leave, Grant)
+        assert (leave.timeout_ms, leave.held.milliseconds) == (1_000, 1_000)
+    over = run.settle(NOTHING, Units(milliseconds=1_500))
+    assert grant(nearest, CALL, (), [over]) == over.refusal("milliseconds")
+
+
+def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
+    free = Account(1, Limits(), NOTHING, USED)
+    for asked in (CALL, ROUND):
+        leave = grant(free, asked._replace(shares=4), (), [free])
+        assert isinstance(leave, Grant)
+        assert (leave.timeout_ms, leave.held.milliseconds) == (60_000, 60_000)

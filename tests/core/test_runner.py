@@ -11,10 +11,11 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kairos_mcp.budget.branching import Share
 from kairos_mcp.errors import ReplayDiffers
 from kairos_mcp.messages import ToolCall, ToolResult
 from kairos_mcp.runner import Recorded, Runner
-from kairos_mcp.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
+from kairos_mcp.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Pause, Resumed
 
 
 @dataclass(frozen=True)
@@ -282,3 +283,57 @@ def test_a_row_for_which_no_step_waits_is_named_by_its_path() -> None:
     with pytest.raises(ReplayDiffers) as differs:
         Runner(flow()).fold([Recorded("call-9", b"x", None)])
     assert (differs.value.path, differs.value.asked) == ("call-9", "")
+
+
+def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_counted_anew_for_each() -> None:
+    """Of four branches two run; as one ends, the next divides what is left with those that have not ended."""
+    asked, aside = Limits(rounds=3), Limits(total_tokens=7)
+
+    def flow() -> Flow[Any]:
+        names = ("a", "b", "c", "d")
+        return (yield from Gather({name: Branch(branch(Plan(1)), asked) for name in names}, limit=2, aside=aside))
+
+    runner = Runner(flow())
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("ab", Share(asked, 4, aside))
+    runner.answer("a/call-1", ToolResult(""))
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("bc", Share(asked, 3, aside))
+    for path in ("b/call-1", "c/call-1", "d/call-1"):
+        runner.answer(path, ToolResult(""))
+    assert (runner.finished, runner.branches) == (True, {})
+
+
+def test_a_step_is_charged_to_the_nearest_branch_with_limits_of_its_own() -> None:
+    def inner() -> Flow[Any]:
+        yield from call("call-1")
+        limited = Branch(branch(Plan(1)), Limits(rounds=1))
+        return (yield from Gather({"deep": limited, "free": Branch(branch(Plan(1)))}))
+
+    def flow() -> Flow[Any]:
+        return (yield from Gather({"task": Branch(inner(), Limits(rounds=9)), "bare": call("bare")}))
+
+    runner = Runner(flow())
+    assert [runner.branch_of(path) for path in ("task/call-1", "bare", "task")] == ["task", "", ""]
+    runner.answer("task/call-1", ToolResult(""))
+    assert runner.branch_of("task/deep/call-1") == "task/deep"
+    assert runner.branch_of("task/free/call-1") == "task"
+    runner.answer("task/deep/call-1", ToolResult(""))
+    assert list(runner.branches) == ["task"]
+
+
+def test_a_step_belongs_to_the_agent_of_the_nearest_branch_that_names_one() -> None:
+    def inner() -> Flow[Any]:
+        inherits, names_its_own = Branch(branch(Plan(1))), Branch(branch(Plan(1)), agent="deep")
+        return (yield from Gather({"inherits": inherits, "own": names_its_own, "bare": call("bare")}))
+
+    def flow() -> Flow[Any]:
+        named, unnamed = Branch(inner(), agent="outer"), Branch(branch(Plan(1)))
+        return (yield from Gather({"named": named, "unnamed": unnamed, "bare": call("bare")}))
+
+    runner = Runner(flow())
+    assert {path: runner.agent_of(path) for path in runner.waiting} == {
+        "named/inherits/call-1": "outer",
+        "named/own/call-1": "deep",
+        "named/bare": "outer",
+        "unnamed/call-1": None,
+        "bare": None,
+    }
