@@ -2,12 +2,13 @@
 
 And every run that a test makes is built again from its rows when the test is over, whoever drove it: a host here, a
 server or a command in a process of its own. What a test damages on purpose, and runs of a flow of its own, are left out
-by the marker `unreplayed`.
+by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sandbox` are skipped with its reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,20 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     for db in sorted({db.resolve() for pattern in DEEP for db in place.glob(pattern)}):  # a link may lead to one again
         _held(db)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("sandbox") and (why := no_sandbox()) is not None:
+        pytest.skip(why)
+
+
+@cache
+def no_sandbox() -> str | None:
+    """Why no program can be run in a sandbox on this machine."""
+    from kairos_mcp.tools.sandbox import Sandbox  # at first use: most tests need none
+
+    refusal = Sandbox(None).why_not()
+    return None if refusal is None else f"no sandbox here: {refusal.message}"
 
 
 def _held(db: Path) -> None:

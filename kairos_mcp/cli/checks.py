@@ -165,7 +165,8 @@ def _exchange() -> Finding:
 
 def _sandbox(settings: Settings) -> Finding:
     """It is tried, around a program that does nothing."""
-    from kairos_mcp.tools.sandbox import CURE, Sandbox
+    from kairos_mcp.tools.bubblewrap import find_bubblewrap, version
+    from kairos_mcp.tools.sandbox import Sandbox
 
     needed = settings.commands == "sandboxed" or any(server.command and server.sandbox for server in settings.servers)
     if settings.commands == "bare":
@@ -173,10 +174,12 @@ def _sandbox(settings: Settings) -> Finding:
         return Finding("sandbox", "note", 'UNSAFE: commands = "bare", so run_command does whatever you may do', cure)
     why = Sandbox(None).why_not()
     if why is None:
-        return Finding("sandbox", "ok", f"bubblewrap works ({shutil.which('bwrap')})")
+        found = find_bubblewrap()
+        return Finding("sandbox", "ok", f"{version(found)} works ({found.path}, {found.origin})")
     if not needed:
-        return Finding("sandbox", "note", f"{why} Nothing that is configured needs it")
-    return Finding("sandbox", "note", f"{why} run_command and servers with a sandbox are refused", CURE)
+        return Finding("sandbox", "note", f"{why.message} Nothing that is configured needs it")
+    text = f"{why.message} run_command and servers with a sandbox are refused"
+    return Finding("sandbox", "note", text, why.hint)
 
 
 def readable_by_root(user: int) -> Iterator[Finding]:

@@ -19,11 +19,11 @@ from kairos_mcp.errors import CommandDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.cover import Cover
-from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Held, Nested, nested
+from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Nested, nested
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.program import Program, folder, meant
-from kairos_mcp.tools.sandbox import CURE, Sandbox, binds_descriptors, rooted, scrubbed
+from kairos_mcp.tools.sandbox import Sandbox, rooted, scrubbed
 from kairos_mcp.tools.scopes import package
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
 from kairos_mcp.tools.tool import Tool, failed
@@ -118,6 +118,7 @@ class _Running:
     def preview(self, arguments: JsonObject, around: Surroundings) -> Preview:
         with folder(self._opener, ".") as root:
             wanted = self._meant(arguments, self._box(root))
+            self._check_works()  # nobody is asked about a program that can't be run
         how = "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         return Preview(f"{wanted.shown()}\nruns {how}", wanted.base)
 
@@ -156,7 +157,7 @@ class _Running:
 
     def _check_works(self) -> None:
         if not self._works and (why := self._sandbox.why_not()) is not None:
-            raise CommandDenied(f"Programs can't be run here: {why}", CURE)
+            raise CommandDenied(f"Programs can't be run here: {why.message}", why.hint)
         self._works = True
 
     @contextlib.contextmanager
@@ -165,10 +166,9 @@ class _Running:
         standing = box.workspace / wanted.cwd
         if not self._bare:
             with self._cover.over(root), nested(root, box.tops()) as found:
-                held = found.held if binds_descriptors() else ()
-                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, nested=held)
-                lent = tuple(each.descriptor for each in held)
-                yield _Ready(argv, "/", scrubbed(self._environ, wanted.search), lent, _uncovered(found, held))
+                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, nested=found.held)
+                lent = tuple(each.descriptor for each in found.held)
+                yield _Ready(argv, "/", scrubbed(self._environ, wanted.search), lent, _uncovered(found))
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
             # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
@@ -176,9 +176,7 @@ class _Running:
             yield _Ready(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
 
 
-def _uncovered(found: Nested, held: Sequence[Held]) -> str | None:
-    if found.held and not held:
-        return "it could write the .git of repositories inside the workspace: bubblewrap is too old to cover them"
+def _uncovered(found: Nested) -> str | None:
     if found.beyond:
         many = f"the first {FOLDERS:,} folders and {REPOSITORIES} repositories"
         return f"beyond {many} of the workspace it could write a .git"

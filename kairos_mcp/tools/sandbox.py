@@ -7,16 +7,15 @@ is private, the workspace is at its real path. Nothing here starts a program but
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.errors import CommandDenied
+from kairos_mcp.tools.bubblewrap import PROBE_S, cannot_work, find_bubblewrap
 from kairos_mcp.tools.nested import Held
 
 Kind = Literal["seen", "empty", "private", "written", "sealed", "hidden"]
@@ -33,11 +32,6 @@ _RANK: Mapping[Kind, int] = {"seen": 0, "empty": 1, "private": 1, "written": 2, 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 # No shell reads the arguments. It ends that one program, never "all": without a namespace around it, that would be us.
 _LEASH = '( (read -r _ <&$FD; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
-PROBE_S = 10
-CURE = (
-    "A person has to install bubblewrap, 0.7 or newer (apt install bubblewrap), and allow user namespaces, "
-    'or to set commands = "bare", which runs programs without a sandbox.'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +77,8 @@ class Sandbox:
         ends when its other end is closed, which covers them. `nested` are repositories in the workspace: their `.git`
         is not written, and the folders above can't be moved away. Raises CommandDenied where it can't be built.
         """
-        found = shutil.which("bwrap")
-        if found is None:
-            raise CommandDenied("bubblewrap is not here, and nothing runs without a sandbox.", CURE)
         places = self.places()
-        built = [found, *_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
+        built = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
         built += [] if self.network else ["--unshare-net"]
         built += ["--ro-bind", "/", "/", "--proc", "/proc", *_sealed_kernel(), "--dev", "/dev"]
         built += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
@@ -133,8 +124,9 @@ class Sandbox:
         above = [place.kind for place in self.places() if real.is_relative_to(place.path)]
         return not above or above[-1] in ("seen", "written", "sealed")
 
-    def why_not(self) -> str | None:
-        """Why nothing can run inside this sandbox here; None where it works. It is tried, which takes 10 ms."""
+    def why_not(self) -> CommandDenied | None:
+        """Why nothing can run inside this sandbox here, and what helps; None where it works. It is tried, which takes
+        10 ms."""
         try:
             tried = subprocess.run(
                 replace(self, workspace=None).wrap(["/bin/true"]),
@@ -145,13 +137,13 @@ class Sandbox:
                 env={},
             )
         except CommandDenied as error:
-            return error.message
+            return error
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bubblewrap can't be started ({type(error).__name__})."
+            return cannot_work(f"it can't be started, {type(error).__name__}")
         if tried.returncode == 0:
             return None
-        said = tried.stderr.decode("utf-8", "replace").strip().splitlines()
-        return f"bubblewrap can't make a sandbox here ({(said or ['no reason given'])[-1][:200]})."
+        last_words = tried.stderr.decode("utf-8", "replace").strip().splitlines()
+        return cannot_work((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
 
     def _places(self) -> Iterator[Place]:
         for folder in dict.fromkeys(Path(os.path.realpath(each)) for each in (*_EMPTY, *_home())):
@@ -165,23 +157,9 @@ class Sandbox:
         if self.workspace is not None:
             yield Place(self.workspace, "written" if self.writable else "seen")
             yield from _own(self.workspace)
-        for sealed in _there("sealed", self.sealed):
+        for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
             yield Place(_topmost(sealed.path, self.workspace), "sealed")
         yield from _there("hidden", self.hidden)
-
-
-@cache
-def binds_descriptors() -> bool:
-    """Whether this machine's bubblewrap can mount what is open: without it no nested repository can be covered, since
-    what lies at a path may be another thing by the time of the mount."""
-    found = shutil.which("bwrap")
-    if found is None:
-        return False
-    try:
-        said = subprocess.run([found, "--help"], capture_output=True, timeout=PROBE_S, check=False, env={})
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"--ro-bind-fd" in said.stdout + said.stderr
 
 
 def rooted(workspace: Path, root: int) -> Path:

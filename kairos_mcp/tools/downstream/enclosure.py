@@ -43,10 +43,10 @@ def enclosed(
         if why is None:
             return tuple(sandbox.wrap(argv, cwd=cwd if sandbox.sees(cwd) else None, leash_fd=LEASH_FD))
     except CommandDenied as denied:
-        why = denied.message
+        why = denied
     raise ConfigError(
-        f"The server {server} can't be started in a sandbox: {why}",
-        f"Install bubblewrap, or set sandbox = false under [servers.{server}]: it may then do what you may do.",
+        f"The server {server} can't be started in a sandbox: {why.message}",
+        f"{why.hint} For this server alone: sandbox = false under [servers.{server}]: it may then do what you may do.",
     )
 
 
