@@ -14,7 +14,7 @@ from kairos_mcp.driving.consent import Considered, Leave, considered
 from kairos_mcp.driving.costing import Meter, Performed, costed
 from kairos_mcp.driving.ending import LET_OUT_S, let_out, outcome_of
 from kairos_mcp.driving.reach import Reach
-from kairos_mcp.errors import Timeout, ToolNotOffered
+from kairos_mcp.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.gate import Gate
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.models import Asked, Model
@@ -28,11 +28,12 @@ from kairos_mcp.tools.around import Memory, Probed, Stop, Surroundings
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.results import absences, shorten
-from kairos_mcp.tools.tool import failed, probed
+from kairos_mcp.tools.tool import Tool, failed, probed
 from kairos_mcp.tools.workers import Workers
 
 COMPLETION_TIMEOUT_MS = 300_000
 CONSIDERED_S = 30.0  # the longest a preview may take
+HEARD_S = 0.5  # after its deadline, for a call's own word on how it ended: it knows what became of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +258,12 @@ class Performer:
         around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base, stop, shut)
         longer = LET_OUT_S if tool.spec.effect == "checked" else 0.0
         given = (self.means.mask, tool, step.call.arguments, around)
-        calling = self.means.workers.call(seconds + longer, masked_call, *given)
+        calling = self.means.workers.call(seconds + (longer or HEARD_S), masked_call, *given)
         try:
             return await (let_out(calling, seconds, stop) if longer else calling)
         except TimeoutError:
             stop.now()
-            return failed(Timeout(f"{tool.spec.name} took longer than {seconds:g} s.", "Ask for less at once."))
+            return failed(_given_up(tool, seconds))
         except asyncio.CancelledError:
             stop.now()
             if longer and (came := await outcome_of(calling)) is not None:
@@ -282,6 +283,17 @@ _PAUSED = Claim(NOTHING, "pause", open_step=True)
 _SHORTENED = Claim(NOTHING, "compact", open_step=True)
 _HANDED_OUT = Claim(counts_of("call"), "call", open_step=True)
 _BY_NOBODY, _BY_CALLER, _BY_HOUSE = Sent(), Sent("caller"), Sent("house")
+
+
+def _given_up(tool: Tool, seconds: float) -> KairosError:
+    """Why a call ended of which nothing was heard by its deadline."""
+    late = f"{tool.spec.name} took longer than {seconds:g} s"
+    if tool.spec.effect in ("read", "idempotent"):
+        return Timeout(f"{late}.", "Ask for less at once.")
+    return OutcomeUnknown(
+        f"{late} and was given up: whether it was carried out is not known.",
+        "Don't repeat it before you have looked whether it took effect.",
+    )
 
 
 def _took(began: float, grant: Grant) -> int:

@@ -55,6 +55,7 @@ def tools() -> list[dict[str, Any]]:
             "deep",
             "paint",
             "open",
+            "await",
         )
     ]
 
@@ -95,12 +96,6 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             with open(said, "w", encoding="utf-8") as file:
                 file.write("written")
             return text("written")
-        case "open":  # for writing, which is not done
-            try:
-                os.close(os.open(said, os.O_WRONLY))
-            except OSError as error:
-                return text(os.strerror(error.errno or 0))
-            return text("opened")
         case "look":
             seen = os.listdir(said) if os.path.isdir(said) else os.path.exists(said)
             return text(json.dumps(seen))
@@ -119,6 +114,16 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def words(name: str, said: str) -> str:
     match name:
+        case "open":  # for writing, which is not done
+            try:
+                os.close(os.open(said, os.O_WRONLY))
+            except OSError as error:
+                return os.strerror(error.errno or 0)
+            return "opened"
+        case "await":
+            while not os.path.exists(said):
+                time.sleep(0.01)
+            return "it came"
         case "env":
             return json.dumps(dict(os.environ))
         case "huge":
@@ -128,6 +133,10 @@ def words(name: str, said: str) -> str:
         case "pid":
             return str(os.getpid())
     return said
+
+
+def answer_call(message: dict[str, Any]) -> None:
+    send({"id": message["id"], "result": call(message["params"]["name"], message["params"]["arguments"])})
 
 
 def answer(message: dict[str, Any]) -> None:
@@ -146,7 +155,10 @@ def answer(message: dict[str, Any]) -> None:
                 result = {"tools": [tool(f"t{time.time_ns()}")], "nextCursor": str(time.time_ns())}
             send({"id": message["id"], "result": result})
         case "tools/call":
-            send({"id": message["id"], "result": call(message["params"]["name"], message["params"]["arguments"])})
+            if "threads" in HOW:  # calls side by side
+                threading.Thread(target=answer_call, args=(message,), daemon=True).start()
+            else:
+                answer_call(message)
             if "announce" in HOW:
                 send({"method": "notifications/tools/list_changed"})
         case _ if "id" in message and "method" in message:

@@ -821,4 +821,33 @@ DAMAGED = (
     ),
 )
 
-GUARDS = (*ONE_OWNER, *ONE_ANSWER, *SPENDING, *LEAVES, *FILES, *PROGRAMS, *OUTSIDE, *WORDS, *DAMAGED)
+SILENCE = "downstream/test_silence.py::test_"
+
+SERVERS_OF_OTHERS = (
+    Guard(
+        "tools/downstream/line.py",
+        "            if allowed > wanted.until:",
+        "            if allowed > wanted.until and self._was_silent(link) is None:",
+        SILENCE + "calls_that_their_own_limit_cuts_leave_the_server_and_another_s_call_alone",
+        quick=True,
+    ),
+    Guard(
+        "tools/downstream/line.py",
+        "        if self._calls:\n            return\n",
+        "",
+        SILENCE + "a_server_that_was_silent_twice_is_started_anew_once_another_s_call_has_ended",
+    ),
+)
+
+GUARDS = (
+    *ONE_OWNER,
+    *ONE_ANSWER,
+    *SPENDING,
+    *LEAVES,
+    *FILES,
+    *PROGRAMS,
+    *OUTSIDE,
+    *WORDS,
+    *DAMAGED,
+    *SERVERS_OF_OTHERS,
+)

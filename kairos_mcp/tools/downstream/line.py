@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mcp.shared.exceptions import MCPError
@@ -31,12 +32,14 @@ SILENT = 2  # calls in a row without an answer, and it is started anew
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is to be called, and until when (`time.monotonic()`); `still` raises where it may not be sent any more."""
+    """What is to be called, and until when its caller waits (`time.monotonic()`); `timeout_s`: how long the server may
+    take from when it was sent; `still` raises where it may not be sent any more."""
 
     definition: Definition
     arguments: JsonObject
     effect: Effect
     until: float
+    timeout_s: float
     still: Callable[[], None]
 
 
@@ -64,6 +67,8 @@ class Line:
         self._not_before = 0.0
         self._since = 0.0
         self._silent = 0
+        self._calls = 0  # sent and not ended
+        self._idle = asyncio.Event()
         self._legacy = False
 
     async def listed(self, until: float) -> None:
@@ -76,22 +81,30 @@ class Line:
 
     async def call(self, wanted: Call) -> ToolResult:
         """Make the call. Raises Unreachable where nothing was sent, ToolNotOffered where the server defines this tool
-        otherwise now, OutcomeUnknown where it was sent and no end was heard."""
-        sent = False
+        otherwise now, OutcomeUnknown where it was sent and no end was heard.
+
+        Only a server that had the whole of `timeout_s` was silent; where its caller gave up before, nothing is known.
+        """
+        allowed: float | None = None  # until when the server may answer, once the call is sent
         link: Link | None = None
         try:
-            async with asyncio.timeout_at(wanted.until):
+            async with asyncio.timeout_at(wanted.until) as limit:
                 link = await self._connected()
                 self._check(wanted.definition)
                 wanted.still()  # in the loop: its answer would be old by the time that a thread has brought it
-                before, sent = link.watch.asked.copy(), True
-                answer = await link.call(wanted.definition.name, wanted.arguments, wanted.still)
-            self._silent = 0
+                before, allowed = link.watch.asked.copy(), time.monotonic() + wanted.timeout_s
+                limit.reschedule(min(wanted.until, allowed))
+                with self._under_way(link):
+                    answer = await link.call(wanted.definition.name, wanted.arguments, wanted.still)
+                    self._silent = 0
             return self._told(result_of(answer), link.watch.asked - before)
         except TimeoutError:
-            if not sent:
+            if allowed is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
-            raise self._unheard(wanted, "did not answer in time", link) from None
+            if allowed > wanted.until:
+                raise self._unheard(wanted, "had not answered when the caller's time was over") from None
+            self._was_silent(link)
+            raise self._unheard(wanted, "did not answer in time") from None
         except (MCPError, Wants, ValidationError, ConnectionError) as error:
             return await self._failed(wanted, error, link)
 
@@ -114,6 +127,8 @@ class Line:
 
     async def _connected(self) -> Link:
         """The living connection, opened if need be; all who wait for it wait for one start."""
+        while self._silent >= SILENT and self._calls:
+            await self._idle.wait()  # it is to be started anew, and others still wait for what it has begun
         if self._link is not None and self._link.alive:
             if self._link.watch.changed:
                 await self._list(self._link)
@@ -194,6 +209,8 @@ class Line:
         self, wanted: Call, error: MCPError | Wants | ValidationError | ConnectionError, link: Link | None
     ) -> ToolResult:
         """What a call that ended without a result is: an answer of the server, or an end that nobody heard."""
+        if not isinstance(error, ConnectionError):
+            self._silent = 0  # whatever it was, it was an answer
         match error:
             case Wants():
                 return _error(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
@@ -211,15 +228,35 @@ class Line:
                     await asyncio.wait([self._keeper], timeout=10)
                 if link.unsent:
                     raise Unreachable(f"{self.name} can't be reached: {link.watch.why}.", "Call again.") from None
-                raise self._unheard(wanted, f"broke off: {link.watch.why or reason(error)}", None) from None
+                raise self._unheard(wanted, f"broke off: {link.watch.why or reason(error)}") from None
 
-    def _unheard(self, wanted: Call, what: str, link: Link | None) -> KairosError:
+    @contextmanager
+    def _under_way(self, link: Link) -> Iterator[None]:
+        """Count a call that was sent; a server that is to be started anew is closed when the last one has ended."""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._restart_if_idle(link)
+
+    def _was_silent(self, link: Link | None) -> None:
+        self._silent += 1
         if link is not None:
-            self._silent += 1
-            if self._silent >= SILENT:
-                link.watch.ended(f"it did not answer {SILENT} calls in a row")
-                link.close()
-                self._silent = 0
+            self._restart_if_idle(link)
+
+    def _restart_if_idle(self, link: Link) -> None:
+        """Close the connection to a server that was silent too often, unless another's call is under way there."""
+        if self._calls:
+            return
+        if self._silent >= SILENT:
+            link.watch.ended(f"it did not answer {SILENT} calls in a row")
+            link.close()
+            self._silent = 0
+        self._idle.set()
+
+    def _unheard(self, wanted: Call, what: str) -> KairosError:
         name = plain(wanted.definition.name, 64)
         if wanted.effect in ("read", "idempotent"):
             return Unreachable(f"{self.name} {what}, while it ran {name}.", "It may be called again.")

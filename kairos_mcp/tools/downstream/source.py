@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SOONER_S = 0.2  # our own end of a call comes before its deadline: it knows whether anything was sent
+LATER_S = 0.1  # the background loop ends a call at its deadline; it knows whether anything was sent
+STARTING_S = 1.0  # a call has the server's time and this, so that the server has the whole of it
 NAMED = 5
 
 
@@ -135,11 +136,11 @@ class Downstream:
             self._take(definitions.of(self._source), self._listing)
             why = self.withheld(offered_name(self.name, definition.name))
             raise ToolNotOffered(why or f"{self.name} has no such tool any more.", "Go on without it.")
-        until = min(around.until - SOONER_S, time.monotonic() + self._setting.timeout_s)
         effect = self._made[key].spec.effect
-        call = Call(definition, arguments, effect, until, around.still_for(effect))
+        still = around.still_for(effect)
+        call = Call(definition, arguments, effect, around.until, self._setting.timeout_s, still)
         try:
-            return self._wait(lambda line: line.call(call), until, around.stop)
+            return self._wait(lambda line: line.call(call), around.until, around.stop)
         except (StillWaiting, CancelledError):
             if call.effect in ("read", "idempotent"):
                 raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
@@ -155,7 +156,7 @@ class Downstream:
         if stop is not None:
             stop.then(lambda: _cancel(future))
         try:
-            return future.result(max(0.0, until - time.monotonic()) + SOONER_S / 2)
+            return future.result(max(0.0, until - time.monotonic()) + LATER_S)
         finally:
             future.cancel()
 
@@ -215,7 +216,7 @@ class Downstream:
         key = (definition.name, definition.hash)
         if key not in self._made:
             spec = definition.spec(self.name, self._setting.effects, self._source)
-            self._made[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s)
+            self._made[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s + STARTING_S)
         return self._made[key]
 
 

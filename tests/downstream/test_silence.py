@@ -1,0 +1,73 @@
+"""Whose silence a call's end is: what a caller's own limit cuts is never held against the server."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from bench import PEER, Bench, called
+from house import ME, Place, place_in, rests, says, watched
+from waiting import awaited
+
+from kairos_mcp.configuration.settings import GateRule, ServerSetting
+from kairos_mcp.errors import KairosError
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.steps import Limits
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_in(tmp_path / "place")
+
+
+def test_calls_that_their_own_limit_cuts_leave_the_server_and_another_s_call_alone(bench: Bench) -> None:
+    """Three callers give up early while another's irreversible call is under way: it ends as it would have."""
+    server = bench.met("threads", timeout_s=60)
+    came = bench.root / "came"
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(called, server, "await", text=str(came))
+        awaited(lambda: bench.logged("call await"))
+        for _ in range(3):
+            assert called(server, "hang", seconds=0.4).code == "timeout"
+        came.write_text("")
+        assert other.result(20).content == "it came"
+    assert len(bench.logged("start")) == 1
+
+
+def test_a_server_that_was_silent_twice_is_started_anew_once_another_s_call_has_ended(bench: Bench) -> None:
+    server = bench.met("threads", timeout_s=1)
+    came = bench.root / "came"
+    patient = bench.server("x", server._setting.command, timeout_s=60)
+    with ThreadPoolExecutor(1) as threads:
+        patient._line = server._lined()
+        other = threads.submit(called, patient, "await", text=str(came))
+        awaited(lambda: bench.logged("call await"))
+        for _ in range(2):
+            assert called(server, "hang").code == "timeout"
+        came.write_text("")
+        assert other.result(20).content == "it came"
+    assert called(server, "echo", text="again").content == "again"
+
+
+async def test_a_run_whose_seconds_a_server_used_up_ends_as_timeout_and_says_that_the_outcome_is_unknown(
+    place: Place,
+) -> None:
+    command = (sys.executable, str(PEER), f"log={place.root / 'log'}")
+    server = ServerSetting("x", command, sandbox=False)
+    lines = ({"content": "go", "tool_calls": [{"name": "x__hang", "arguments": {}}]}, *[says("done")] * 3)
+    settings = place.settings(*lines, servers=(server,), gate=(GateRule("x__hang", "allow"),))
+    async with watched(settings) as host:
+        asked = PlannerRequest("use it", tools=("x__hang",), limits=Limits(milliseconds=2_000))
+        run_id = (await host.start_planner(asked, ME)).run_id
+        report = await rests(host, run_id)
+        with pytest.raises(KairosError):  # it has ended: nothing of it is settled any more
+            await host.settle(run_id, "round-1/call-1/settle", "reattempt", ME)
+    (result,) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")[0]
+    assert (report.status, report.stop_reason) == ("completed", "timeout")
+    assert "is not known" in result
+    assert report.waiting == ()
+    assert report.next is not None
+    assert report.next["tool"] == "planner_run"
+    assert (place.root / "log").read_text().count("call hang") == 1
