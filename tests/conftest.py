@@ -8,10 +8,10 @@ by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+import sandboxed
 
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
 
@@ -28,17 +28,8 @@ def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("sandbox") and (why := no_sandbox()) is not None:
-        pytest.skip(why)
-
-
-@cache
-def no_sandbox() -> str | None:
-    """Why no program can be run in a sandbox on this machine."""
-    from kairos_mcp.tools.sandbox import Sandbox  # at first use: most tests need none
-
-    refusal = Sandbox(None).why_not()
-    return None if refusal is None else f"no sandbox here: {refusal.message}"
+    if item.get_closest_marker("sandbox"):
+        sandboxed.required()
 
 
 def _held(db: Path) -> None:

@@ -1,27 +1,19 @@
-"""Bounds this process and becomes a program: `limited.py PARENT LEASH:3 STATUS:4 KEEP LIMIT=N [GROUP] -- PROGRAM ...`.
+"""Bounds this process and becomes a program: `limited.py LEASH:3 STATUS:4 KEEP LIMIT=N [GROUP] -- PROGRAM ...`.
 
 Run as a script of its own, so that nothing is done between a fork and an exec in a process with threads. It is the
 first that the kernel ends when memory runs out, and tells STATUS `errno N` where it can't begin. With KEEP 1 the
-program has both descriptors, under the second numbers, and ends by the leash; with 0 it dies with PARENT (on Linux).
+program has both descriptors, under the second numbers, and ends by the leash; with 0 it is a supervised child, which
+ends by the leash with all that it started.
 """
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import resource
 import sys
 
-PDEATHSIG, SIGKILL = 1, 9
 ABOVE = 10  # where descriptors stay out of each other's way
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel end this process with the thread that started it."""
-    ctypes.CDLL(None).prctl(PDEATHSIG, SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before that was said
-        os._exit(1)
 
 
 def bound(limits: dict[str, int]) -> None:
@@ -54,17 +46,15 @@ def move(pairs: list[str], keep: bool) -> None:
         os.dup2(old, new, inheritable=keep)
 
 
-def main(parent: str, leash: str, status: str, keep: str, *rest: str) -> None:
-    """Never returns: this is the program then, or has ended."""
+def become(leash: str, status: str, keep: str, *rest: str) -> None:
+    """This is the program then; returns where it can't be begun, which STATUS was told."""
     split = rest.index("--")
     argv = list(rest[split + 1 :])
     if sys.platform.startswith("linux"):
-        if keep == "0":  # a sandbox that is killed while it is set up would leave a half of it, waiting for the other
-            die_with(int(parent))
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
             score.write("1000")
     os.nice(10)  # the server, and whoever works here, go first
-    move([leash, status], keep == "1")
+    move([leash, status] if keep == "1" else [status], keep == "1")
     for group in (each for each in rest[:split] if each.startswith("/")):
         join(group)
     bound({name: int(most) for name, _, most in (each.partition("=") for each in rest[:split]) if most})
@@ -72,7 +62,17 @@ def main(parent: str, leash: str, status: str, keep: str, *rest: str) -> None:
         os.execv(argv[0], argv)
     except OSError as error:
         os.write(int(status.rpartition(":")[2]), f"errno {error.errno}".encode())
+
+
+def main(leash: str, status: str, keep: str, *rest: str) -> None:
+    """Never returns."""
+    if keep == "1":
+        become(leash, status, keep, *rest)
         os._exit(127)
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # last: nothing of the standard library is hidden
+    from supervisor import supervise  # type: ignore[import-not-found]  # found beside this script, not as a package's
+
+    supervise(int(leash.partition(":")[0]), lambda: become(leash, status, keep, *rest))
 
 
 if __name__ == "__main__":

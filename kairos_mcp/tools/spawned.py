@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from kairos_mcp.tools.cgroups import bounded
 from kairos_mcp.tools.tasks import Tasks, parent_of
@@ -110,15 +110,13 @@ def run_to_end(order: Order) -> Ended:
     # A file, since bubblewrap gives up, half begun, where it writes to a pipe that nobody reads any more.
     with tempfile.TemporaryFile(buffering=0) as status, bounded(MOST_TASKS) as group:
         leash_r, leash_w = os.pipe()  # held until all is over, or this process is
-        try:
+        with os.fdopen(leash_w, "wb", buffering=0) as leash:
             try:
                 child = _start(order, status.fileno(), leash_r, group)
             finally:
                 os.close(leash_r)
             with child:
-                return _Watched(order, child, status.fileno()).to_end()
-        finally:
-            os.close(leash_w)
+                return _Watched(order, child, status.fileno(), leash).to_end()
 
 
 def _start(order: Order, status: int, leash: int, group: Path | None) -> subprocess.Popen[bytes]:
@@ -133,7 +131,7 @@ def _start(order: Order, status: int, leash: int, group: Path | None) -> subproc
     }
     bounds = [f"{name}={most}" for name, most in limits.items()]
     joined = [] if group is None else [str(group)]
-    given = [str(os.getpid()), f"{leash}:{LEASH_FD}", f"{status}:{STATUS_FD}", "1" if order.sandboxed else "0"]
+    given = [f"{leash}:{LEASH_FD}", f"{status}:{STATUS_FD}", "1" if order.sandboxed else "0"]
     order.still()
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(LAUNCHER), *given, *bounds, *joined, "--", *order.argv],
@@ -150,9 +148,10 @@ def _start(order: Order, status: int, leash: int, group: Path | None) -> subproc
 class _Watched:
     """A child while it runs. Everything happens in one thread: no callback can meet a pid that was given away."""
 
-    def __init__(self, order: Order, child: subprocess.Popen[bytes], status: int) -> None:
+    def __init__(self, order: Order, child: subprocess.Popen[bytes], status: int, leash: IO[bytes]) -> None:
         self._order = order
         self._child = child
+        self._leash = leash
         self._reaped = False
         self._status = status
         self._inner: int | None = None  # a pidfd of what dies last inside
@@ -258,10 +257,17 @@ class _Watched:
         return os.pread(self._status, 4096, 0)
 
     def _kill(self) -> None:
-        """The whole session; in a sandbox the first of it takes the rest along, whatever session that is in.
+        """The whole session; in a sandbox the first of it takes the rest along, whatever session that is in. Without
+        one the child is a supervisor: it ends what left the session, and must live until it has.
 
-        It goes first, and before all others: a thousand that want the processor must not keep it from dying.
+        What is inside goes first, and before all others: a thousand that want the processor must not keep it from
+        dying.
         """
+        if not self._order.sandboxed and not self._reaped:
+            self._leash.close()
+            until = time.monotonic() + LAST_WORDS_S
+            while self._child.poll() is None and time.monotonic() < until:
+                time.sleep(SOON_S)  # between two looks
         if self._inner is not None:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._inner_pid, -20)  # root alone may, and root alone has no NPROC

@@ -170,7 +170,9 @@ def main() -> None:
     if "stubborn" in HOW:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "child" in HOW:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=HOW["child"] == "apart"
+        )
         log(f"child {child.pid}")
     if "crash" in HOW:
         sys.exit(3)

@@ -99,7 +99,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
             assert gone(int(line.split()[1]))
 
 
-@pytest.mark.parametrize("sandbox", [False, True])
+@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=pytest.mark.sandbox)])
 async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_killed(
     place: Place, *, sandbox: bool
 ) -> None:
@@ -123,11 +123,12 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     assert all(gone(pid) for pid in family)
 
 
-@pytest.mark.parametrize("sandbox", ["true", "false"])
-def test_servers_and_what_they_started_die_with_ours(place: Place, sandbox: str) -> None:
+@pytest.mark.parametrize("sandbox", [pytest.param("true", marks=pytest.mark.sandbox), "false"])
+@pytest.mark.parametrize("child", ["child", "child=apart"])
+def test_servers_and_what_they_started_die_with_ours(place: Place, sandbox: str, child: str) -> None:
     """kill -9 of our own process while a server hangs in a call and ignores the end of its input."""
     log = place.workspace / "log"
-    argv = [str(PEER), f"log={log}", "child", "stubborn"]
+    argv = [str(PEER), f"log={log}", child, "stubborn"]
     place.home.mkdir(parents=True)
     place.home.joinpath("kairos.toml").write_text(
         f"[servers.x]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps(argv)}\nsandbox = {sandbox}\n"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandboxed
 from waiting import awaited
 
 from kairos_mcp.messages import ToolResult
@@ -38,6 +39,7 @@ PYTHON = os.path.realpath(sys.executable)
 READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder
 SECRET = "kairos-planted-9b1f"
 WITHIN_S = 10.0
+BOTH = [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"]
 
 
 class Board:
@@ -74,6 +76,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def board(workspace: Path) -> Iterator[Board]:
+    sandboxed.required()
     made = Board(workspace)
     yield made
     made.opener.close()
@@ -88,6 +91,8 @@ def bare(workspace: Path) -> Iterator[Board]:
 
 @pytest.fixture(params=["sandboxed", "bare"])
 def either(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Board]:
+    if request.param == "sandboxed":
+        sandboxed.required()
     made = Board(workspace, request.param)
     yield made
     made.opener.close()
@@ -206,7 +211,7 @@ def test_a_program_without_its_interpreter_says_that_it_could_not_be_begun(eithe
     assert "No such file" in result.content or "not found" in result.content
 
 
-@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+@pytest.mark.parametrize("mode", BOTH)
 def test_a_program_reads_nothing_from_the_server_s_input(workspace: Path, mode: str) -> None:
     server = commander(workspace, ["cat"], mode=mode, stdin=subprocess.PIPE)
     assert server.stdin is not None
@@ -603,8 +608,8 @@ def _descendants(parent: int) -> list[int]:
 def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> None:
     """Kill a server so long after something of its program is there: its starter, the sandbox, or the program."""
     mark = token(7306)
-    beside = f"setsid sleep {mark} &" if mode == "sandboxed" else ""  # without a sandbox another session survives
-    server = commander(workspace, ["sh", "-c", f"{beside} exec sleep {mark}"], mode=mode)
+    beside = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &)"  # one whose parents end
+    server = commander(workspace, ["sh", "-c", f"{beside}; exec sleep {mark}"], mode=mode)
     awaited(lambda: _descendants(server.pid), WITHIN_S)
     time.sleep(after)  # no wait for anything: the moment is what is tried
     os.kill(server.pid, signal.SIGKILL)
@@ -612,15 +617,34 @@ def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> No
     assert_none_left(mark)
 
 
-@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+@pytest.mark.parametrize("mode", BOTH)
 def test_the_death_of_the_server_ends_its_programs(workspace: Path, mode: str) -> None:
-    killed_server_leaves_nothing(workspace, mode, 0.1)
+    killed_server_leaves_nothing(workspace, mode, 0.3)
 
 
 @pytest.mark.slow
-def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(workspace: Path) -> None:
+@pytest.mark.parametrize("mode", BOTH)
+def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(workspace: Path, mode: str) -> None:
     for n in range(60):
-        killed_server_leaves_nothing(workspace, "sandboxed", n * 0.001)
+        killed_server_leaves_nothing(workspace, mode, n * 0.001 if mode == "sandboxed" else n * 0.003)
+
+
+@pytest.mark.parametrize("how", ["time", "exit", "stop"])
+def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare: Board, how: str) -> None:
+    mark, stop = token(7316), Stop()
+    words = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &); "
+    if how == "stop":
+        threading.Timer(0.3, stop.now).start()
+    last = "sleep 0.2" if how == "exit" else "sleep 60"
+    result = bare.run("sh", "-c", words + last, stop=stop, timeout_s=0.5 if how == "time" else 30)
+    assert result.code == {"time": "timeout", "exit": None, "stop": "cancelled"}[how]
+    assert_none_left(mark)
+
+
+def test_without_a_sandbox_a_program_ends_as_it_did(bare: Board) -> None:
+    assert bare.run("sh", "-c", "exit 7").data == {"exit_code": 7}
+    assert bare.run("sh", "-c", "kill -9 $$").data == {"exit_code": 128 + signal.SIGKILL}
+    assert bare.run("sh", "-c", "kill -15 $$").data == {"exit_code": 128 + signal.SIGTERM}
 
 
 # --- how much it may take -------------------------------------------------------------------------------------------

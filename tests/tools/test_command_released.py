@@ -15,7 +15,7 @@ from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.registry import Registry
 
 
-@pytest.mark.parametrize("mode", ["sandboxed", "bare"])
+@pytest.mark.parametrize("mode", [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"])
 def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Path, mode: CommandMode) -> None:
     (tmp_path / "W").mkdir()
     with Opener(tmp_path / "W") as opener:

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import anyio
 import mcp_types as wire
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from kairos_mcp.tools import supervisor
 from kairos_mcp.tools.downstream.watch import LINE_BYTES, Flooded, Watch
 
 CHUNK = 65_536
@@ -24,7 +26,8 @@ STDERR_BYTES = 2_000  # of its end, for a person who looks for the cause
 STDERR_FREE = 8 * 1024 * 1024  # read as it comes
 STDERR_PAUSE_S = 0.05  # and from then on after each chunk: a server that never stops is slowed down, and goes on
 GRACE_S = 1.0  # between each of: its input is closed, SIGTERM, SIGKILL
-LAUNCHER = Path(__file__).with_name("leashed.py")
+INSIDE = Path(__file__).with_name("leashed.py")
+OUTSIDE = Path(supervisor.__file__)
 ENDED_S = 0.1  # between two looks whether it has ended
 LAST_WORDS_S = 0.5  # for what a server that has ended wrote before
 
@@ -55,11 +58,12 @@ class Child:
 @asynccontextmanager
 async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncIterator[tuple[Read, Write]]:
     """The streams of a new child; `over` is set when it has ended. Raises OSError where it can't be started."""
-    leash_r, leash_w = os.pipe()  # held until the child has ended, or this process is
+    leash_r, leash_w = os.pipe()
+    leash = os.fdopen(leash_w, "wb", buffering=0)  # held until the child has ended, or this process is
     try:
         process = await _started(start, leash_r)
     except BaseException:
-        os.close(leash_w)
+        leash.close()
         raise
     finally:
         os.close(leash_r)
@@ -75,8 +79,7 @@ async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncItera
     try:
         yield read, write
     finally:
-        await asyncio.shield(asyncio.create_task(_end(child, tasks)))
-        os.close(leash_w)
+        await asyncio.shield(asyncio.create_task(_end(child, tasks, leash)))
         for stream in (heard, read, write, said):
             stream.close()
 
@@ -88,10 +91,9 @@ async def _started(start: Start, leash: int) -> asyncio.subprocess.Process:
         raise FileNotFoundError(start.argv[0])
     if not os.access(found, os.X_OK):
         raise PermissionError(start.argv[0])
-    where = "inside" if start.sandboxed else "outside"
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(LAUNCHER), str(leash), where, *start.argv),
+        *(sys.executable, "-I", "-S", str(INSIDE if start.sandboxed else OUTSIDE), str(leash), *start.argv),
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
@@ -181,7 +183,7 @@ async def _status(process: asyncio.subprocess.Process) -> str:
     return f" with status {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
 
 
-async def _end(child: Child, tasks: list[asyncio.Task[None]]) -> None:
+async def _end(child: Child, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
     process = child.process
     assert process.stdin is not None
     flooding = child.watch.why is not None
@@ -190,11 +192,11 @@ async def _end(child: Child, tasks: list[asyncio.Task[None]]) -> None:
     if not flooding:
         await _exited(process, GRACE_S)
     _signal(process, signal.SIGTERM)
-    if not await _exited(process, GRACE_S):
-        _signal(process, signal.SIGKILL)
-        await _exited(process, GRACE_S)
-    else:
-        _signal(process, signal.SIGKILL)  # what it started and left behind
+    await _exited(process, GRACE_S)
+    leash.close()  # what is left of it and of what it started is ended by who holds the other end
+    await _exited(process, GRACE_S)
+    _signal(process, signal.SIGKILL)
+    await _exited(process, GRACE_S)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

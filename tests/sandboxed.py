@@ -1,0 +1,22 @@
+"""Skips what needs a sandbox, with the reason, where this machine allows none: by the marker `sandbox` or a call."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+
+def required() -> None:
+    """To be called by a test or a fixture that has ways without a sandbox as well."""
+    if (why := missing()) is not None:
+        pytest.skip(why)
+
+
+@cache
+def missing() -> str | None:
+    """Why no program can be run in a sandbox on this machine."""
+    from kairos_mcp.tools.sandbox import Sandbox  # at first use: most tests need none
+
+    refusal = Sandbox(None).why_not()
+    return None if refusal is None else f"no sandbox here: {refusal.message}"
