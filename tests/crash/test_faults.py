@@ -45,7 +45,8 @@ def goes_on(place: Place, tmp_path: Path, aside: str = "after") -> None:
 # -- the disk ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="the fault is made by strace")
+@pytest.mark.slow  # no user has to have strace
+@pytest.mark.skipif(shutil.which("strace") is None, reason="the fault is made by strace, which is missing here")
 def test_003_a_disk_that_fails_to_sync_reports_no_step_as_done(place: Place, tmp_path: Path) -> None:
     under = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
     with Talker.start(place, under=[*under, "-e", "inject=fdatasync:error=EIO:when=14+"]) as talker:

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from talker import Gone, Kept, Talker, go_through, kept_in, reference_place
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace")
+pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="the points are found by strace, which is missing here"),
+]
 
 CALLS = ("fdatasync", "pwrite64")
 SAMPLE = {"fdatasync": 6, "pwrite64": 4}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -106,7 +105,7 @@ def by_script(tmp_path_factory) -> dict[str, Came]:
     return {}
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="the suite runs in the sandbox")
+@pytest.mark.sandbox
 @pytest.mark.parametrize(("order", "route"), CASES)
 async def test_three_cycles_are_the_same_by_every_route(tmp_path, by_script, order, route):
     if order not in by_script:

@@ -15,7 +15,10 @@ import pytest
 from house import Place
 from talker import START, Gone, Kept, Talker, go_through, kept_in, reference_place
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="the faults are made by strace")
+pytestmark = [  # no user has to have strace, so the default run needs none; it has kills of other kinds beside this
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="the faults are made by strace, which is missing here"),
+]
 
 FAULTS = [("pwrite64", "EIO"), ("pwrite64", "ENOSPC"), ("fdatasync", "EIO"), ("fdatasync", "ENOSPC")]
 SAID = {"store_unavailable", "no_space", "store_busy", "store_corrupt"}

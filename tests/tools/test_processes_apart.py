@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.tool import call
 
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="the sandbox is bubblewrap's")
+pytestmark = pytest.mark.sandbox
 
 
 def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: Path) -> None:
