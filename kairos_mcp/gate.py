@@ -6,22 +6,27 @@ run, http_fetch and what nobody knows may not, the caller runs its own tools, ev
 Two things no rule can give: a run never writes the server's own files (L0), and instructions to agents (L1) are
 always asked about (SYSTEMS.md O13). And what can't be undone is allowed only by a rule that means it: one that names
 its effect class, or the tool in full.
+
+Which paths a call is about is said by tools/touched_paths.py, for every tool. Of a path that can't be resolved, or
+lies outside the workspace, nobody knows whose it is: a call that writes there is asked about like one on instructions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 from kairos_mcp.configuration.settings import GateRule, Scope
-from kairos_mcp.definitions.skill import READ_SKILL
-from kairos_mcp.errors import BadArguments, ConfigError, KairosError
+from kairos_mcp.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
+from kairos_mcp.scopes import Scopes
 from kairos_mcp.tools.paths import plain_path
 from kairos_mcp.tools.patterns import glob
+from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
 
 OFF = frozenset({"http_fetch"})  # denied until a rule says otherwise
 SEVERAL = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # an edit of several files, whatever their number
@@ -47,7 +52,8 @@ class Wanted:
     """A call that somebody wants to be made. `tool` None: nobody knows it.
 
     `agent` and `mandate` name for whom. `found` are paths that the call stands on beside those that it names, as a
-    preview found them. `declared`: the risk that a model gave it, which can only raise ours.
+    preview found them. `declared`: the risk that a model gave it, which can only raise ours. `touched`: what a look
+    found that was made for it already (`Gate.looked`); None: it is made when the gate is asked.
     """
 
     tool: ToolSpec | None
@@ -56,25 +62,31 @@ class Wanted:
     mandate: str | None = None
     found: tuple[str, ...] = ()
     declared: Risk = "low"
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*paths_of(self.tool, self.arguments), *self.found)))
+    touched: Touched | None = None
 
 
 class Gate:
     """The table of a configuration. `scope_of` says of a plain path whose file it is (None: there are no files);
-    `defaults` are functions of the arguments, for tools whose calls differ where no rule says anything."""
+    `defaults` are functions of the arguments, for tools whose calls differ where no rule says anything; `paths` says
+    what calls touch."""
 
     def __init__(
-        self, rules: Sequence[GateRule], scope_of: ScopeOf | None = None, defaults: Mapping[str, Default] | None = None
+        self,
+        rules: Sequence[GateRule],
+        scope_of: ScopeOf | None = None,
+        defaults: Mapping[str, Default] | None = None,
+        paths: TouchedPaths | None = None,
     ) -> None:
         """Raises ConfigError for a glob that can't be read."""
         self._rules = [_Row(rule) for rule in rules]
         self._scope_of = scope_of
         self._defaults = defaults or {}
+        self._paths = paths or TouchedPaths(None, Scopes())
 
     def verdict(self, wanted: Wanted) -> Verdict:
+        tool = wanted.tool
+        if tool is None:
+            return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
         seen = self._seen(wanted)
         if seen.effect != "read" and "L0" in seen.scopes:
             return Verdict("deny", "no run writes files of the server itself")
@@ -83,11 +95,41 @@ class Gate:
                 return Verdict("deny", row.told)
         for row in self._rules:
             if row.matches(seen):
-                return _kept_asking(Verdict(row.rule.verdict, row.told), seen)
-        if wanted.tool is not None and (default := self._defaults.get(wanted.tool.name)) is not None:
+                return self._kept_asking(Verdict(row.rule.verdict, row.told), row, seen)
+        if (default := self._defaults.get(tool.name)) is not None:
             decision = default(wanted.arguments)
-            return Verdict(decision, f"calls of {wanted.tool.name} like this {_DOES[decision]}")
-        return _default(wanted.tool)
+            return Verdict(decision, f"calls of {tool.name} like this {_DOES[decision]}")
+        return self._kept_asking(_default(tool), None, seen)
+
+    def must_look(self, tool: ToolSpec) -> bool:
+        """Whether the file system has to be looked at before a call of this tool can be judged: it is none of ours,
+        and where its paths lead can make a difference."""
+        if tool.source == "builtin":
+            return False
+        judged = any(row.is_about(tool) and not row.looks_no_further for row in self._rules)
+        return judged or (tool.effect != "read" and tool.source != "caller")
+
+    def looked(self, wanted: Wanted) -> Wanted:
+        """The call with what it touches now. Reads the file system where `must_look` says so."""
+        return replace(wanted, touched=self._paths.of(wanted.tool, wanted.arguments))
+
+    def check_still(self, wanted: Wanted, approved: Mapping[str, str | None] | None) -> None:
+        """Look again, right before the call, whether it touches what it was judged by. `approved`: what a person was
+        shown that it touches; None: nobody was asked. Raises Denied, StaleFile."""
+        tool = wanted.tool
+        if tool is None or not self.must_look(tool):
+            return
+        wanted = self.looked(wanted)
+        verdict = self.verdict(wanted)
+        if verdict.decision == "deny":
+            raise Denied(f"{tool.name} was not run: {verdict.because}.", "Go on without it.")
+        now = set(wanted.touched.names) if wanted.touched is not None else set()
+        if verdict.decision == "allow" if approved is None else now == set(approved):
+            return
+        raise StaleFile(
+            f"{tool.name} was not run: its paths lead elsewhere now than when it was judged.",
+            "Call it again: it is judged anew.",
+        )
 
     def leave_to_read(self, tool: ToolSpec) -> bool:
         """Whether every call of this tool may be made, whatever its arguments and for whom: it only reads, and no rule
@@ -102,8 +144,8 @@ class Gate:
         person be asked about, at that very path, if it may be made without a question here. None: no rule is about
         paths or scopes of this tool."""
         tool = wanted.tool
-        if tool is None or tool.effect != "read" or tool.source == "caller":
-            return None
+        if tool is None or tool.effect != "read" or tool.source != "builtin":
+            return None  # nobody can keep another's tool from showing what it finds: it is judged by its folder
         if not any(row.is_about(tool) and row.looks_at_paths for row in self._rules):
             return None
         free = self.verdict(wanted).decision == "allow"
@@ -119,19 +161,56 @@ class Gate:
         return self._seen(wanted).risk
 
     def _seen(self, wanted: Wanted) -> _Seen:
-        tool, paths = wanted.tool, wanted.paths
-        ours = () if tool is None or tool.source == "caller" else paths
-        scopes = tuple(scope for path in ours if (scope := self._scope(path)) is not None)
+        tool = wanted.tool
+        touched = wanted.touched or self._paths.of(tool, wanted.arguments)
+        inside = tuple(dict.fromkeys((*touched.inside, *wanted.found)))
+        scopes = self._scopes(tool, inside)
+        instructs = "L1" in scopes
+        if tool is not None and tool.source != "caller":
+            unknown: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
+            scopes = (*scopes, *unknown, "L0") if touched.own else (*scopes, *unknown)
         return _Seen(
             name=tool.name if tool is not None else "",
             effect=tool.effect if tool is not None else "irreversible",
-            paths=paths,
-            folded=tuple(path.casefold() for path in paths),
+            paths=inside,
+            folded=tuple(path.casefold() for path in inside),
             scopes=scopes,
             risk=risk_of(tool, scopes, wanted.declared),
             agent=wanted.agent or "",
             mandate=wanted.mandate or "",
+            touched=touched,
+            instructs=instructs,
+            is_callers=tool is not None and tool.source == "caller",
         )
+
+    def _kept_asking(self, verdict: Verdict, by: _Row | None, seen: _Seen) -> Verdict:
+        """A question instead of what is allowed, where no rule can allow it, or only one that names it (`by`)."""
+        touched, named = seen.touched, by is not None and bool(by.rule.paths)
+        if verdict.decision != "allow" or seen.is_callers:
+            return verdict
+        if seen.effect != "read":
+            if touched.unresolved:
+                return Verdict("ask", "it names a path that can't be resolved")
+            if not all(by is not None and by.names_outside(path) for path in touched.outside):
+                return Verdict("ask", "it names a path outside the workspace")
+            if seen.instructs:
+                return Verdict("ask", "instructions to agents are always asked about")
+            if touched.instructs and not named:
+                return Verdict("ask", "it names a folder that may hold instructions to agents, and no rule its path")
+        for row in self._rules:
+            if not named and row.rule.verdict != "allow" and row.is_held_by(touched.folders, seen):
+                return Verdict("ask", f"it names a folder that holds what {row.told} is about")
+        return verdict
+
+    def _scopes(self, tool: ToolSpec | None, paths: Sequence[str]) -> tuple[Scope, ...]:
+        """Whose files the paths of a call are. With another's tool a folder counts as what lies in it, and the
+        workspace itself is nobody's: what it holds is looked at."""
+        if tool is None or tool.source == "caller":
+            return ()
+        if tool.source == "builtin":
+            return tuple(scope for path in paths if (scope := self._scope(path)) is not None)
+        pairs = ((self._scope(path), self._scope(f"{path}/new")) for path in paths if path != ".")
+        return tuple(min(scope for scope in pair if scope is not None) for pair in pairs if any(pair))  # L0 before L1
 
     def _scope(self, path: str) -> Scope | None:
         """None for what is no path of the workspace: our tools refuse it, and no rule allows by it."""
@@ -162,23 +241,6 @@ def _fixed(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
             return "low" if scopes else "high"  # what it changes is not known
 
 
-def paths_of(tool: ToolSpec | None, arguments: JsonObject) -> tuple[str, ...]:
-    """The paths that a call names, plain where they are paths at all: `path`, and `edits[].path`. A tool that reads
-    at a path and is given none reads the workspace itself; the paths of a skill are not the workspace's."""
-    if tool is not None and (tool.name, tool.source) == (READ_SKILL, "builtin"):
-        return ()
-    named: list[Any] = [arguments.get("path")]
-    reads = tool is not None and tool.effect == "read" and "path" in tool.input_schema.get("properties", {})
-    if named == [None] and reads:
-        named = ["."]
-    match arguments.get("edits"):
-        case list() as edits:
-            named += [edit.get("path") for edit in edits if isinstance(edit, dict)]
-        case _:
-            pass
-    return tuple(dict.fromkeys(_plain(path) for path in named if isinstance(path, str)))
-
-
 def pin_of(tool: ToolSpec) -> str:
     """What an approval means by this tool: its name, description, schema, effect and where it comes from."""
     return sha256(ToolSet([tool]).digest + tool.source.encode()).hexdigest()
@@ -205,6 +267,9 @@ class _Seen:
     risk: Risk
     agent: str
     mandate: str
+    touched: Touched
+    instructs: bool
+    is_callers: bool
 
 
 @dataclass(frozen=True)
@@ -214,11 +279,14 @@ class _Row:
     rule: GateRule
     exact: tuple[Callable[[str], bool], ...] = field(init=False)
     folded: tuple[Callable[[str], bool], ...] = field(init=False)
+    absolute: tuple[Callable[[str], bool], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "exact", tuple(glob(text) for text in self.rule.paths))
             object.__setattr__(self, "folded", tuple(glob(text.casefold()) for text in self.rule.paths))
+            absolute = tuple(glob(text) for text in self.rule.paths if text.startswith("/"))
+            object.__setattr__(self, "absolute", absolute)
         except BadArguments as error:
             raise ConfigError(
                 f"A rule of the gate has a glob that can't be read: {error.message}", error.hint
@@ -245,6 +313,10 @@ class _Row:
         return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
 
     def matches(self, seen: _Seen) -> bool:
+        return self.fits_call(seen) and (self._allows(seen) if self.rule.verdict == "allow" else self._touches(seen))
+
+    def fits_call(self, seen: _Seen) -> bool:
+        """Whether the rule is about this call, whatever its paths."""
         rule = self.rule
         return (
             fnmatchcase(seen.name, rule.tools)
@@ -252,7 +324,6 @@ class _Row:
             and rule.risk in (None, seen.risk)
             and (rule.agent is None or fnmatchcase(seen.agent, rule.agent))
             and (rule.mandate is None or fnmatchcase(seen.mandate, rule.mandate))
-            and (self._allows(seen) if rule.verdict == "allow" else self._touches(seen))
         )
 
     def _allows(self, seen: _Seen) -> bool:
@@ -262,28 +333,40 @@ class _Row:
             return False
         if rule.scope is not None and set(seen.scopes) != {rule.scope}:
             return False
-        inside = bool(seen.paths) and all(any(fits(path) for fits in self.exact) for path in seen.paths)
-        return inside or not rule.paths
+        if not rule.paths:
+            return True
+        touched = seen.touched
+        inside = all(any(fits(path) for fits in self.exact) for path in seen.paths)
+        outside = all(self.names_outside(path) for path in touched.outside)
+        return inside and outside and not touched.unresolved and bool(seen.paths or touched.outside)
+
+    def names_outside(self, path: str) -> bool:
+        """Whether a glob of this rule that begins with a slash means this path outside the workspace."""
+        return any(fits(path.lstrip("/")) for fits in self.absolute)
+
+    def is_held_by(self, folders: Sequence[str], seen: _Seen) -> bool:
+        """Whether one of these folders holds what this rule is about, by the names before its first wildcard."""
+        rule = self.rule
+        if not folders or not rule.paths or not self.fits_call(seen):
+            return False
+        fixed = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
+        below = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
+        return any("/" in text and text.startswith(below) for text in fixed if not text.startswith("/"))
 
     def _touches(self, seen: _Seen) -> bool:
-        """Whether any of the call lies within it. A glob of what a folder holds is about the folder too."""
+        """Whether any of the call lies within it, or might. A glob of what a folder holds is about the folder too, and
+        one without a slash about names anywhere, outside the workspace as well."""
         rule = self.rule
         if rule.scope is not None and rule.scope not in seen.scopes:
             return False
-        touched = any(fits(path) or fits(f"{path}/") for fits in self.folded for path in seen.folded)
-        return touched or not rule.paths
+        if not rule.paths or seen.touched.unresolved:
+            return True
+        outside = [path.lstrip("/").casefold() for path in seen.touched.outside]
+        return any(fits(path) or fits(f"{path}/") for fits in self.folded for path in (*seen.folded, *outside))
 
 
-def _kept_asking(verdict: Verdict, seen: _Seen) -> Verdict:
-    if verdict.decision == "allow" and seen.effect != "read" and "L1" in seen.scopes:
-        return Verdict("ask", "instructions to agents are always asked about")
-    return verdict
-
-
-def _default(tool: ToolSpec | None) -> Verdict:
+def _default(tool: ToolSpec) -> Verdict:
     match tool:
-        case None:
-            return Verdict("deny", "nobody knows this tool")
         case ToolSpec(source="caller"):
             return Verdict("allow", "the caller executes its own tools")
         case ToolSpec(name=name) if name in OFF:
@@ -292,10 +375,3 @@ def _default(tool: ToolSpec | None) -> Verdict:
             return Verdict("allow", "it only reads")
         case ToolSpec(effect=effect):
             return Verdict("ask", f"tools that are {effect} ask a person")
-
-
-def _plain(path: str) -> str:
-    try:
-        return plain_path(path)
-    except KairosError:
-        return path  # the tool refuses it, and says why

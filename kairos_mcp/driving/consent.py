@@ -5,6 +5,7 @@ Reads files for a preview, so it is called in a worker thread, before the turn t
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from kairos_mcp.errors import ApprovalExpired, ApprovalsFull, Denied
@@ -15,7 +16,10 @@ from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, Again, Appro
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
+from kairos_mcp.tools.touched_paths import Touched
 from kairos_mcp.visible import made_visible
+
+LISTED = 20  # of the paths that a call touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,10 @@ def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolR
     """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
 
     A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
-    arguments.
+    arguments. So is one of a tool that is not ours, where its paths make a difference: links may lead them elsewhere.
     """
+    if wanted.tool is not None and gate.must_look(wanted.tool):
+        return None
     verdict = gate.verdict(wanted)
     match verdict.decision:
         case "deny":
@@ -52,7 +58,7 @@ def considered(
 
     `tool` None: one of the caller's. Never raises; blocks while files are read.
     """
-    spec = wanted.tool
+    spec, wanted = wanted.tool, gate.looked(wanted)
     if spec is None or (first := gate.verdict(wanted)).decision == "deny":
         return refusal(wanted, "nobody knows this tool" if spec is None else first.because)
     preview = (
@@ -67,16 +73,29 @@ def considered(
         case "deny":
             return refusal(wanted, verdict.because)
         case "ask":
-            shown = _shown(preview.text, mask)
+            base = preview.base
+            text = preview.text
+            if gate.must_look(spec) and wanted.touched is not None and wanted.touched.names:
+                base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
+                text = f"{text}\ntouches {_listed(wanted.touched)}"
+            shown = _shown(text, mask)
             return Asking(
                 key=around.path + SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
-                digest=digest_of_ask(spec, wanted.arguments, workspace, shown, preview.base),
+                digest=digest_of_ask(spec, wanted.arguments, workspace, shown, base),
                 preview=shown,
-                base=preview.base,
+                base=base,
                 otherwise=failed(_too_many()),
             )
+
+
+def _listed(touched: Touched) -> str:
+    """What a call touches, as a person reads it before the call is made."""
+    parts = [*touched.inside, *(f"{path} (outside the workspace)" for path in touched.outside)]
+    parts += [f"{json.dumps(text, ensure_ascii=False)} (can't be resolved)" for text in touched.unresolved]
+    more = f" and {len(parts) - LISTED} more" if len(parts) > LISTED else ""
+    return ", ".join(parts[:LISTED]) + more
 
 
 def refusal(wanted: Wanted, because: str) -> ToolResult:

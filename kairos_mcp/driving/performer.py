@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from kairos_mcp.budget.amounts import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.budget.granting import Claim, Grant
@@ -233,7 +234,7 @@ class Performer:
                 self.learn(path, step, answer, sent.route)
                 return costed(path, step, answer, _took(began, grant), grant.held, paid=sent.route in self.paid)
             case CallTool():
-                result = await self._call(path, step, grant, began, base or {})
+                result = await self._call(path, step, grant, began, base)
                 return self._called(path, step, result, _took(began, grant))
             case Pause():
                 raise AssertionError("a pause is never performed")
@@ -247,7 +248,7 @@ class Performer:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(self, path: str, step: CallTool, grant: Grant, began: float, base: Base) -> ToolResult:
+    async def _call(self, path: str, step: CallTool, grant: Grant, began: float, base: Base | None) -> ToolResult:
         """The tool's result. What changes files is let out of a change when its time is over or its run is cancelled,
         so that the record says of each file what became of it."""
         tool = self.reach.tool(step.call.name)
@@ -255,7 +256,9 @@ class Performer:
             return failed(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
         seconds, stop = grant.timeout_ms / 1000, Stop()
         shut = self.reach.shut(path, step)
-        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base, stop, shut)
+        wanted, gate = self.reach.wanted(path, step), self.means.gate
+        still = partial(gate.check_still, wanted, base) if gate.must_look(tool.spec) else None
+        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base or {}, stop, shut, still)
         longer = LET_OUT_S if tool.spec.effect == "checked" else 0.0
         given = (self.means.mask, tool, step.call.arguments, around)
         calling = self.means.workers.call(seconds + (longer or HEARD_S), masked_call, *given)

@@ -28,6 +28,7 @@ from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.routes import Minds
+from kairos_mcp.scopes import Scopes
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import DialectName, Failure
 from kairos_mcp.store import mandates, reading
@@ -39,8 +40,9 @@ from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.internal import internal_tools
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.scopes import own_places, scopes_of
 from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.touched_paths import TouchedPaths, stands_in
 from kairos_mcp.tools.workers import Workers
 
 THREADS = 10  # reads side by side (SYSTEMS.md P3)
@@ -198,18 +200,20 @@ class Wiring:
             self._workers = Workers(THREADS, "kairos-tools")
         opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
         networked, judged = self._networked()
-        scopes = scopes_of(Path(workspace), self.settings) if workspace is not None else None
+        folder = Path(workspace) if workspace is not None else None
+        scopes = scopes_of(folder, self.settings) if folder is not None else None
         commands = Commands.of(self.settings)
         built_in = builtin_tools(
             opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands, shelves=self._shelves
         )
         internal = internal_tools(opener, self._store)
         registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
-        gate = Gate(
-            self.settings.gate,
-            scopes.of if scopes is not None else lambda _: "L2",
-            judged,
+        own, bases = (
+            own_places(self.settings),
+            {f"mcp:{each.name}": stands_in(each, folder) for each in self.settings.servers},
         )
+        paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
+        gate = Gate(self.settings.gate, (scopes or Scopes()).of, judged, paths)
         return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
 
     @cached_property

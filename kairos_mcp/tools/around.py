@@ -62,6 +62,8 @@ class Surroundings:
     step's, unique in the run, so that what a tool keeps for one call can be named after it. `base`: what an approval
     was shown of each file (SHA-256 in hex, None: no file), which must still hold; empty where nobody was asked. `shut`
     says of a plain path that a rule keeps it from this call: what is found there is not shown; None: nothing is.
+    `check_paths` raises Denied or StaleFile where the call touches other files now than when it was judged; None: it
+    can't.
     """
 
     run_id: str
@@ -72,11 +74,20 @@ class Surroundings:
     base: Mapping[str, str | None] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
     shut: Callable[[str], bool] | None = None
+    check_paths: Callable[[], None] | None = None
 
     def still_for(self, effect: Effect) -> Callable[[], None]:
-        """What a call of this effect asks in the moment in which it does it: raises where its run is another's by now.
-        What only reads asks nothing. Whoever takes its time before (a name, a handshake, a start) may wake to that."""
-        return self.memory.check if effect != "read" else _nothing
+        """What a call of this effect asks in the moment in which it does it: raises where its run is another's by now
+        (what only reads doesn't ask that), or where its paths lead elsewhere than when it was judged. Whoever takes its
+        time before (a name, a handshake, a start) may wake to that."""
+        if effect == "read":
+            return self.check_paths or _nothing
+        return self._check_all if self.check_paths is not None else self.memory.check
+
+    def _check_all(self) -> None:
+        self.memory.check()
+        if self.check_paths is not None:
+            self.check_paths()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolResult
 from kairos_mcp.secrecy import masked
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.tool import Tool, call
+from kairos_mcp.tools.tool import Tool, call, failed
 
 
 def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
     """As `call`; its errors are masked as well. What does more than read is not called, but raises, where its run
     belongs to another server by now: it may have waited here for a thread, or while this program was stopped. What
-    leaves this program asks once more where it does."""
+    leaves this program asks once more where it does. A call whose paths lead elsewhere than when it was judged is not
+    made either."""
     if tool.spec.effect != "read":
         around.memory.check()
+    try:
+        if around.check_paths is not None:
+            around.check_paths()
+    except KairosError as refused:
+        return masked.result(failed(refused), mask)
     return masked.result(call(tool, arguments, around), mask)

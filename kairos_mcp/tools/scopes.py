@@ -17,17 +17,22 @@ _STARTS_SERVERS = ".mcp.json"  # an instruction to a host: it names programs tha
 def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
     """L0 holds our package, and under these settings the state folder, the configuration and the script; L1 the
     folders of skills that a person named, and what they called instructions."""
-    own = [package()]
     skills: list[Path] = []
     named: tuple[str, ...] = ()
     if settings is not None:
         skills += settings.skills
         named = settings.instructions
-        given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
-        own += [path for path in given if path is not None]
     real = Path(os.path.realpath(workspace))
-    inside, advice = _inside(real, own), _inside(real, skills)
+    inside, advice = _inside(real, own_places(settings)), _inside(real, skills)
     return Scopes((*_OURS, *inside), (*INSTRUCTIONS, _STARTS_SERVERS, *named, *advice))
+
+
+def own_places(settings: Settings | None = None) -> tuple[Path, ...]:
+    """The server's own files and folders, wherever they lie: its code, its state, its configuration, its script."""
+    given: tuple[Path | None, ...] = ()
+    if settings is not None:
+        given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
+    return (package(), *(path for path in given if path is not None))
 
 
 def _inside(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, GateRule
 from kairos_mcp.errors import ConfigError
-from kairos_mcp.gate import Gate, Wanted, digest_of_ask, paths_of, pin_of, risk_of
+from kairos_mcp.gate import Gate, Wanted, digest_of_ask, pin_of, risk_of
 from kairos_mcp.messages import Effect, ToolSpec
 from kairos_mcp.scopes import Scopes
+from kairos_mcp.tools.touched_paths import named_paths
 
+EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 ONE = {"path": "docs/a.md", "old_string": "a", "new_string": "b"}
 SEVERAL = {"edits": [{"path": "docs/a.md"}, {"path": "src/b.py"}]}
 
@@ -106,9 +108,9 @@ def test_a_rule_on_paths_allows_all_of_a_call_and_denies_any_of_it(
 
 
 def test_a_tool_that_is_given_no_path_is_about_the_workspace_itself() -> None:
-    assert paths_of(LIST, {}) == (".",)
-    assert paths_of(RUN, {}) == ()
-    assert paths_of(PLAN, SEVERAL) == ("docs/a.md", "src/b.py")
+    assert named_paths(LIST, {}) == (".",)
+    assert named_paths(RUN, {}) == ()
+    assert named_paths(PLAN, SEVERAL) == ("docs/a.md", "src/b.py")
 
 
 def test_paths_that_a_preview_found_count_as_those_that_are_named() -> None:
@@ -148,6 +150,13 @@ def test_instructions_to_agents_are_always_asked_about(path: str) -> None:
 def test_TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone(rule: GateRule, decision: str) -> None:
     assert decided([rule], RUN, {"argv": ["rm", "-rf", "."]}) == decision
     assert decided([rule, GateRule("run_command", "deny")], RUN) == "deny"
+
+
+def test_no_rule_however_broad_lets_a_tool_through_that_nobody_knows() -> None:
+    broad = [GateRule("*", "allow"), GateRule("", "allow"), *(GateRule("*", "allow", effect=each) for each in EFFECTS)]
+    for rule in broad:
+        assert decided([rule], None, {"path": "docs/a.md"}) == "deny", rule
+    assert Gate([], Scopes().of).risk(Wanted(None, {"path": "docs/a.md"})) == "high"
 
 
 def test_TENANCY_010_a_deny_rule_holds_beyond_any_number_of_paths() -> None:

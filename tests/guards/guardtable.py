@@ -26,6 +26,7 @@ BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
 LEAVE = "approvals/test_leave.py::test_"
 GATE = "approvals/test_gate.py::test_"
+TOUCHED = "approvals/test_touched_paths.py::test_"
 ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
 EGRESS = "net/test_egress.py::test_"
@@ -387,7 +388,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'if verdict.decision == "allow" and seen.effect != "read" and "L1" in seen.scopes:',
+        "if seen.instructs:",
         "if False:",
         GATE + "instructions_to_agents_are_always_asked_about",
     ),
@@ -405,9 +406,62 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "(*paths_of(self.tool, self.arguments), *self.found)",
-        "paths_of(self.tool, self.arguments)",
+        "(*touched.inside, *wanted.found)",
+        "touched.inside",
         GATE + "paths_that_a_preview_found_count_as_those_that_are_named",
+    ),
+    Guard(
+        "gate.py",
+        'return Verdict("deny", "nobody knows this tool")',
+        "pass",
+        GATE + "no_rule_however_broad_lets_a_tool_through_that_nobody_knows",
+    ),
+    Guard(
+        "gate.py", "if touched.unresolved:", "if False:", TOUCHED + "a_writing_call_with_a_path_that_nobody_can_resolve"
+    ),
+    Guard(
+        "gate.py",
+        "if not rule.paths or seen.touched.unresolved:",
+        "if not rule.paths:",
+        TOUCHED + "what_can_not_be_resolved_matches_each_deny_and_ask_rule_with_paths",
+    ),
+    Guard(
+        "gate.py",
+        "if not all(by is not None and by.names_outside(path) for path in touched.outside):",
+        "if False:",
+        TOUCHED + "a_writing_call_outside_the_workspace_asks_unless_a_rule_names_its_path",
+    ),
+    Guard(
+        "gate.py",
+        "if touched.instructs and not named:",
+        "if False:",
+        TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
+    ),
+    Guard(
+        "gate.py",
+        'if not named and row.rule.verdict != "allow" and row.is_held_by(touched.folders, seen):',
+        "if False:",
+        TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
+    ),
+    Guard(
+        "tools/touched_paths.py",
+        "self.found[self._seen_from_root(real)] = None",
+        "pass",
+        TOUCHED + "a_link_is_what_it_leads_to_and_itself",
+    ),
+    Guard(
+        "tools/masked.py",
+        "around.check_paths()",
+        "pass",
+        "downstream/test_touched_by_others.py"
+        "::test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_followed",
+    ),
+    Guard(
+        "tools/around.py",
+        "            self.check_paths()",
+        "            pass",
+        "downstream/test_touched_by_others.py"
+        "::test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_followed",
     ),
     Guard(
         "gate.py",
