@@ -181,6 +181,6 @@ def test_a_variable_with_our_prefix_that_means_nothing_is_found() -> None:
     known = {variable(name): "1" for name in SETTINGS if name not in FILE_ONLY}
     assert unknown_variables({**known, "KAIROS_HOME": "x", "KAIROS_CONFIG": "y"}) == []
     assert unknown_variables({"KAIROS_GATE": "x", "KAIROS_TOLS": "y", "PATH": "z"}) == [
-        "KAIROS_GATE",
-        "KAIROS_TOLS",
+        ("KAIROS_GATE", None),
+        ("KAIROS_TOLS", "KAIROS_TOOLS"),
     ]

@@ -9,13 +9,31 @@ from collections.abc import Sequence
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, USAGE
 from kairos_mcp.cli.guarding import guard
 from kairos_mcp.cli.serving import plain_serve, serve
+from kairos_mcp.configuration.settings import unknown_variables
 from kairos_mcp.errors import BadArguments, ConfigError, KairosError, UnknownRun, UnknownTool
 
 
 def main() -> None:
     """Run the command that stands on the command line, and exit."""
+    ensure_utf8()
     guard(os.environ)
+    name_unknown_variables()
     sys.exit(exit_code_of(sys.argv[1:]))
+
+
+def ensure_utf8() -> None:
+    """Start this process again in UTF-8 mode where its locale would have names of files in another encoding: then some
+    that are listed could not be opened."""
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def name_unknown_variables() -> None:
+    """Say on stderr which variables with our prefix mean nothing: a setting that was mistyped would not hold."""
+    for name, meant in unknown_variables(os.environ):
+        also = f"; is {meant} meant?" if meant else ""
+        print(f"kairos-mcp: {name} is no setting and is ignored{also}", file=sys.stderr)  # noqa: T201 - to a person
 
 
 def exit_code_of(words: Sequence[str]) -> int:

@@ -62,8 +62,9 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield _route(settings)
     yield from _prompts(settings)
     yield from _skills(settings)
-    for name in unknown_variables(environ):
-        yield Finding("environment", "note", f"{name} means nothing here", "Look for a slip, or unset it.")
+    for name, meant in unknown_variables(environ):
+        cure = f"Is {meant} meant? Else unset it." if meant else "Look for a slip, or unset it."
+        yield Finding("environment", "note", f"{name} is no setting and is ignored", cure)
 
 
 def _python() -> Finding:

@@ -231,10 +231,17 @@ def variable(name: str) -> str:
     return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
 
 
-def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Variables with our prefix that mean nothing: shown by doctor, since one of them may be a slip."""
+def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """Variables with our prefix that mean nothing, each with the one that may be meant: told at every start and by
+    doctor, since one of them may be a slip."""
     known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG"}
-    return sorted(name for name in environ if name.startswith("KAIROS_") and name not in known)
+    unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
+    if not unknown:
+        return []
+    from difflib import get_close_matches  # at a slip alone: the start is measured
+
+    near = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8) for name in unknown}
+    return [(name, near[name][0] if near[name] else None) for name in unknown]
 
 
 CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))

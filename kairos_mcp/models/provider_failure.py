@@ -33,6 +33,15 @@ class UsageInvalid(BadReply):
     """A reply whose report of tokens is none."""
 
 
+class Redirected(BadReply):
+    """A reply that only names another address: nobody has worked on the request. It isn't followed, since the key
+    would go along."""
+
+    def __init__(self, status: int, host: str | None) -> None:
+        where = "elsewhere" if host is None else f"to {host}"
+        super().__init__(f"it answered with status {status}, which leads {where}, and a request with a key stays here")
+
+
 _KEY_VARIABLES = {
     "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
     "cohere": "CO_API_KEY",
@@ -94,6 +103,8 @@ def _bad_reply(bad: BadReply, kind: str) -> Failure:
     match bad:
         case UsageInvalid(reason=reason):
             return Failure("usage_invalid", f"{kind}: the reply is not taken, since {reason}.", unknown_end=True)
+        case Redirected(reason=reason):
+            return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
         case BadReply(reason=reason, passing=True):
             return Failure("provider_error", f"{kind}: the reply is useless: {reason}.", True, unknown_end=True)
         case BadReply(reason=reason):

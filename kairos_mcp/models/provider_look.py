@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-from kairos_mcp.models.provider_failure import BadReply, UsageInvalid
+from kairos_mcp.models.provider_failure import BadReply, Redirected, UsageInvalid
 
 REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 LARGEST_COUNT = 2**53 - 1
@@ -35,7 +36,10 @@ def looking(streams: type) -> Look:
             await self._stream.aclose()
 
     async def look_at(response: Any) -> None:
-        """Refuse a reply that is too large, is no JSON, or reports tokens that are no counts. Raises BadReply."""
+        """Refuse a reply that leads elsewhere, is too large, is no JSON, or reports tokens that are no counts. Raises
+        BadReply."""
+        if 300 <= response.status_code < 400:
+            raise Redirected(response.status_code, _host(response.headers.get("location", "")))
         if not response.is_success:
             return
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -52,6 +56,16 @@ def looking(streams: type) -> Look:
             _refuse_bad_usage(reply.get(name))
 
     return look_at
+
+
+def _host(location: str) -> str | None:
+    """Where a redirect leads, without what may be a secret in its path."""
+    try:
+        found = urlsplit(location)
+        name, port = found.hostname, found.port
+    except ValueError:
+        return None
+    return name and (f"{name}:{port}" if port else name)[:200]
 
 
 def _refuse_bad_usage(usage: object) -> None:

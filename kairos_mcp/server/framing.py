@@ -15,6 +15,7 @@ LINE_ENDS = {"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"}
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")'
 _HEAD = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,200}"\s*,\s*){0,2}' + _ID)
+_REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
 
 
@@ -48,6 +49,11 @@ class Line:
         except ValueError:
             return None
         return number
+
+
+def answered_id(line: Line) -> int | str | None:
+    """The id of our request that a line answers which can't be read, where it stands before the result."""
+    return line.request_id() if _REPLY.match(line.text[:EDGE_BYTES]) else None
 
 
 class LineCutter:

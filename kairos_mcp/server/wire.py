@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from kairos_mcp.server.framing import LINE_BYTES, Line, LineCutter, unbroken
+from kairos_mcp.server.framing import LINE_BYTES, Line, LineCutter, answered_id, unbroken
 
 CHUNK_BYTES = 2**16
 UNWRITTEN = 128  # answers that may wait for a client that does not read, before we stop reading as well
@@ -74,7 +74,10 @@ class _Desk:
     async def take(self, line: Line, message: wire.JSONRPCMessage | Unreadable) -> None:
         while self.refusals.statistics().tasks_waiting_send >= UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
             await anyio.sleep(LOOK_S)
-        if isinstance(message, Unreadable):
+        if isinstance(message, Unreadable) and (asked := answered_id(line)) is not None:
+            # whoever asked is told why, instead of waiting for an answer that came
+            await self.deliver.send(SessionMessage(message.answer(asked)))
+        elif isinstance(message, Unreadable):
             await self.refusals.send(SessionMessage(message.answer(line.request_id())))
         else:
             await self.deliver.send(SessionMessage(message))

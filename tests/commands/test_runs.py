@@ -270,3 +270,31 @@ def test_a_folder_that_is_gone_is_a_wrong_use(kairos, tmp_path: Path) -> None:
             ["bash", "-c", command], env=kairos.environ(), capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, b"Traceback" in done.stderr) == (2, False), words
+
+
+@pytest.mark.parametrize("typed", ["KAIROS_MODLE", "Kairos_Model"])
+def test_a_mistyped_variable_is_named_at_the_start_with_the_one_that_may_be_meant(kairos, typed: str) -> None:
+    said = kairos("run", "Think.", "--route", "caller", "--json", **{typed: "openai:gpt-5"})
+    assert said.json["status"] == "input_required"
+    (line,) = [line for line in said.err.splitlines() if typed in line]
+    assert "KAIROS_MODEL" in line
+    assert "gpt-5" not in said.err
+    assert "ignored" not in kairos("runs").err
+    served = kairos("serve", **{typed: "x"})  # its input has ended
+    assert typed in served.err
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}])
+def test_a_file_whose_name_is_not_ascii_is_listed_read_and_written_in_every_locale(
+    kairos, locale: dict[str, str]
+) -> None:
+    (kairos.folder / "über.txt").write_text("old words", encoding="utf-8")
+    wanted = [
+        {"id": "1", "name": "list_files", "arguments": {}},
+        {"id": "2", "name": "read_file", "arguments": {"path": "über.txt"}},
+    ]
+    lines = script(kairos, {"tool_calls": wanted}, END)
+    said = kairos("run", "Look.", "--json", KAIROS_SCRIPT=lines, **locale)
+    assert said.code == 0
+    assert [(call["name"], call["ok"]) for call in said.json["calls"]] == [("list_files", True), ("read_file", True)]
+    assert "über.txt" in said.json["calls"][0]["preview"]

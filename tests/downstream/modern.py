@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 BUS = InMemorySubscriptionBus()
-TOOLS = ["echo", "grow", "want", "headers", "quit", "structured", "picture"]
+TOOLS = ["echo", "grow", "want", "headers", "quit", "structured", "picture", "huge"]
 EXTRA: list[str] = []
 PNG = "iVBORw0KGgo="
 
@@ -45,6 +45,8 @@ async def call_tool(ctx: ServerRequestContext, params: wire.CallToolRequestParam
             said = (
                 json.dumps({k.decode(): v.decode() for k, v in ctx.request.scope["headers"]}) if ctx.request else "{}"
             )
+        case "huge":
+            said = "x" * (9 * 1024 * 1024)
         case "quit":
             os._exit(5)
         case "structured":

@@ -121,6 +121,14 @@ def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Calla
     assert "not fetched" in shown
 
 
+def test_a_reply_that_is_too_large_is_told_as_that_and_at_once(modern: Callable[[], Downstream]) -> None:
+    server = modern()
+    began = time.monotonic()
+    assert "a message of over 8 MiB" in called(server, "huge", seconds=25).content
+    assert time.monotonic() - began < 20
+    assert awaited(lambda: called(server, "echo", text="after").content == "after", WITHIN_S)
+
+
 def test_an_http_server_gets_the_headers_that_it_was_given_and_no_more(
     bench: Bench, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

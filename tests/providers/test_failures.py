@@ -173,9 +173,23 @@ async def test_a_reply_of_no_shape_is_a_failure_whose_price_stays_charged(
     assert (failure.code, failure.retryable, failure.unknown_end) == ("provider_error", retryable, True)
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("name", ["openai:small", "anthropic:claude-standin"])
+async def test_a_redirect_is_named_with_where_it_leads_and_neither_followed_nor_tried_again(
+    server: Standin, name: str, status: int
+) -> None:
+    headers = {"Location": "https://login.example.org:8443/oauth?token=t0ps3cret"}
+    failure = await failure_to(server, sends({}, status, **headers), name)
+    assert (failure.code, failure.retryable, failure.unknown_end) == ("provider_error", False, False)
+    assert all(word in failure.message for word in (str(status), "login.example.org:8443", "KAIROS_BASE_URL"))
+    assert "t0ps3cret" not in failure.message
+    assert len(server.heard) == 1
+
+
 async def test_a_reply_without_end_is_refused(server: Standin) -> None:
     failure = await failure_to(server, raw(b" " * (17 * 1024 * 1024)))
-    assert (failure.code, failure.unknown_end) == ("provider_error", True)
+    assert (failure.code, failure.retryable, failure.unknown_end) == ("provider_error", False, True)
+    assert "larger than" in failure.message
 
 
 @pytest.mark.parametrize("reply", [silent, never_ends])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -97,3 +98,14 @@ def test_a_late_answer_and_one_for_nothing_are_ignored(server):
     one.send({"id": 4711, "result": reply(DONE)})
     (run,) = one.came("run_status", {})["runs"]
     assert (run["status"], run["usage"]["model_calls"]) == ("input_required", 0)
+
+
+def test_a_reply_that_is_too_large_is_named_as_that_and_not_waited_for(place, server):
+    one = server(LEGACY)
+    began = time.monotonic()
+    call = one.call("planner_run", {"goal": "go"})
+    one.send({"id": one.asked()["id"], "result": reply("x" * (17 * 2**20))})
+    ended = one.result(call)["structuredContent"]
+    assert time.monotonic() - began < 25  # an ask that stays silent is waited for longer
+    assert ended["route"] == "caller"
+    assert any("at most 16777216 bytes" in text for text in ended["degraded"]), ended["degraded"]

@@ -6,6 +6,7 @@ It lives in the background loop alone. No model, no user and no folders of ours 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
@@ -32,6 +33,8 @@ from kairos_mcp.tools.downstream.watch import LINE_BYTES, REFUSED, Flooded, Watc
 PAGES = 50
 HTTP_TIMEOUT_S = 30
 QUIET_S = 600  # how long an HTTP server may hold a stream without a byte: its own deadline ends a call earlier
+TOO_LARGE = f"it sent a message of over {LINE_BYTES // 2**20} MiB"
+_EVENT_ENDS = re.compile(rb"\n\n|\r\r|\r\n\r\n")
 ME = wire.Implementation(name="kairos-mcp", version=__version__)
 
 Looks = Iterator[Callable[[], None]]
@@ -147,7 +150,7 @@ class Link:
     async def _over_http(self, reach: Reach) -> AsyncIterator[Streams]:
         timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=QUIET_S)
         # No proxies, certificates or passwords out of this process's environment: it gets what it was given.
-        transport = _Bounded(httpx2.AsyncHTTPTransport(), self._looks)
+        transport = _Bounded(httpx2.AsyncHTTPTransport(), self._looks, self._flooded)
         http = httpx2.AsyncClient(headers=dict(reach.headers), timeout=timeout, trust_env=False, transport=transport)
         async with (
             http,
@@ -162,6 +165,12 @@ class Link:
                 await asyncio.gather(passing, return_exceptions=True)
                 heard.close()
                 watched.close()
+
+    def _flooded(self) -> None:
+        """End the connection with its reason: the library would leave the call without an answer, as if the server had
+        been silent."""
+        self.watch.ended(TOO_LARGE)
+        self._over.set()
 
     async def _pass(self, read: Any, heard: Any) -> None:
         try:
@@ -214,13 +223,14 @@ class _Given:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """HTTP whose plain bodies are read up to LINE_BYTES; the library bounds each event of a stream itself.
+    """HTTP whose bodies are read up to LINE_BYTES, of a stream each event; `flooded` is called for more.
 
     The first request of a call takes the look of `looks`, right before its head is sent."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, looks: ContextVar[Looks]) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, looks: ContextVar[Looks], flooded: Callable[[], None]) -> None:
         self._inner = inner
         self._looks = looks
+        self._flooded = flooded
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         looks = self._looks.get(iter(()))
@@ -232,9 +242,9 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
         request.extensions = {**request.extensions, "trace": traced}
         response = await self._inner.handle_async_request(request)
-        if "text/event-stream" not in response.headers.get("content-type", ""):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            response.stream = _Counted(response.stream)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        events = "text/event-stream" in response.headers.get("content-type", "")
+        response.stream = _Counted(response.stream, self._flooded, events=events)
         return response
 
     async def aclose(self) -> None:
@@ -242,15 +252,23 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, flooded: Callable[[], None], *, events: bool) -> None:
         self._inner = inner
+        self._flooded = flooded
+        self._events = events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read = 0
+        read, last = 0, b""
         async for part in self._inner:
             read += len(part)
+            if self._events:
+                seen = last + part
+                for end in _EVENT_ENDS.finditer(seen):
+                    read = len(seen) - end.end()
+                last = seen[-3:]
             if read > LINE_BYTES:
-                raise httpx2.ReadError(f"a body of over {LINE_BYTES // 2**20} MiB")
+                self._flooded()
+                raise httpx2.ReadError(TOO_LARGE)
             yield part
 
     async def aclose(self) -> None:
