@@ -18,7 +18,7 @@ from kairos_mcp.configuration.settings import CommandMode, Settings
 from kairos_mcp.errors import CommandDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.around import Preview, Surroundings
-from kairos_mcp.tools.cover import Cover
+from kairos_mcp.tools.cover import covered
 from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Nested, nested
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
@@ -112,7 +112,6 @@ class _Running:
         self._sandbox = Sandbox(opener.workspace, hidden=commands.hidden, sealed=(package(),), reads=commands.reads)
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
-        self._cover = Cover()
         self._works = self._bare  # or was seen to; what does not work is looked at again, since a person may mend it
 
     def preview(self, arguments: JsonObject, around: Surroundings) -> Preview:
@@ -130,21 +129,31 @@ class _Running:
             wanted = self._meant(arguments, box)
             _check_base(wanted, around.base)
             self._check_works()
-            with self._ready(wanted, box, root) as ready:
-                ended = run_to_end(
-                    Order(
-                        ready.argv,
-                        not self._bare,
-                        ready.cwd,
-                        ready.environ,
-                        time.monotonic() + given,
-                        lambda: around.stop.wanted,
-                        _memory(),
-                        ready.lent,
-                        around.still_for(COMMAND_SPEC.effect),
-                    )
+            until = time.monotonic() + given
+            ended, remark = self._started(wanted, box, root, around, until)
+            if ended.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
+                ended, remark = self._started(wanted, self._box(root), root, around, until)
+        return _told(wanted, ended, given, remark)
+
+    def _started(
+        self, wanted: Program, box: Sandbox, root: int, around: Surroundings, until: float
+    ) -> tuple[Ended, str | None]:
+        """Run it to its end; and what should be known of how it ran."""
+        with self._ready(wanted, box, root) as ready:
+            ended = run_to_end(
+                Order(
+                    ready.argv,
+                    not self._bare,
+                    ready.cwd,
+                    ready.environ,
+                    until,
+                    lambda: around.stop.wanted,
+                    _memory(),
+                    ready.lent,
+                    around.still_for(COMMAND_SPEC.effect),
                 )
-        return _told(wanted, ended, given, "without a sandbox" if self._bare else ready.uncovered)
+            )
+        return ended, "without a sandbox" if self._bare else ready.uncovered
 
     def _box(self, root: int) -> Sandbox:
         """The sandbox around the workspace that is open as `root`."""
@@ -165,7 +174,7 @@ class _Running:
         assert box.workspace is not None
         standing = box.workspace / wanted.cwd
         if not self._bare:
-            with self._cover.over(root), nested(root, box.tops()) as found:
+            with covered(root), nested(root, box.tops()) as found:
                 argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, nested=found.held)
                 lent = tuple(each.descriptor for each in found.held)
                 yield _Ready(argv, "/", scrubbed(self._environ, wanted.search), lent, _uncovered(found))
@@ -214,6 +223,8 @@ def _told(wanted: Program, ended: Ended, given: float, remark: str | None) -> To
             how = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
         case "not_started":
             return failed(_not_started(wanted, ended))
+        case "no_sandbox":
+            return failed(_no_sandbox(ended))
     notes = f"[{how}{f'; {remark}' if remark else ''}]"
     content = "\n".join([notes, *_stream("stdout", ended.out), *_stream("stderr", ended.err)])
     return ToolResult(content, ended.exit_code != 0, {"exit_code": ended.exit_code}, code)
@@ -226,10 +237,18 @@ def _stream(name: str, stream: Stream) -> Iterator[str]:
 
 
 def _not_started(wanted: Program, ended: Ended) -> CommandDenied:
-    """The sandbox's own words end with the system's, which name no path."""
-    said_last = ended.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
-    why = os.strerror(ended.errno) if ended.errno is not None else said_last[:120] or "no reason given"
+    why = os.strerror(ended.errno) if ended.errno is not None else "no reason given"
     return CommandDenied(
         f"{said(Path(wanted.argv[0]).name)} could not be begun ({why}).",
         "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
+    )
+
+
+def _no_sandbox(ended: Ended) -> CommandDenied:
+    """bubblewrap's own words end with the system's, which name no path."""
+    last = ended.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
+    why = os.strerror(ended.errno) if ended.errno is not None else last[:120] or "no reason given"
+    return CommandDenied(
+        f"The sandbox could not be made, in two tries ({why}); the program was not begun.",
+        "Something in the workspace may be changing all the time: call again. `kairos-mcp doctor` tries the sandbox.",
     )

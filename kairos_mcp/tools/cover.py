@@ -1,39 +1,102 @@
-"""Keeps a program from making a `.git` where there is none: an empty folder holds its place while it runs.
+"""Holds the places of names that no program may make: an empty folder stands at each while programs run.
 
-Who writes there decides what git does for the next one who works in that folder: hooks, pagers, monitors.
+All who run programs in a workspace share a lock on its folder, whichever process they are of; the last one to leave
+removes what was put there. A sandbox that is built under the lock finds each name, and makes it read-only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
-from collections.abc import Iterator
-from threading import Lock
+import stat
+import time
+from collections.abc import Iterator, Sequence
 
-NAMES = (".git", ".kairos")
+from kairos_mcp.errors import CommandDenied
+
+NAMES = (".git", ".kairos")  # who writes there decides what git, or this server, does for the next one who works here
+_MARKED = (
+    stat.S_ISVTX
+)  # tells our empty folders from somebody's own, also for the process that comes after a killed one
+_PATIENCE_S = 10.0  # the lock is held alone for as long as a few removals take
+_LOOK_S = 0.01
+_NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)  # by us, nor by a program, which is the same user
 
 
-class Cover:
-    """Of one workspace, for all programs that this server runs in it. The folder stays while the last of them runs;
-    one that a killed server left goes with the next. Another server's programs are not counted."""
+@contextlib.contextmanager
+def covered(root: int, names: Sequence[str] = NAMES) -> Iterator[None]:
+    """Hold the names at the top of the workspace that is open as `root`, while the block runs.
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._running = 0
-
-    @contextlib.contextmanager
-    def over(self, root: int) -> Iterator[None]:
-        """`root`: the workspace's descriptor. A sandbox built inside the block finds them there to seal."""
-        with self._lock:
-            self._running += 1
-            for name in NAMES:
-                with contextlib.suppress(OSError):  # it is there; or nothing can be made here, by anybody like us
-                    os.mkdir(name, dir_fd=root)
+    Raises CommandDenied where somebody else has locked that folder for long, or a name can't be held.
+    """
+    held = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)  # a lock is of one opening
+    try:
+        locked = _share(held)
+        made = [name for name in names if _placed(held, name)]
         try:
             yield
         finally:
-            with self._lock:
-                self._running -= 1
-                for name in NAMES if self._running == 0 else ():
-                    with contextlib.suppress(OSError):  # what is not empty is somebody's, and stays
-                        os.rmdir(name, dir_fd=root)
+            if locked and _is_last(held):
+                for name in names:
+                    _remove(held, name, made)
+    finally:
+        os.close(held)
+
+
+def is_placeholder(found: os.stat_result) -> bool:
+    """Whether this looks like what a cover made; one that isn't empty is somebody's all the same."""
+    return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & _MARKED)
+
+
+def _share(held: int) -> bool:
+    """Take the lock that all share; False on a file system without locks, where nobody removes anything then."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise CommandDenied(
+                    "Another program holds a lock on the workspace's folder, so no program can be run in it.",
+                    "Call again later; a person can find it by `lslocks`.",
+                ) from None
+            time.sleep(_LOOK_S)
+        except OSError:
+            return False
+        else:
+            return True
+
+
+def _is_last(held: int) -> bool:
+    """Whether nobody else shares the lock. Asking gives up one's own share first, so of two who leave at the same time
+    at least the one that asks later is the last."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _placed(held: int, name: str) -> bool:
+    """Put an empty folder at a name where nothing is; whether that was done. A folder, whatever the name is usually:
+    git doesn't see it, and no removal of it can take somebody's text."""
+    try:
+        os.mkdir(name, 0o755 | _MARKED, dir_fd=held)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in _NOT_TO_BE_MADE:
+            return False
+        raise CommandDenied(
+            f"{name} of the workspace could not be protected ({os.strerror(error.errno or 0)}).",
+            "A person has to make room on that disk.",
+        ) from None
+    return True
+
+
+def _remove(held: int, name: str, made: Sequence[str]) -> None:
+    with contextlib.suppress(OSError):  # it is gone; or not empty, and so somebody's
+        if name in made or is_placeholder(os.stat(name, dir_fd=held, follow_symlinks=False)):
+            os.rmdir(name, dir_fd=held)

@@ -22,7 +22,7 @@ from typing import IO, Literal
 from kairos_mcp.tools.cgroups import bounded
 from kairos_mcp.tools.tasks import Tasks, parent_of
 
-Why = Literal["exit", "timeout", "stopped", "memory", "tasks", "flood", "not_started"]
+Why = Literal["exit", "timeout", "stopped", "memory", "tasks", "flood", "not_started", "no_sandbox"]
 
 HEAD_BYTES = 128 * 1024  # kept of each stream: how it began,
 TAIL_BYTES = 384 * 1024  # and how it ended, where failures are told
@@ -75,7 +75,8 @@ class Stream:
 class Ended:
     """How it ended. `exit_code` is 128 and the signal for one that a signal ended, None where that was done from here.
 
-    `errno` is of a program that could not be begun, None where only a sandbox's words on standard error say why.
+    `not_started`: the program could not be begun. `no_sandbox`: the sandbox around it could not be made, so it was not
+    begun either. `errno` says why, None where only bubblewrap's words on standard error do.
     """
 
     why: Why
@@ -297,10 +298,11 @@ class _Watched:
         if why != "exit":
             return Ended(why, None, self.out, self.err)
         said = self._said()
+        unmade: Why = "no_sandbox" if self._order.sandboxed else "not_started"
         if found := _ERRNO.search(said):
-            return Ended("not_started", None, self.out, self.err, int(found[1]))
-        if not self._order.sandboxed:
-            return Ended("exit", code if code >= 0 else 128 - code, self.out, self.err)
+            return Ended(unmade, None, self.out, self.err, int(found[1]))
         if found := _EXIT.search(said):
             return Ended("exit", int(found[1]), self.out, self.err)
-        return Ended("not_started", None, self.out, self.err)
+        if self._order.sandboxed and code >= 0:  # it gave up by itself, which it does only before the program begins
+            return Ended(unmade, None, self.out, self.err)
+        return Ended("exit", code if code >= 0 else 128 - code, self.out, self.err)

@@ -13,6 +13,7 @@ import pytest
 from kairos_mcp.cli.checks import readable_by_root
 from kairos_mcp.tools.sandbox import Sandbox
 
+pytestmark = pytest.mark.sandbox
 PYTHON = os.path.realpath(sys.executable)
 NOBODY = 65534
 WITHIN_S = 60

@@ -1,0 +1,137 @@
+"""Two real servers on one workspace without a repository: the cover over `.git` is one for both of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from test_bubblewrap import touched, without_the_package
+
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.bubblewrap import find_bubblewrap
+from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.tool import call
+
+pytestmark = pytest.mark.sandbox
+WITHIN_S = 600
+ALLOW = '[[gate]]\ntools = "run_command"\neffect = "irreversible"\nverdict = "allow"\n'
+# Some end at once and some linger, so that one server's program begins and ends within the other's.
+ATTACK = "mkdir -p .git/hooks 2>&1; echo x > .git/config; for each in $(seq $0); do :; done; mv .git g"
+HOLD = (
+    "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print(flush=True); input()"
+)
+
+
+async def told_by_two(root: Path, rounds: int) -> Counter[str]:
+    """What programs of both servers, which try to make a `.git` all the time, got told; how often."""
+    workspace = root / "workspace"
+    workspace.mkdir()
+    told: Counter[str] = Counter()
+
+    async def keep_trying(server: int) -> None:
+        home = root / f"home-{server}"
+        home.mkdir()
+        (home / "kairos.toml").write_text(ALLOW)
+        words = ["-m", "kairos_mcp", "serve", "--home", str(home), "--workspace", str(workspace)]
+        environ = {"PATH": os.environ["PATH"]}
+        async with Client(
+            stdio_client(StdioServerParameters(command=sys.executable, args=words, env=environ))
+        ) as client:
+            for n in range(rounds):
+                argv = ["sh", "-c", ATTACK, str((n * 7_919 + server * 104_729) % 60_000)]
+                arguments = {"name": "run_command", "arguments": {"argv": argv}}
+                result: Any = (await client.call_tool("registry_call", arguments)).structured_content
+                told[how(result["output"]["content"])] += 1
+                assert not (workspace / ".git" / "config").exists()
+
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            for server in range(2):
+                tasks.start_soon(keep_trying, server)
+    assert list(workspace.iterdir()) == []
+    return told
+
+
+def how(content: str) -> str:
+    return "refused inside" if content.count("Read-only file system") >= 1 and "exit code" in content else content
+
+
+async def test_no_program_of_two_servers_makes_a_repository_and_each_begins(tmp_path: Path) -> None:
+    assert await told_by_two(tmp_path, 8) == {"refused inside": 16}
+
+
+@pytest.mark.slow
+async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_path: Path) -> None:
+    assert await told_by_two(tmp_path, 200) == {"refused inside": 400}
+
+
+def run(workspace: Path, *argv: str, **environ: str) -> Any:
+    with Opener(workspace) as opener:
+        (tool,) = command_tools(opener, Commands(environ={**os.environ, **environ}))
+        return call(tool, {"argv": list(argv)}, Surroundings("run-1", time.monotonic() + 60, lambda _: None))
+
+
+def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays(tmp_path: Path) -> None:
+    (tmp_path / ".kairos").mkdir()
+    killed = (
+        "import os, sys\nfrom kairos_mcp.tools.cover import covered\n"
+        "with covered(os.open(sys.argv[1], os.O_RDONLY)):\n    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False, timeout=WITHIN_S)
+    assert (tmp_path / ".git").is_dir()
+    assert not run(tmp_path, "true").is_error
+    assert [path.name for path in tmp_path.iterdir()] == [".kairos"]
+
+
+def test_a_folder_that_somebody_else_has_locked_is_named(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        refused = run(tmp_path, "true")
+        holder.communicate(b"\n", timeout=WITHIN_S)
+    assert refused.code == "command_denied"
+    assert "lock" in refused.content
+    assert list(tmp_path.iterdir()) == []
+
+
+FAILING = """#!/bin/sh
+for last; do :; done
+[ "$1" = --help ] || [ "$last" = /bin/true ] && exec {bwrap} "$@"
+echo tried >> {log}
+for times in {fail}; do
+    [ -e {log}-$times ] && continue
+    : > {log}-$times
+    echo "bwrap: Can't find source path /gone: No such file or directory" >&2
+    exit 1
+done
+exec {bwrap} "$@"
+"""
+
+
+@pytest.mark.parametrize(("fail", "begun"), [("1", True), ("1 2", False)])
+def test_a_sandbox_that_could_not_be_made_is_tried_once_more_and_named_as_that(
+    tmp_path: Path, fail: str, begun: bool
+) -> None:
+    log, workspace = tmp_path / "log", tmp_path / "W"
+    workspace.mkdir()
+    environ = without_the_package(tmp_path, FAILING.format(bwrap=find_bubblewrap().path, log=log, fail=fail))
+    told = touched(workspace, **environ)
+    assert log.exists(), told
+    assert log.read_text().splitlines() == ["tried"] * 2
+    assert (workspace / "x").exists() == begun == (not told["is_error"])
+    assert not (workspace / ".git").exists()
+    if not begun:
+        assert told["code"] == "command_denied"
+        assert "sandbox could not be made" in told["content"]
+        assert "touch" not in told["content"]
