@@ -9,7 +9,9 @@ from pathlib import Path
 
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.running import PERSON, speak, stay
+from kairos_mcp.cli.speech import tell
 from kairos_mcp.configuration.layers import load_settings
+from kairos_mcp.configuration.ownership import readable_secrets
 from kairos_mcp.configuration.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
 from kairos_mcp.errors import BadArguments, ConfigError
 from kairos_mcp.host import Host
@@ -69,6 +71,8 @@ def start(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -
 def settings_here(flags: Flags) -> Settings:
     """The settings, with the folder that this stands in as the workspace where none is set."""
     settings = load_settings(flags, os.environ)
+    for text in readable_secrets(settings, os.environ):
+        tell(f"kairos-mcp: {text}")
     return settings if settings.workspaces else replace(settings, workspaces=(_folder_here(),))
 
 

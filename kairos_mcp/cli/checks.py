@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kairos_mcp.configuration.ownership import readable_secrets
 from kairos_mcp.configuration.settings import Settings, skill_folders, unknown_variables
 from kairos_mcp.errors import BadArguments, KairosError
 
@@ -51,6 +52,8 @@ def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     yield _re2()
     yield _state_folder(settings.home)
     yield from _shared_folders(settings)
+    for text in readable_secrets(settings, environ):
+        yield Finding("settings", "note", *text.split(": ", 1))
     yield from _workspaces(settings)
     yield _opener()
     yield _exchange()

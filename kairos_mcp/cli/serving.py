@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kairos_mcp.configuration.ownership import readable_secrets
 from kairos_mcp.configuration.settings import Flags
 
 
@@ -39,6 +40,8 @@ def serve(flags: Flags) -> None:
     from kairos_mcp.configuration.layers import load_settings
 
     settings = load_settings(flags, os.environ)
+    for text in readable_secrets(settings, os.environ):
+        print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
     if not settings.workspaces:
         print("kairos-mcp: no --workspace is given, so there are no file tools", file=sys.stderr)  # noqa: T201 - to a person
     if sys.stdin.isatty():

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kairos_mcp.configuration.ownership import check_settings_file, check_state_folder
 from kairos_mcp.configuration.settings import (
     CAP_NAMES,
     DEFAULT_CAPS,
@@ -28,8 +29,10 @@ from kairos_mcp.errors import ConfigError
 
 
 def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings that hold. Nothing is created, written or opened but the file of settings."""
+    """The settings that hold. Nothing is created, written or opened but the file of settings. Raises ConfigError, also
+    where another user could have written what stands there."""
     home, home_from = _home(flags, environ)
+    check_state_folder(home, environ)
     file = _file(flags, environ, home)
     layers: list[tuple[Origin, dict[str, Any]]] = []
     if file is not None:
@@ -88,6 +91,7 @@ def _file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
     """A file that was named has to be there; the one in the state folder may be missing."""
     named = flags.config or environ.get("KAIROS_CONFIG")
     if named:
+        check_settings_file(_path(named), environ)
         return _path(named)
     usual = home / "kairos.toml"
     return usual if usual.exists() else None

@@ -231,10 +231,13 @@ def variable(name: str) -> str:
     return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
 
 
+TRUST = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owners and modes of its own
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """Variables with our prefix that mean nothing, each with the one that may be meant: told at every start and by
     doctor, since one of them may be a slip."""
-    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG"}
+    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST}
     unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
     if not unknown:
         return []
