@@ -6,18 +6,21 @@ Text only. Links are never followed by the opener, so a plain path is the real o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 
 from kairos_mcp.configuration.settings import Scope
 
 PATH_CHARS = 1024
 OWN = (".git",)
 INSTRUCTIONS = (
-    *("AGENTS.md", "CLAUDE.md", "SKILL.md"),
-    *(".claude", ".cursor", ".vscode", ".github"),
+    *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
+    *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode"),
+    *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that are started by a host, a shell or git
     *("skills/*", "prompts/*", "agents/*"),
 )
+_WILD = re.compile(r"[*?\[/]")
 _ELSEWHERE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 
 
@@ -38,6 +41,55 @@ class Scopes:
         if plain is None or _any(self.own, plain):
             return "L0"
         return "L1" if _any(self.instructions, plain) else "L2"
+
+
+@dataclass(frozen=True, slots=True)
+class Globs:
+    """Globs as `Scopes` reads them, made ready for looking through a workspace from its top, folder by folder.
+
+    `names` are those that name one file or folder without any wildcard.
+    """
+
+    names: tuple[str, ...] = ()
+    _literal: frozenset[str] = frozenset()
+    _name: re.Pattern[str] | None = None
+    _path: re.Pattern[str] | None = None
+    _paths: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(globs: Iterable[str]) -> Globs:
+        given = tuple(dict.fromkeys(globs))
+        names = tuple(each for each in given if not _WILD.search(each))
+        wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
+        paths = [each.casefold() for each in given if "/" in each]
+        whole = [each.removesuffix("/*") for each in paths]  # with all that lies in it, a folder is meant itself
+        return Globs(names, frozenset(map(str.casefold, names)), _either(wild), _either([*paths, *whole]), tuple(paths))
+
+    def fit(self, path: str) -> bool:
+        """Whether a plain path is meant, when no folder above it is."""
+        folded = path.casefold()
+        name = folded.rpartition("/")[2]
+        if name in self._literal or (self._name is not None and self._name.match(name)):
+            return True
+        return self._path is not None and self._path.match(folded) is not None
+
+    def may_fit_below(self, folder: str) -> bool:
+        """Whether a glob with a slash could mean something that lies in this folder."""
+        parts = folder.casefold().split("/")
+        return any(_may_lead(glob.split("/"), parts) for glob in self._paths)
+
+
+def _may_lead(glob: list[str], parts: list[str]) -> bool:
+    for wanted, part in zip(glob, parts, strict=False):
+        if "*" in wanted:  # stands for slashes too
+            return fnmatchcase(part, wanted[: wanted.index("*") + 1])
+        if not fnmatchcase(part, wanted):
+            return False
+    return len(glob) > len(parts)
+
+
+def _either(globs: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(translate, globs))) if globs else None
 
 
 def plain_or_none(path: str) -> str | None:

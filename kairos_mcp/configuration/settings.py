@@ -103,7 +103,8 @@ class Settings:
     `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
     a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
     first; `skills` are further folders of skills, which go before ours and the user's own; `instructions` further globs
-    of paths that are L1. `origins` names for each setting where it came from, limits one by one (`limits.usd`).
+    of paths that are L1, `command_writes` those of L1 that programs may write all the same. `origins` names for each
+    setting where it came from, limits one by one (`limits.usd`).
     """
 
     home: Path
@@ -137,6 +138,7 @@ class Settings:
     approvals: Approvals = "ask"
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()
+    command_writes: tuple[str, ...] = ()
     skills: tuple[Path, ...] = ()
     instructions: tuple[str, ...] = ()
     config_file: Path | None = None
@@ -254,12 +256,14 @@ SETTINGS = (
     *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
     *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "keep_days", "gate"),
     *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
-    *("commands", "command_reads", "skills", "instructions"),
+    *("commands", "command_reads", "command_writes", "skills", "instructions"),
     *CAP_NAMES,
 )
 """Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
 
-FILE_ONLY = frozenset(("gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers"))
+FILE_ONLY = frozenset(
+    ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers")
+)
 """Settings that are tables or lists, which no variable can hold."""
 
 VARIABLES = frozenset(variable(name) for name in SETTINGS if name not in FILE_ONLY)

@@ -129,6 +129,7 @@ class _Given(_Strict):
     http_tools: list[GivenTool] | None = None
     commands: CommandMode | None = None
     command_reads: list[Text] | None = None
+    command_writes: list[PathGlob] | None = None
     skills: list[Text] | None = None
     instructions: list[PathGlob] | None = None
 
@@ -146,8 +147,9 @@ class _Given(_Strict):
             given["http_hosts"] = tuple(host_rule(text) for text in self.http_hosts)
         if self.private_hosts is not None:
             given["private_hosts"] = tuple(host_rule(text, wildcard=False) for text in self.private_hosts)
-        if self.instructions is not None:
-            given["instructions"] = tuple(self.instructions)
+        for name in ("instructions", "command_writes"):
+            if (globs := getattr(self, name)) is not None:
+                given[name] = tuple(globs)
         if self.http_tools is not None:
             given["http_tools"] = tuple(tool.value() for tool in self.http_tools)
         return given

@@ -47,8 +47,9 @@ def builtin_tools(
     on_demand = [kept_tool(page_chars), *([skill_tool(shelves, read_bytes)] if shelves is not None else [])]
     if opener is None:
         return on_demand
-    changing = changing_tools(opener, scopes or scopes_of(opener.workspace), read_bytes)
-    running = command_tools(opener, commands or Commands())
+    known = scopes or scopes_of(opener.workspace)
+    changing = changing_tools(opener, known, read_bytes)
+    running = command_tools(opener, commands or Commands(), known)
     return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 

@@ -17,16 +17,18 @@ from pathlib import Path
 from kairos_mcp.configuration.settings import CommandMode, Settings
 from kairos_mcp.errors import CommandDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.scopes import Scopes
 from kairos_mcp.tools.around import Preview, Surroundings
-from kairos_mcp.tools.cover import covered
-from kairos_mcp.tools.nested import FOLDERS, REPOSITORIES, Nested, nested
+from kairos_mcp.tools.cover import NAMES, covered
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.program import Program, folder, meant
+from kairos_mcp.tools.protected import FOLDERS, Protected, Rules, protected
 from kairos_mcp.tools.sandbox import Sandbox, rooted, scrubbed
-from kairos_mcp.tools.scopes import package
+from kairos_mcp.tools.scopes import package, scopes_of
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
 from kairos_mcp.tools.tool import Tool, failed
+from kairos_mcp.tools.watched import Watch, failed_by
 
 DEFAULT_S = 60
 MOST_S = 600
@@ -36,10 +38,9 @@ LEAST_MEMORY = 1 << 30
 COMMAND_SPEC = ToolSpec(
     "run_command",
     "Run a program in the workspace, given as a list of arguments; no shell reads it.\n"
-    "The program sees the machine read-only, without network and without home folder; it may write the workspace, but "
-    "not the .git of a repository, and a private /tmp. It ends with everything that it started when it exits or its "
-    "time is over. A "
-    "non-zero exit is a failure.",
+    "The program sees the machine read-only, without network and without home folder; it may write a private /tmp and "
+    "the workspace, but neither the .git of a repository nor what instructs agents and hosts (AGENTS.md, .github, …). "
+    "It ends with everything that it started when it exits or its time is over. A non-zero exit is a failure.",
     {
         "type": "object",
         "properties": {
@@ -70,26 +71,29 @@ COMMAND_SPEC = ToolSpec(
 class Commands:
     """What a person has decided about programs: in a sandbox, without one (`bare`), or none at all.
 
-    `hidden` is what no program sees, `reads` what it may read in the home folder and /tmp. `environ` is the server's
-    environment, of which a program is told the least.
+    `hidden` is what no program sees, `reads` what it may read in the home folder and /tmp, `writes` are globs of
+    instructions (L1) that it may write. `environ` is the server's environment, of which a program is told the least.
     """
 
     mode: CommandMode = "sandboxed"
     hidden: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
+    writes: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @staticmethod
     def of(settings: Settings) -> Commands:
         own = (settings.home, settings.config_dirs[-1], settings.config_file)
-        return Commands(settings.commands, tuple(path for path in own if path is not None), settings.command_reads)
+        hidden = tuple(path for path in own if path is not None)
+        return Commands(settings.commands, hidden, settings.command_reads, settings.command_writes)
 
 
-def command_tools(opener: Opener, commands: Commands) -> list[Tool]:
-    """run_command, if a person has not switched it off."""
+def command_tools(opener: Opener, commands: Commands, scopes: Scopes | None = None) -> list[Tool]:
+    """run_command, if a person has not switched it off. `scopes` says which files are instructions; without it, those
+    that are so everywhere."""
     if commands.mode == "off":
         return []
-    running = _Running(opener, commands)
+    running = _Running(opener, commands, Rules.of(scopes or scopes_of(opener.workspace), commands.writes))
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     return [Tool(COMMAND_SPEC, running.run, MOST_S + MARGIN_S, examples, running.preview)]
 
@@ -97,18 +101,21 @@ def command_tools(opener: Opener, commands: Commands) -> list[Tool]:
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """How a program is started: the whole argument list, where that stands, what it is told, and the descriptors that
-    its sandbox takes. `uncovered`: which repositories in the workspace it could write, in words."""
+    its sandbox takes. `uncovered`: what of the workspace it could write although it is protected, in words; `watch`
+    tells what was made there all the same."""
 
     argv: Sequence[str]
     cwd: str
     environ: Mapping[str, str]
     lent: tuple[int, ...] = ()
     uncovered: str | None = None
+    watch: Watch | None = None
 
 
 class _Running:
-    def __init__(self, opener: Opener, commands: Commands) -> None:
+    def __init__(self, opener: Opener, commands: Commands, rules: Rules) -> None:
         self._opener = opener
+        self._rules = rules
         self._sandbox = Sandbox(opener.workspace, hidden=commands.hidden, sealed=(package(),), reads=commands.reads)
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
@@ -130,15 +137,15 @@ class _Running:
             _check_base(wanted, around.base)
             self._check_works()
             until = time.monotonic() + given
-            ended, remark = self._started(wanted, box, root, around, until)
+            ended, remark, undone = self._started(wanted, box, root, around, until)
             if ended.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
-                ended, remark = self._started(wanted, self._box(root), root, around, until)
-        return _told(wanted, ended, given, remark)
+                ended, remark, undone = self._started(wanted, self._box(root), root, around, until)
+        return failed_by(_told(wanted, ended, given, remark), undone)
 
     def _started(
         self, wanted: Program, box: Sandbox, root: int, around: Surroundings, until: float
-    ) -> tuple[Ended, str | None]:
-        """Run it to its end; and what should be known of how it ran."""
+    ) -> tuple[Ended, str | None, list[str]]:
+        """Run it to its end; what should be known of how it ran, and what of its changes was undone."""
         with self._ready(wanted, box, root) as ready:
             ended = run_to_end(
                 Order(
@@ -153,7 +160,8 @@ class _Running:
                     around.still_for(COMMAND_SPEC.effect),
                 )
             )
-        return ended, "without a sandbox" if self._bare else ready.uncovered
+            undone = ready.watch.undo(around.memory.keep, f"{around.path}/taken-out") if ready.watch else []
+        return ended, "without a sandbox" if self._bare else ready.uncovered, undone
 
     def _box(self, root: int) -> Sandbox:
         """The sandbox around the workspace that is open as `root`."""
@@ -174,10 +182,12 @@ class _Running:
         assert box.workspace is not None
         standing = box.workspace / wanted.cwd
         if not self._bare:
-            with covered(root), nested(root, box.tops()) as found:
-                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, nested=found.held)
-                lent = tuple(each.descriptor for each in found.held)
-                yield _Ready(argv, "/", scrubbed(self._environ, wanted.search), lent, _uncovered(found))
+            names, tops = (*NAMES, *self._rules.placeholders()), box.tops()
+            with covered(root, names), protected(root, self._rules, {*NAMES, *tops}) as found:
+                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held)
+                lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, wanted.search)
+                watch = Watch.over(root, self._rules, found, {*NAMES, *tops})
+                yield _Ready(argv, "/", environ, lent, _uncovered(found), watch)
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
             # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
@@ -185,10 +195,11 @@ class _Running:
             yield _Ready(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
 
 
-def _uncovered(found: Nested) -> str | None:
-    if found.beyond:
-        many = f"the first {FOLDERS:,} folders and {REPOSITORIES} repositories"
-        return f"beyond {many} of the workspace it could write a .git"
+def _uncovered(found: Protected) -> str | None:
+    if found.survey.unseen:
+        return f"beyond the first {FOLDERS:,} folders of the workspace it could write a .git, or instructions"
+    if loose := found.loose():
+        return f"it could write {len(loose)} that lie deep in the workspace of its .git and instructions"
     return None
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.store.definitions import DefinitionRow, registered
 from kairos_mcp.store.store import Store
+from kairos_mcp.tools.protected import Rules
 from kairos_mcp.tools.registered import Making, Registered
 from kairos_mcp.tools.registry import Source
+from kairos_mcp.tools.scopes import scopes_of
 from kairos_mcp.tools.stating import GROUP
 from kairos_mcp.tools.tool import Tool
 
@@ -66,8 +68,11 @@ class Elsewhere:
             file = self._settings.config_file
             hidden = (self._settings.home, *((file,) if file is not None else ()))
             definitions = Definitions(self._store)
-            self._shared = Shared(Backstage(), definitions, self._secret, os.environ, _now, hidden)
+            self._shared = Shared(Backstage(), definitions, self._secret, os.environ, _now, hidden, self._rules)
         return Downstream(setting, workspace, self._shared)
+
+    def _rules(self, workspace: Path) -> Rules:
+        return Rules.of(scopes_of(workspace, self._settings), self._settings.command_writes, lasting=True)
 
     def _registrations(self, workspace: Path | None) -> Registered:
         def tool(definition: HttpDefinition) -> Tool:

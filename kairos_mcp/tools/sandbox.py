@@ -16,7 +16,8 @@ from typing import Literal
 
 from kairos_mcp.errors import CommandDenied
 from kairos_mcp.tools.bubblewrap import PROBE_S, cannot_work, find_bubblewrap
-from kairos_mcp.tools.nested import Held
+from kairos_mcp.tools.cover import is_placeholder
+from kairos_mcp.tools.protected import Held
 
 Kind = Literal["seen", "empty", "private", "written", "sealed", "hidden"]
 
@@ -47,7 +48,8 @@ class Sandbox:
     """`workspace` is bound at its real path, to be written or only read; `.git` and `.kairos` in it are never written.
 
     `hidden` folders and files are never seen (the state folder with its keys, the configuration), whatever else is
-    said; `sealed` ones are never written, nor what lies beside them in the same top folder of the workspace. `reads`
+    said; `sealed` ones are never written, nor what lies beside them in the same top folder of the workspace. `lasting`:
+    it runs on when placeholders in the workspace, which are there for others, are gone: they are left out. `reads`
     and `writes` are let in beside, as a toolchain or a cache in the home folder, which is empty otherwise. Without
     `network` there is a loopback interface of its own and no other.
     """
@@ -59,6 +61,7 @@ class Sandbox:
     sealed: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    lasting: bool = False
 
     def wrap(
         self,
@@ -67,15 +70,15 @@ class Sandbox:
         cwd: Path | None = None,
         status_fd: int | None = None,
         leash_fd: int | None = None,
-        nested: Sequence[Held] = (),
+        protected: Sequence[Held] = (),
     ) -> list[str]:
         """`argv` inside the sandbox: for a process started with a scrubbed environment, in a session of its own.
 
         bubblewrap writes JSON to `status_fd`, the child's pid first and, where the program was begun, its exit code.
         All that runs inside dies with the *thread* that starts this; but for the milliseconds in which bubblewrap sets
         itself up it would not. `leash_fd` (3 to 9) is the reading end of a pipe that nobody writes to: the program
-        ends when its other end is closed, which covers them. `nested` are repositories in the workspace: their `.git`
-        is not written, and the folders above can't be moved away. Raises CommandDenied where it can't be built.
+        ends when its other end is closed, which covers them. `protected` is what of the workspace is not written
+        (`sealed`), and what lies above, which can't be moved away. Raises CommandDenied where it can't be built.
         """
         places = self.places()
         built = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
@@ -84,8 +87,8 @@ class Sandbox:
         built += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
         for place in places:
             built += _mount(place)
-        for held in nested:
-            assert self.workspace is not None, "repositories are held in a workspace"
+        for held in protected:
+            assert self.workspace is not None, "what is protected lies in a workspace"
             bind = "--ro-bind-fd" if held.sealed or not self.writable else "--bind-fd"
             built += [bind, str(held.descriptor), str(self.workspace / held.path)]
         for place in places:
@@ -156,7 +159,7 @@ class Sandbox:
         yield from _there("written", self.writes)
         if self.workspace is not None:
             yield Place(self.workspace, "written" if self.writable else "seen")
-            yield from _own(self.workspace)
+            yield from _own(self.workspace, placeholders=not self.lasting)
         for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
             yield Place(_topmost(sealed.path, self.workspace), "sealed")
         yield from _there("hidden", self.hidden)
@@ -198,15 +201,17 @@ def search_path(environ: Mapping[str, str], shut_out: Sequence[Path], sandbox: S
     return os.pathsep.join(fit)
 
 
-def _own(workspace: Path) -> Iterator[Place]:
+def _own(workspace: Path, *, placeholders: bool) -> Iterator[Place]:
     """What no run writes, where it is there: `.git`, a folder or the file of a linked worktree, and `.kairos`. Raises
     CommandDenied for a link, which nothing can cover."""
     for found in (workspace / ".kairos", workspace / ".git"):
         try:
-            kind = found.lstat().st_mode
+            kind = found.lstat()
         except OSError:
             continue
-        if stat.S_ISLNK(kind):
+        if is_placeholder(kind) and not placeholders:
+            continue
+        if stat.S_ISLNK(kind.st_mode):
             raise CommandDenied(
                 f"{found.name} of the workspace is a symbolic link, which a sandbox can't protect.",
                 "A person has to put what it names in its place.",

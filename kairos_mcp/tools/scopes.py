@@ -11,7 +11,6 @@ from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.scopes import INSTRUCTIONS, OWN, Scopes
 
 _OURS = (*OWN, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
-_STARTS_SERVERS = ".mcp.json"  # an instruction to a host: it names programs that are started
 
 
 def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
@@ -24,7 +23,7 @@ def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
         named = settings.instructions
     real = Path(os.path.realpath(workspace))
     inside, advice = _inside(real, own_places(settings)), _inside(real, skills)
-    return Scopes((*_OURS, *inside), (*INSTRUCTIONS, _STARTS_SERVERS, *named, *advice))
+    return Scopes((*_OURS, *inside), (*INSTRUCTIONS, *named, *advice))
 
 
 def own_places(settings: Settings | None = None) -> tuple[Path, ...]:

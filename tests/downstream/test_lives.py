@@ -300,6 +300,37 @@ def test_a_server_in_its_sandbox_writes_no_setting_of_the_kernel(bench: Bench) -
             assert refused in called(server, "open", text=setting).content, setting
 
 
+def test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts(bench: Bench) -> None:
+    ours = [bench.workspace / path for path in ("AGENTS.md", "deep/CLAUDE.md", ".vscode/tasks.json")]
+    for path in ours:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("ours")
+    server = bench.met(sandbox=True, effects=(("open", "read"), ("write", "read")))
+    for path in ours:
+        assert called(server, "open", text=str(path)).content == "Read-only file system"
+    before = set(bench.workspace.rglob("*"))
+    for name in (".mcp.json", "deep/AGENTS.md", ".git", "deep/.envrc"):
+        kept: dict[str, str] = {}
+        made = called(server, "write", memory=Memory(kept.__setitem__, kept.get), text=str(bench.workspace / name))
+        assert (made.is_error, made.code) == (True, "path_denied"), name
+        assert [json.loads(text) for text in kept.values()] == [{"path": name, "texts": {"": "written"}}]
+        assert set(bench.workspace.rglob("*")) == before
+    assert not called(server, "write", text=str(bench.workspace / "fine")).is_error
+
+
+def test_what_a_person_wrote_since_a_server_began_is_watched_and_may_be_changed_by_that_person(bench: Bench) -> None:
+    (bench.workspace / "AGENTS.md").write_text("before")
+    server = bench.met(sandbox=True, effects=(("*", "read"),))
+    assert not called(server, "echo", text="x").is_error
+    (bench.workspace / "CLAUDE.md").write_text("ours")
+    assert not called(server, "echo", text="x").is_error
+    changed = called(server, "write", text=str(bench.workspace / "CLAUDE.md"))
+    assert changed.code == "path_denied"
+    assert "CLAUDE.md was changed" in changed.content
+    (bench.workspace / "AGENTS.md").write_text("after")
+    assert not called(server, "echo", text="x").is_error
+
+
 def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_home(bench: Bench) -> None:
     server = bench.met(sandbox=True, effects=(("look", "read"),), workspace=bench.root)  # which holds the state folder
     assert bench.store.path.exists()

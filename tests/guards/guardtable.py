@@ -31,6 +31,7 @@ ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
 EGRESS = "net/test_egress.py::test_"
 COMMAND = "tools/test_command.py::test_"
+KEPT = "tools/test_instructions_kept.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
 GRANTS = "core/test_grants.py::test_"
@@ -624,6 +625,42 @@ PROGRAMS = (
         "tools/test_sandbox_kernel.py::test_no_setting_of_the_kernel_can_be_written",
     ),
     Guard(
+        "tools/command.py",
+        "(*NAMES, *self._rules.placeholders())",
+        "NAMES",
+        KEPT + "what_is_not_there_can_not_be_made_at_the_top",
+    ),
+    Guard(
+        "tools/sandbox.py",
+        'bind = "--ro-bind-fd" if held.sealed or not self.writable else "--bind-fd"',
+        'bind = "--bind-fd"',
+        KEPT + "what_is_there_is_read_only_at_any_depth",
+    ),
+    Guard(
+        "tools/watched.py",
+        "            if was is None and now is not None and not now.repository and self.before.saw(path):\n",
+        "            if False:\n",
+        KEPT + "what_is_made_deeper_is_moved_into_the_record_and_the_call_has_failed",
+    ),
+    Guard(
+        "tools/watched.py",
+        " and self.before.saw(path):",
+        ":",
+        KEPT + "what_was_there_and_was_not_seen_before_is_not_taken_for_new",
+    ),
+    Guard(
+        "tools/protected.py",
+        "    look.follow_links()\n",
+        "",
+        KEPT + "a_link_is_put_back_and_what_it_leads_to_is_read_only",
+    ),
+    Guard(
+        "tools/downstream/source.py",
+        "            return failed_by(result, self._undone(watch, around))",
+        "            return result",
+        "downstream/test_lives.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
+    ),
+    Guard(
         "tools/cover.py",
         "            if locked and _is_last(held):\n",
         "            if True:\n",
@@ -638,7 +675,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/sandbox.py",
-        "            yield from _own(self.workspace)\n",
+        "            yield from _own(self.workspace, placeholders=not self.lasting)\n",
         "",
         COMMAND + "the_repository_is_read_and_never_written",
     ),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.tools.bubblewrap import NEEDED, find_bubblewrap
-from kairos_mcp.tools.nested import Held
+from kairos_mcp.tools.protected import Held
 from kairos_mcp.tools.sandbox import Sandbox
 
 HERE = Path(__file__).parent
@@ -126,7 +126,7 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
     try:
         held = (Held("sub", handle, sealed=True), Held("other", handle, sealed=False))
         box = Sandbox(tmp_path, hidden=(tmp_path / ".git",), reads=(HERE,), writes=(HERE,))
-        argv = box.wrap(["/bin/true"], status_fd=4, leash_fd=3, nested=held)
+        argv = box.wrap(["/bin/true"], status_fd=4, leash_fd=3, protected=held)
     finally:
         os.close(handle)
     asked = {word for word in argv[1 : argv.index("--")] if word.startswith("--")}

@@ -28,8 +28,8 @@ from waiting import awaited
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.tools.around import Preview, Stop, Surroundings
 from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.nested import FOLDERS
 from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.protected import FOLDERS
 from kairos_mcp.tools.sandbox import Sandbox, scrubbed
 from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
 from kairos_mcp.tools.tasks import parent_of

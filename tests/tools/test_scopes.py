@@ -36,6 +36,15 @@ from kairos_mcp.tools.scopes import scopes_of
         (".github/workflows/x.yml", "L1"),
         ("sub/.claude/settings.json", "L1"),
         (".mcp.json", "L1"),
+        (".cursorrules", "L1"),
+        (".windsurfrules", "L1"),
+        ("sub/GEMINI.md", "L1"),
+        ("CLAUDE.local.md", "L1"),
+        (".codex/config.toml", "L1"),
+        (".gemini/settings.json", "L1"),
+        (".devcontainer/devcontainer.json", "L1"),
+        (".husky/pre-commit", "L1"),
+        ("sub/.envrc", "L1"),
     ],
 )
 def test_a_path_has_a_scope_by_what_lies_there_under_these_settings(tmp_path: Path, path: str, scope: str) -> None:
@@ -49,18 +58,18 @@ def test_a_path_has_a_scope_by_what_lies_there_under_these_settings(tmp_path: Pa
 @pytest.mark.parametrize(
     ("path", "scope"),
     [
-        ("GEMINI.md", "L1"),
-        ("sub/gemini.md", "L1"),
+        ("CONVENTIONS.md", "L1"),
+        ("sub/conventions.md", "L1"),
         (".windsurf/rules/a.md", "L1"),
         ("docs/prompts/deep/a.md", "L1"),
         ("docs/a.md", "L2"),
         ("AGENTS.md", "L1"),
-        ("state/GEMINI.md", "L0"),
+        ("state/CONVENTIONS.md", "L0"),
     ],
 )
 def test_what_a_person_calls_instructions_is_l1_as_well(tmp_path: Path, path: str, scope: str) -> None:
     (tmp_path / "state").mkdir()
-    (tmp_path / "own.toml").write_text('instructions = ["GEMINI.md", ".windsurf", "docs/prompts/*"]\n')
+    (tmp_path / "own.toml").write_text('instructions = ["CONVENTIONS.md", ".windsurf", "docs/prompts/*"]\n')
     settings = load_settings(Flags(home=str(tmp_path / "state"), config=str(tmp_path / "own.toml")), {})
     assert scopes_of(tmp_path, settings).of(path) == scope
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -19,6 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.tools import supervisor
+from kairos_mcp.tools.downstream.enclosure import Enclosure
 from kairos_mcp.tools.downstream.watch import LINE_BYTES, Flooded, Watch
 
 CHUNK = 65_536
@@ -37,13 +38,13 @@ Write = MemoryObjectSendStream[SessionMessage]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a child is started: the whole argument list, sandbox included, its whole environment, its folder.
-    `sandboxed`: the argument list has a sandbox that reads the leash itself."""
+    """How a child is started: its argument list, its whole environment, its folder. `enclosure`: the sandbox that it is
+    started in, which reads the leash itself."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
-    sandboxed: bool = False
+    enclosure: Enclosure | None = None
 
 
 @dataclass(slots=True)
@@ -85,22 +86,34 @@ async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncItera
 
 
 async def _started(start: Start, leash: int) -> asyncio.subprocess.Process:
+    if start.enclosure is None:
+        return await _launched(start, start.argv, leash)
+    with ExitStack() as opened:
+        # In a thread: it looks through the workspace.
+        argv, lent = await asyncio.to_thread(opened.enter_context, start.enclosure.built())
+        return await _launched(start, argv, leash, lent)
+
+
+async def _launched(
+    start: Start, argv: tuple[str, ...], leash: int, lent: tuple[int, ...] = ()
+) -> asyncio.subprocess.Process:
     """Raises OSError for a program that is not there, as `exec` would: what starts it here can't be missed."""
-    found = shutil.which(start.argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
+    found = shutil.which(argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
     if found is None:
-        raise FileNotFoundError(start.argv[0])
+        raise FileNotFoundError(argv[0])
     if not os.access(found, os.X_OK):
-        raise PermissionError(start.argv[0])
+        raise PermissionError(argv[0])
+    launcher = OUTSIDE if start.enclosure is None else INSIDE
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(INSIDE if start.sandboxed else OUTSIDE), str(leash), *start.argv),
+        *(sys.executable, "-I", "-S", str(launcher), str(leash), *argv),
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
         env=start.env,
         cwd=start.cwd,
         start_new_session=True,
-        pass_fds=(leash,),
+        pass_fds=(leash, *lent),
     )
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kairos_mcp.errors import CommandDenied, ConfigError
+from kairos_mcp.tools.cover import NAMES
 from kairos_mcp.tools.downstream.leashed import LEASH_FD
+from kairos_mcp.tools.protected import Rules, protected
 from kairos_mcp.tools.sandbox import PRIVATE, Sandbox
 
 PROGRAMS = (
@@ -22,10 +26,43 @@ PROGRAMS = (
 CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun/install/cache")
 
 
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """A sandbox for one start of `argv`. `covered` holds, once it was built, what of the workspace can't be written in
+    it: inodes by plain path."""
+
+    argv: tuple[str, ...]
+    sandbox: Sandbox
+    cwd: Path | None
+    rules: Rules
+    covered: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def built(self) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+        """The whole argument list, and the descriptors that it is started with, open inside the block."""
+        if self.sandbox.workspace is None:
+            yield tuple(self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD)), ()
+            return
+        root = os.open(self.sandbox.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with protected(root, self.rules, {*NAMES, *self.sandbox.tops()}) as found:
+                self.covered.update({h.path: os.fstat(h.descriptor).st_ino for h in found.held if h.sealed})
+                argv = self.sandbox.wrap(self.argv, cwd=self.cwd, leash_fd=LEASH_FD, protected=found.held)
+                yield tuple(argv), tuple(each.descriptor for each in found.held)
+        finally:
+            os.close(root)
+
+
 def enclosed(
-    server: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path, workspace: Path | None, hidden: Sequence[Path]
-) -> tuple[str, ...]:
-    """The argument list that runs `argv` so. Raises ConfigError where there is no sandbox on this machine."""
+    server: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    workspace: Path | None,
+    hidden: Sequence[Path],
+    rules: Rules,
+) -> Enclosure:
+    """The sandbox that runs `argv`. Raises ConfigError where there is none on this machine."""
     home = Path(env.get("HOME", "/nonexistent"))
     sandbox = Sandbox(
         workspace,
@@ -37,11 +74,12 @@ def enclosed(
             *_named((*argv[1:], str(cwd)), home),
         ),
         writes=tuple(home / name for name in CACHES),
+        lasting=True,
     )
     try:
         why = sandbox.why_not()
         if why is None:
-            return tuple(sandbox.wrap(argv, cwd=cwd if sandbox.sees(cwd) else None, leash_fd=LEASH_FD))
+            return Enclosure(tuple(argv), sandbox, cwd if sandbox.sees(cwd) else None, rules)
     except CommandDenied as denied:
         why = denied
     raise ConfigError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -120,6 +120,12 @@ class Line:
             self._link.close()
         if self._keeper is not None:
             await asyncio.wait([self._keeper], timeout=START_S)
+
+    @property
+    def covered(self) -> Mapping[str, int]:
+        """What of the workspace its process can't write, as its sandbox was built: inodes by plain path."""
+        way = self._link.way if self._link is not None else None
+        return way.enclosure.covered if isinstance(way, Start) and way.enclosure is not None else {}
 
     def stderr(self) -> str:
         """The end of what the server wrote to its stderr; for a person, never for a model."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.tools.downstream.backstage import Backstage
+from kairos_mcp.tools.protected import Rules
+from kairos_mcp.tools.scopes import scopes_of
 
 BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")  # what a child has of our environment
 
@@ -16,7 +18,7 @@ BASICS = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")  
 class Shared:
     """What all servers of a house share. `secret` resolves `env:NAME` and `file:PATH`, raising ConfigError; `clock`
     gives milliseconds since 1970; `environ` is this process's environment; `hidden`: what no sandbox shows (the state
-    folder, the configuration)."""
+    folder, the configuration); `rules` says what of a workspace no server in a sandbox writes."""
 
     backstage: Backstage
     definitions: Definitions
@@ -24,3 +26,4 @@ class Shared:
     environ: Mapping[str, str]
     clock: Callable[[], int]
     hidden: tuple[Path, ...] = ()
+    rules: Callable[[Path], Rules] = lambda workspace: Rules.of(scopes_of(workspace), lasting=True)

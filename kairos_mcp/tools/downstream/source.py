@@ -6,12 +6,14 @@ by `ready` where it was never met.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as StillWaiting
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,9 +29,10 @@ from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.downstream.definition import Definition, Listing, changed, offered_name, plain
 from kairos_mcp.tools.downstream.shared import Shared
 from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.watched import WHY, Watch, failed_by
 
 if TYPE_CHECKING:
-    from kairos_mcp.tools.downstream.line import Line
+    from kairos_mcp.tools.downstream.line import Call, Line
 
 T = TypeVar("T")
 
@@ -139,6 +142,32 @@ class Downstream:
         effect = self._made[key].spec.effect
         still = around.still_for(effect)
         call = Call(definition, arguments, effect, around.until, self._setting.timeout_s, still)
+        with self._watching() as watch:
+            try:
+                result = self._sent(call, around)
+            except KairosError as error:
+                if undone := self._undone(watch, around):
+                    raise type(error)(f"{error.message} {WHY} {' '.join(undone)}", error.hint) from None
+                raise
+            return failed_by(result, self._undone(watch, around))
+
+    @contextmanager
+    def _watching(self) -> Iterator[Watch | None]:
+        """What a server in a sandbox makes of instructions meanwhile; without one it does what it likes."""
+        if self._workspace is None or not self._setting.command or not self._setting.sandbox:
+            yield None
+            return
+        root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield Watch.begun(root, self._shared.rules(self._workspace))
+        finally:
+            os.close(root)
+
+    def _undone(self, watch: Watch | None, around: Surroundings) -> list[str]:
+        covered = self._line.covered if self._line is not None else {}
+        return watch.undo(around.memory.keep, f"{around.path}/taken-out", covered) if watch is not None else []
+
+    def _sent(self, call: Call, around: Surroundings) -> ToolResult:
         try:
             return self._wait(lambda line: line.call(call), around.until, around.stop)
         except (StillWaiting, CancelledError):

@@ -13,6 +13,7 @@ from kairos_mcp.tools.downstream.child import Start
 from kairos_mcp.tools.downstream.enclosure import enclosed
 from kairos_mcp.tools.downstream.link import Reach
 from kairos_mcp.tools.downstream.shared import BASICS, Shared
+from kairos_mcp.tools.protected import Rules
 
 _REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _WORKSPACE = "${workspace}"
@@ -35,7 +36,8 @@ def way_of(setting: ServerSetting, workspace: Path | None, shared: Shared) -> St
     cwd = _placed(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
         return Start(argv, env, cwd)
-    return Start(enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden), env, "/", sandboxed=True)
+    rules = shared.rules(workspace) if workspace is not None else Rules()
+    return Start(argv, env, "/", enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden, rules))
 
 
 def resolved(value: str, secret: Callable[[str], str]) -> str:
