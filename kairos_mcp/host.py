@@ -217,11 +217,19 @@ class Host:
         await changing.answer(self._house, run_id, answers, caller, drive=drive)
 
     async def decide(
-        self, run_id: str, key: str, said: Said, feedback: str | None, caller: Caller, *, drive: bool = True
+        self,
+        run_id: str,
+        key: str,
+        said: Said,
+        feedback: str | None,
+        caller: Caller,
+        *,
+        digest: str | None = None,
+        drive: bool = True,
     ) -> ApprovalRow:
         """A person's decision about the approval under this key; gives what was decided about. Raises UnknownRun,
-        NotWaiting, ApprovalExpired, AlreadyAnswered."""
-        return await changing.decide(self._house, run_id, key, said, feedback, caller, drive=drive)
+        NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered."""
+        return await changing.decide(self._house, run_id, key, said, feedback, caller, digest=digest, drive=drive)
 
     async def control(
         self, run_id: str, action: Action, caller: Caller, *, limits: Limits | None = None, route: str | None = None
@@ -231,18 +239,26 @@ class Host:
 
     async def decide_tool(self, address: str, decision: Decision, pin: str | None, caller: Caller) -> Decided:
         """A person's word on a definition SOURCE/NAME. Raises BadArguments, NotFound."""
-        return await tooling.decided(self._house, address, decision, pin, caller.principal)
+        return await tooling.decided(self._house, address, decision, pin, caller)
 
     async def settle(
-        self, run_id: str, key: str, settlement: Settlement, caller: Caller, *, note: str | None = None
+        self,
+        run_id: str,
+        key: str,
+        settlement: Settlement,
+        caller: Caller,
+        *,
+        note: str | None = None,
+        digest: str | None = None,
+        drive: bool = True,
     ) -> None:
         """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises
-        NotWaiting."""
-        await changing.settle(self._house, run_id, key, settlement, note, caller)
+        NotWaiting, ApprovalRequired, ApprovalMismatch, AlreadyAnswered."""
+        await changing.settle(self._house, run_id, key, settlement, note, caller, digest=digest, drive=drive)
 
-    async def release(self, owner: int) -> int:
+    async def release(self, owner: int, caller: Caller) -> int:
         """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""
-        return await changing.release(self._house, owner)
+        return await changing.release(self._house, owner, caller)
 
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""

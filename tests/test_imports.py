@@ -16,8 +16,8 @@ FLOORS = {
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
-        "__init__", "configuration", "counting", "decoding", "definitions", "errors", "finding", "mandates", "messages",
-        "periods", "routes", "schemas", "scopes", "secrecy", "spec", "steps", "visible",
+        "__init__", "configuration", "counting", "decision_rights", "decoding", "definitions", "errors", "finding",
+        "mandates", "messages", "periods", "routes", "schemas", "scopes", "secrecy", "spec", "steps", "visible",
     ],
 }  # fmt: skip
 MAY_IMPORT = {

@@ -24,6 +24,7 @@ def decide_run(
     said: Said,
     feedback: str | None = None,
     *,
+    digest: str | None,
     principal: str,
     drive: bool,
     as_json: bool,
@@ -34,14 +35,14 @@ def decide_run(
     settings, who = load_settings(flags, os.environ), person(principal)
 
     async def begin(host: Host) -> str:
-        found = await host.decide(run_id, key, said, feedback, who)
+        found = await host.decide(run_id, key, said, feedback, who, digest=digest)
         if not as_json:
             _say_decided(found, said)
         await host.drive_here(run_id)
         return run_id
 
     async def deposit(host: Host) -> RunReport:
-        found = await host.decide(run_id, key, said, feedback, who, drive=False)
+        found = await host.decide(run_id, key, said, feedback, who, digest=digest, drive=False)
         if not as_json:
             _say_decided(found, said)
         return host.report(run_id, who)

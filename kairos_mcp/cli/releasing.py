@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import with_host
+from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -16,7 +16,7 @@ def release(flags: Flags, owner: int, *, as_json: bool) -> int:
     """What it still commits of these runs is refused, so nothing of them is done twice."""
 
     async def take(host: Host) -> int:
-        return await host.release(owner)
+        return await host.release(owner, PERSON)
 
     runs = with_host(load_settings(flags, os.environ), take)
     if as_json:

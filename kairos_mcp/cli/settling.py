@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 
-from kairos_mcp.cli.running import PERSON, speak, stay
+from kairos_mcp.cli.running import person, speak, stay
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
 from kairos_mcp.store.settling import Settlement
 
 
-def settle_call(flags: Flags, run_id: str, key: str, settlement: Settlement, note: str | None, *, as_json: bool) -> int:
+def settle_call(
+    flags: Flags,
+    run_id: str,
+    key: str,
+    settlement: Settlement,
+    note: str | None,
+    *,
+    digest: str | None,
+    principal: str,
+    as_json: bool,
+) -> int:
     """The exit code is that of the run as it then rests."""
+    who = person(principal)
 
     async def begin(host: Host) -> str:
-        await host.settle(run_id, key, settlement, PERSON, note=note)
+        await host.settle(run_id, key, settlement, who, note=note, digest=digest)
         await host.drive_here(run_id)
         return run_id
 
-    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json), flags, as_json=as_json)
+    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json, who=who), flags, as_json=as_json)

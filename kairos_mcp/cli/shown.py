@@ -135,7 +135,7 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
         case _:
             yield f"  {item['name']}: nobody knows whether this call was carried out"
             yield ""
-            yield f"  {command(flags, 'settle', run_id, item['key'], 'already_done')}   (or reattempt)"
+            yield f"  {command(flags, *shlex.split(item['command'])[1:])}   (or reattempt)"
             return
     yield ""
     yield f"  {command(flags, 'answer', run_id, item['key'], json.dumps(template))}"

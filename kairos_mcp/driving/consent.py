@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from kairos_mcp.decision_rights import way_of
 from kairos_mcp.errors import ApprovalExpired, ApprovalsFull, Denied
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.messages import ToolResult
@@ -78,7 +79,7 @@ def considered(
             if gate.must_look(spec) and wanted.touched is not None and wanted.touched.names:
                 base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
                 text = f"{text}\ntouches {_listed(wanted.touched)}"
-            shown = _shown(text, mask)
+            shown = as_shown(text, mask)
             return Asking(
                 key=around.path + SUFFIX,
                 tool=spec.name,
@@ -127,7 +128,7 @@ def _too_many() -> ApprovalsFull:
     return ApprovalsFull(f"{PENDING} approvals wait for a person already; this one was not asked.", wait)
 
 
-def _shown(text: str, mask: Mask) -> str:
+def as_shown(text: str, mask: Mask) -> str:
     """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
     masked = mask.text(text)
     visible, remarks = made_visible(masked.text)
@@ -135,7 +136,9 @@ def _shown(text: str, mask: Mask) -> str:
     return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
 
 
-def settled_result(said: Settling) -> ToolResult:
-    """The result of a call that a person says was made before a crash: nobody knows what it gave."""
+def settled_result(said: Settling, through: str) -> ToolResult:
+    """The result of a call that somebody says was made before a crash: nobody knows what it gave. `through`: what they
+    said it through, as the record has it."""
+    who = "Whoever called this server says" if way_of(through) == "argument" else "A person looked"
     noted = f" They say: {said.note}" if said.note else ""
-    return ToolResult(f"The server ended during this call. A person looked: it was carried out.{noted}")
+    return ToolResult(f"The server ended during this call. {who}: it was carried out.{noted}")

@@ -193,7 +193,7 @@ class Driver:
                 return True
             if taken.resumed:
                 self.standing.resume_pauses()
-            self.standing.take_settlements((wish.id, said_in(wish)) for wish in taken.settled)
+            self.standing.take_settlements((wish.id, said_in(wish), wish.via) for wish in taken.settled)
         self.standing.collect(reader)
         self.standing.take_verdicts(reader)
         return False

@@ -104,9 +104,9 @@ class Standing:
             if mark.lost and mark.probed is None and mark.step.kind == "tool_call" and self.performer.probes(mark.step)
         ]
 
-    def take_settlements(self, said: Iterable[tuple[int, Settling]]) -> None:
-        """Go on with what a person said of lost calls."""
-        for deposit, each in said:
+    def take_settlements(self, said: Iterable[tuple[int, Settling, str]]) -> None:
+        """Go on with what was said of lost calls, and through what: each with the number of its deposit."""
+        for deposit, each, through in said:
             mark = self.marks.get(each.path)
             if mark is None or not mark.open_step or deposit in self.taken:
                 continue
@@ -114,7 +114,7 @@ class Standing:
             if each.settlement == "reattempt":
                 mark.settled = True
             else:
-                self.settle(each.path, Performed(settled_result(each), counts_of("call")), "person")
+                self.settle(each.path, Performed(settled_result(each, through), counts_of("call")), "person")
 
     def undecided(self) -> list[tuple[str, CallTool]]:
         """Calls of which nobody knows yet whether they may be made: `considered` is to say so before the next turn."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kairos_mcp.configuration.settings import Approvals
 from kairos_mcp.driving.consent import remark_of
 from kairos_mcp.driving.costing import estimated, tokens_of
-from kairos_mcp.errors import AlreadyAnswered, ApprovalRequired, NotWaiting
+from kairos_mcp.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from
 from kairos_mcp.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.deposits import Deposit
@@ -73,26 +73,19 @@ def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who
     for key, value in answers.items():
         if is_approval(key):
             brought.decided.append(decision_from(value, key, who))
-        elif key.endswith(SUFFIX):
+        elif settling.is_key(key):
             brought.settled.append(settling_from(value, key.removesuffix(SUFFIX)))
         else:
             brought.steps[key] = value
     return brought
 
 
-def refuse_unasked(decisions: Sequence[Decision], run: RunRow, approvals: Approvals) -> None:
-    """Whoever calls `run_continue` may be the model that wants the call. Raises ApprovalRequired."""
-    if decisions and approvals != "host" and decisions[0].who[1] == "mcp":
-        raise ApprovalRequired(
-            "A person decides this, not whoever calls this tool.",
-            f"Run: {command_of(run, decisions[0].key)}; a client that can show a dialog asks in run_continue.",
-            run_id=run.id,
-        )
-
-
 def command_of(run: RunRow, key: str) -> str:
-    """The command by which a person approves; `deny` in its place denies."""
+    """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
+    that a lost call was made already (`reattempt` in its place: make it again)."""
     whose = [] if run.principal == LOCAL else ["--principal", run.principal]
+    if settling.is_key(key):
+        return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
     return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.budget.amounts import NOTHING
 from kairos_mcp.budget.granting import CLOSING_MS
+from kairos_mcp.decision_rights import Kind, may_decide
+from kairos_mcp.driving.consent import as_shown
 from kairos_mcp.driving.costing import estimated, tokens_of
 from kairos_mcp.hall.house import House
 from kairos_mcp.messages import Completion
@@ -22,14 +24,16 @@ from kairos_mcp.reports.items import ELICITED_CHARS
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.routes import after_sampling
 from kairos_mcp.secrecy import masked
-from kairos_mcp.steps import DialectName, RequestCompletion, Sent
-from kairos_mcp.store import approvals, asks, owners, reading, runs
+from kairos_mcp.steps import CallTool, DialectName, RequestCompletion, Sent
+from kairos_mcp.store import approvals, asks, owners, reading, runs, settling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.asks import Asking, AskRow
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.deposits import Deposit
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.reading import RunRow, WaitingRow
+from kairos_mcp.store.settling import Settlement, Settling
+from kairos_mcp.tools.tool import as_arguments
 
 NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
 TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
@@ -62,11 +66,35 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class LostCall:
+    """A call whose end nobody knows, as a person is asked about it: what it was (`preview`), and the digest of that."""
+
+    key: str
+    path: str
+    tool: str
+    preview: str
+    digest: str
+
+
+Question = ApprovalRow | LostCall
+"""What a client's user may be asked in a dialog; each has `key`, `preview` and `digest`."""
+
+
+@dataclass(frozen=True, slots=True)
 class UsersWord:
-    """What a client's user decided in a dialog."""
+    """What a client's user decided in a dialog about an approval."""
 
     said: Said
     feedback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsersSettlement:
+    """What a client's user said in a dialog of a lost call, and the digest of the one that they were shown."""
+
+    settlement: Settlement
+    digest: str
+    note: str | None = None
 
 
 class Asks:
@@ -108,19 +136,33 @@ class Asks:
                     pass
         return found
 
-    def undecided(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[ApprovalRow]:
-        """The approvals that a client's user may decide about; not those that this call has `passed` over, nor any
-        that is too long for a dialog, or that the configuration leaves to the command alone."""
+    def undecided(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[Question]:
+        """What a client's user may decide about; not what this call has `passed` over, nor what is too long for a
+        dialog, or what the configuration leaves to the command alone."""
         run = self._house.run(run_id, caller)
-        if self._house.settings.approvals == "person" or run.outcome is not None:
+        if run.outcome is not None:
             return []
-        waiting = approvals.waits(self._store.reader, run.n).approvals
-        at = self._house.clock()
-        return [
-            each
-            for each in waiting.values()
-            if each.key not in passed and len(each.preview) <= ELICITED_CHARS and each.expires_at > at
-        ]
+        waits, at, found = approvals.waits(self._store.reader, run.n), self._house.clock(), list[Question]()
+        if self._by_dialog("approval"):
+            found += [each for each in waits.approvals.values() if each.expires_at > at]
+        if waits.lost and self._by_dialog("settlement"):
+            found += self._lost(run, waits.lost)
+        return [each for each in found if each.key not in passed and len(each.preview) <= ELICITED_CHARS]
+
+    def _by_dialog(self, kind: Kind) -> bool:
+        return may_decide(kind, "dialog", self._house.settings.approvals)
+
+    def _lost(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[LostCall]:
+        standing = self._drivers.standing(run)
+        for path, row in lost.items():
+            match standing.runner.waiting.get(path):
+                case CallTool(call=call):
+                    spec = standing.performer.reach.spec(call.name)
+                    text = call.name if spec is None else as_arguments(spec, call.arguments)
+                    preview = as_shown(text, self._house.wiring.mask)
+                    yield LostCall(path + settling.SUFFIX, path, call.name, preview, settling.digest_of(run, path, row))
+                case _:
+                    pass
 
     def now(self) -> int:
         """The house's time in milliseconds, in which a state says when a client was asked."""
@@ -133,7 +175,8 @@ class Asks:
         if run.outcome is not None:
             return ()
         waiting = approvals.waits(self._store.reader, run.n)
-        return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals}
+        lost = (path + settling.SUFFIX for path in waiting.lost)
+        return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
     async def news(self) -> None:
         """Return when something was committed, by this process or another; after a second at the latest."""
@@ -169,10 +212,10 @@ class Asks:
         return await self._store.submit(lambda connection: asks.put(connection, run, asking))
 
     async def put_approvals(
-        self, run_id: str, found: Sequence[ApprovalRow], caller: Caller, *, again_s: float | None
+        self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
     ) -> AskRow | None:
-        """The same for approvals. One that stayed unanswered says that nobody is there: None, and this call asks no
-        more."""
+        """The same for what a person decides. One that stayed unanswered says that nobody is there: None, and this call
+        asks no more."""
         run = self._house.run(run_id, caller)
         asking = self._asking([each.key for each in found], caller, again_s, None)
         return await self._store.submit(lambda connection: asks.put_once(connection, run, asking))
@@ -218,24 +261,33 @@ class Asks:
         self._drivers.go_on(run, mine, fence)
 
     async def decide(
-        self, run_id: str, said: Mapping[str, UsersWord], caller: Caller, *, nonce: str | None = None
+        self, run_id: str, said: Mapping[str, UsersWord | UsersSettlement], caller: Caller, *, nonce: str | None = None
     ) -> None:
-        """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late
-        stores nothing."""
+        """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
+        or may not be decided in a dialog, stores nothing."""
         run, at = self._house.run(run_id, caller), self._house.clock()
-        who, mask = (caller.principal, "elicitation", caller.client), self._house.wiring.mask
-        shown = {key: approvals.at_key(self._store.reader, run.n, key) for key in said}
-        taken = self._house.settings.approvals != "person"
-        decisions = [
-            Decision(key, said[key].said, row.digest, who, mask.text(said[key].feedback or "").text or None)
-            for key, row in shown.items()
-            if row is not None and taken
-        ]
+        who = (caller.principal, "elicitation", caller.client)
+        decided: list[Decision] = []
+        settled: list[Settling] = []
+        for key, word in said.items():
+            match word:
+                case UsersWord() if self._by_dialog("approval"):
+                    row = approvals.at_key(self._store.reader, run.n, key)
+                    if row is not None:
+                        decided.append(Decision(key, word.said, row.digest, who, self._masked(word.feedback)))
+                case UsersSettlement() if self._by_dialog("settlement"):
+                    path, note = key.removesuffix(settling.SUFFIX), self._masked(word.note)
+                    settled.append(Settling(path, word.settlement, note, word.digest))
+                case _:
+                    pass
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: asks.take_decisions(connection, run, nonce, decisions, owner=mine, at=at)
+            lambda connection: asks.take_decisions(connection, run, nonce, decided, settled, who, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
+
+    def _masked(self, text: str | None) -> str | None:
+        return self._house.wiring.mask.text(text or "").text or None
 
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
         """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody

@@ -12,13 +12,14 @@ from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, BadArguments, Ka
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import freeze
 from kairos_mcp.hall import answering
+from kairos_mcp.hall.answering import command_of
 from kairos_mcp.hall.drivers import IDLE_LOOK_S, LOOK_S
 from kairos_mcp.hall.house import House
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.secrecy import masked
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import approvals, decisions, naming, owners, reading
+from kairos_mcp.store import approvals, decisions, naming, owners, reading, settling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -46,7 +47,7 @@ async def answer(
     run = house.run(run_id, caller)
     with naming.rows_of(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
-        answering.refuse_unasked(said, run, house.settings.approvals)
+        _check_may_decide(house, run, said, settled, caller)
         approved = approvals.of_run(house.store.reader, run.n) if steps else {}
         try:
             deposits = answering.deposits(
@@ -59,11 +60,20 @@ async def answer(
 
 
 async def decide(
-    house: House, run_id: str, key: str, said: Said, feedback: str | None, caller: Caller, *, drive: bool = True
+    house: House,
+    run_id: str,
+    key: str,
+    said: Said,
+    feedback: str | None,
+    caller: Caller,
+    *,
+    digest: str | None = None,
+    drive: bool = True,
 ) -> ApprovalRow:
-    """A person's decision about what waits under this key, as it was shown to them; gives the approval.
+    """A person's decision about what waits under this key, as it was shown to them; gives the approval. `digest`: of
+    what they were shown; None: they name it by its whole key, under which nothing else can wait.
 
-    Raises UnknownRun, NotWaiting, ApprovalExpired, AlreadyAnswered.
+    Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
     await house.called()
     run = house.run(run_id, caller)
@@ -73,7 +83,7 @@ async def decide(
         waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
     told = house.wiring.mask.text(feedback).text if feedback else None
-    decided = Decision(key, said, found.digest, caller.row, told)
+    decided = Decision(key, said, digest or found.digest, caller.row, told)
     await _leave(house, run, [], [decided], caller, drive=drive)
     return found
 
@@ -88,7 +98,9 @@ async def _leave(
     drive: bool,
     settled: Sequence[Settling] = (),
 ) -> None:
-    """Leave answers and decisions, all or none, and see to it that somebody goes on with the run."""
+    """Leave answers and decisions, all or none, and see to it that somebody goes on with the run. Whatever door a
+    decision comes through, it passes here; those of dialogs come through `Asks`."""
+    _check_may_decide(house, run, said, settled, caller)
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     mine = await house.store.own(at) if drive and house.may_drive(run) else owners.NOBODY
@@ -105,6 +117,16 @@ async def _leave(
         await expire(house)
         raise
     house.drivers.go_on(run, mine, fence)
+
+
+def _check_may_decide(
+    house: House, run: RunRow, said: Sequence[Decision], settled: Sequence[Settling], caller: Caller
+) -> None:
+    """Whoever calls a tool may be the model that wants the call. Raises ApprovalRequired."""
+    for decision in said:
+        house.check_may_decide("approval", caller, command_of(run, decision.key), run_id=run.id)
+    for each in settled:
+        house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
 
 
 async def expire(house: House) -> None:
@@ -250,16 +272,32 @@ async def _until_picked_up(house: House, run: RunRow) -> None:
         run = reading.run_by_number(house.store.reader, run.n)
 
 
-async def release(house: House, owner: int) -> int:
-    """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound."""
+async def release(house: House, owner: int, caller: Caller) -> int:
+    """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
+    ApprovalRequired."""
+    house.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
     if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
         raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
     return await house.store.submit(lambda connection: owners.release(connection, owner))
 
 
-async def settle(house: House, run_id: str, key: str, settlement: Settlement, note: str | None, caller: Caller) -> None:
-    """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises NotWaiting,
+async def settle(
+    house: House,
+    run_id: str,
+    key: str,
+    settlement: Settlement,
+    note: str | None,
+    caller: Caller,
+    *,
+    digest: str | None = None,
+    drive: bool = True,
+) -> None:
+    """Say of a call whose end nobody knows whether it is to be made again, or was done already. `digest`: of what was
+    shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
     AlreadyAnswered."""
     await house.called()
-    said = Settling(key.removesuffix(SUFFIX), settlement, note and house.wiring.mask.text(note).text)
-    await _leave(house, house.run(run_id, caller), [], [], caller, drive=True, settled=[said])
+    run, path = house.run(run_id, caller), key.removesuffix(SUFFIX)
+    with naming.rows_of(run):
+        meant = digest or settling.digest_now(house.store.reader, run, path) or ""
+    said = Settling(path, settlement, note and house.wiring.mask.text(note).text, meant)
+    await _leave(house, run, [], [], caller, drive=drive, settled=[said])

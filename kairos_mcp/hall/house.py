@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.decision_rights import Kind, check, way_of
 from kairos_mcp.errors import Busy
 from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.wiring import Wiring
@@ -37,6 +38,10 @@ class House:
     def run(self, run_id: str, caller: Caller) -> RunRow:
         """Raises UnknownRun."""
         return reading.run_by_id(self.store.reader, run_id, caller.principal)
+
+    def check_may_decide(self, kind: Kind, caller: Caller, command: str = "", *, run_id: str | None = None) -> None:
+        """Raises ApprovalRequired where this caller's way to decide is closed; `command` is how a person does."""
+        check(kind, way_of(caller.via), self.settings.approvals, command, run_id=run_id)
 
     def open_steps(self, run: RunRow) -> dict[str, Step]:
         """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kairos_mcp.decision_rights import may_decide
 from kairos_mcp.driving.driver import out_of_step
 from kairos_mcp.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
 from kairos_mcp.freezing import orders
@@ -31,7 +32,7 @@ from kairos_mcp.reports.report import (
 from kairos_mcp.reports.talks import Talk, talks
 from kairos_mcp.reports.trace import Traced, TraceQuery, trace
 from kairos_mcp.steps import Recorded
-from kairos_mcp.store import approvals, naming, owners, reading
+from kairos_mcp.store import approvals, naming, owners, reading, telling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
@@ -132,13 +133,10 @@ def _status(house: House, run: RunRow) -> str:
 
 
 def _decides(house: House, caller: Caller) -> Decides:
-    match house.settings.approvals:
-        case "host":
-            return "caller"
-        case "ask" if caller.elicits:
-            return "client"
-        case _:
-            return "person"
+    """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal)."""
+    if may_decide("approval", "argument", house.settings.approvals):
+        return "caller"
+    return "client" if caller.elicits and may_decide("approval", "dialog", house.settings.approvals) else "person"
 
 
 def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
@@ -176,6 +174,7 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
             lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
             lambda: _talks(house, run, record),
             lambda: reported(house, run_id, caller).output,
+            telling.decided(reader, run.n),
         )
         return trace(whole, query)
 

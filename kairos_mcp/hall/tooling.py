@@ -18,6 +18,7 @@ from kairos_mcp.hall import registering
 from kairos_mcp.hall.house import House
 from kairos_mcp.hall.registering import PIN_CHARS
 from kairos_mcp.messages import JsonObject, ToolSpec
+from kairos_mcp.reports.report import Caller
 from kairos_mcp.store.definitions import REGISTERED, DefinitionRow, Definitions, registered
 from kairos_mcp.visible import made_visible
 
@@ -129,12 +130,16 @@ async def sheet(house: House, name: str) -> ToolSheet:
     return ToolSheet(called, offered, tuple(known), _diff(known), _remarks(known))
 
 
-async def decided(house: House, address: str, decision: Decision, pin: str | None, by: str) -> tuple[Defined, ...]:
+async def decided(
+    house: House, address: str, decision: Decision, pin: str | None, caller: Caller
+) -> tuple[Defined, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
     `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
-    NotFound, EgressDenied.
+    NotFound, EgressDenied, ApprovalRequired.
     """
+    house.check_may_decide("registration", caller, "kairos-mcp tools list")
+    by = caller.principal
     known = [each for each in _defined(house) if address in (each.address, each.offered)]
     if pin is not None and len(pin) < PIN_CHARS:
         raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")

@@ -52,14 +52,18 @@ class _ToolResult(_Outside):
     data: Any = None
 
 
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of what was shown
+
+
 class _Approval(_Outside):
     decision: Literal["approve", "deny"]
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    digest: _Digest
     feedback: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
 
 
 class _Settling(_Outside):
     settlement: Settlement
+    digest: _Digest
     note: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
 
 
@@ -94,9 +98,10 @@ def tool_result_from(value: object) -> ToolResult:
 
 
 def settling_from(value: object, path: str) -> Settling:
-    """What a caller says of a lost call: `{settlement: reattempt | already_done, note?}`. Raises BadArguments."""
+    """What a caller says of a lost call: `{settlement: reattempt | already_done, digest, note?}`. Raises
+    BadArguments."""
     answer = _read(_Settling, value, "settle")
-    return Settling(path, answer.settlement, answer.note or None)
+    return Settling(path, answer.settlement, answer.note or None, answer.digest)
 
 
 def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:

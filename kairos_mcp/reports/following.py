@@ -63,12 +63,8 @@ def next_call(
 
 
 def _of_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
-    if lost := [item for item in items if item["kind"] == "settle"]:
-        said = {"key": lost[0]["key"], "settlement": "<reattempt or already_done>"}
-        why = "Nobody knows whether this call was carried out: a person looks, then says which."
-        return _call("run_control", {"run_id": run.id, "action": "settle", **said}, why)
     asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
-    theirs = [item for item in asked if item["kind"] != "approval" or decides == "caller"]
+    theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
         answers = {item["key"]: blank(item) for item in theirs}
         why = "Answer what waits; `waiting` has each request in full."
@@ -80,9 +76,12 @@ def _of_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> J
 
 def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
     """What a caller can do who may not decide: have their client ask, or wait for the command."""
+    lost = item["kind"] == "settle"
     if decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
-        return _call("run_continue", {"run_id": run.id}, "Your client asks its user for leave.")
-    why = f"A person decides: {command_of(run, item['key'])} (or deny)."
+        asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
+        return _call("run_continue", {"run_id": run.id}, asks)
+    what = "Nobody knows whether this call was made; a person looks, then says" if lost else "A person decides"
+    why = f"{what}: {command_of(run, item['key'])} (or {'reattempt' if lost else 'deny'})."
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 

@@ -20,7 +20,7 @@ def waiting_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, St
     """One item for each; without `steps`, which gives what was asked, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
-    yield from _lost_items(waits, steps)
+    yield from _lost_items(run, waits, steps)
 
 
 def blank(item: JsonObject) -> JsonObject:
@@ -28,6 +28,8 @@ def blank(item: JsonObject) -> JsonObject:
     kind = item["kind"]
     if kind == "approval":
         return {"decision": "<approve or deny>", "digest": item.get("digest", "<its digest>")}
+    if kind == "settle":
+        return {"settlement": "<already_done or reattempt>", "digest": item.get("digest", "<its digest>")}
     return {"content": "<the tool's result>" if kind == "tool_call" else "<your answer, or tool_calls instead>"}
 
 
@@ -50,14 +52,16 @@ def _approval_items(run: RunRow, waits: Waits, *, full: bool) -> Iterator[JsonOb
         yield item
 
 
-def _lost_items(waits: Waits, steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
+def _lost_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
     """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
     shown = steps() if waits.lost and steps is not None else {}
-    for path in waits.lost:
-        item: JsonObject = {"key": path + settling.SUFFIX, "kind": "settle"}
+    for path, row in waits.lost.items():
+        key = path + settling.SUFFIX
+        item: JsonObject = {"key": key, "kind": "settle"}
         match shown.get(path):
             case CallTool(call=call):
-                yield item | {"name": call.name, "arguments": call.arguments}
+                item |= {"name": call.name, "arguments": call.arguments}
+                yield item | {"digest": settling.digest_of(run, path, row), "command": command_of(run, key)}
             case _:
                 yield item
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kairos_mcp.errors import BadArguments, NotFound
@@ -16,6 +16,7 @@ from kairos_mcp.reports.talks import Talk
 from kairos_mcp.steps import Answer, Failure, Refused
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.reading import MarkRow, RunRow
+from kairos_mcp.store.telling import DecidedRow
 from kairos_mcp.tools.patterns import line_pattern
 
 View = Literal["events", "calls", "messages", "usage"]
@@ -39,7 +40,8 @@ class TraceQuery:
 class Traced:
     """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
     ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
-    several; `stands`: the output of one that has not ended."""
+    several; `stands`: the output of one that has not ended; `decided`: by path, what was decided about a step, by whom,
+    through what, with which client."""
 
     run: RunRow
     record: Sequence[MarkRow]
@@ -48,6 +50,7 @@ class Traced:
     name_at: Callable[[str], str | None] = lambda _path: None
     talks: Callable[[], Iterable[Talk]] = tuple
     stands: Callable[[], Any] = lambda: None
+    decided: Mapping[str, Sequence[DecidedRow]] = field(default_factory=dict)
 
 
 def trace(traced: Traced, query: TraceQuery) -> JsonObject:
@@ -61,7 +64,10 @@ def trace(traced: Traced, query: TraceQuery) -> JsonObject:
 def _items(traced: Traced, view: View) -> Iterator[JsonObject]:
     match view:
         case "events":
-            return (_event(row, answer) for row, answer in _answered(traced.record))
+            return (
+                _event(row, answer) | _decided(traced.decided.get(row.path, ()))
+                for row, answer in _answered(traced.record)
+            )
         case "calls":
             return _calls(traced)
         case "messages":
@@ -108,6 +114,10 @@ def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
     return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
 
 
+def _decided(found: Sequence[DecidedRow]) -> JsonObject:
+    return {"decided": [each._asdict() for each in found]} if found else {}
+
+
 def _remark(result: ToolResult) -> JsonObject:
     return {} if result.remark is None else {"remark": result.remark}
 
@@ -136,7 +146,7 @@ def _calls(traced: Traced) -> Iterator[JsonObject]:
             } | _remark(answer)
         else:
             shown["state"] = answer.kind if answer is not None else ("open" if row.waits else "begun")
-        yield shown
+        yield shown | _decided(traced.decided.get(row.path, ()))
 
 
 def _messages(traced: Traced) -> Iterator[JsonObject]:

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.hall.asks import Reply, UsersWord
+from kairos_mcp.hall.asks import Reply, UsersSettlement, UsersWord
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
 from kairos_mcp.server import eliciting, pushing
 from kairos_mcp.server.call import Call, Resumed
 from kairos_mcp.server.pushing import Open
+from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import is_key
 
 
@@ -56,7 +57,7 @@ async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | N
         if row is None or row.consumed is not None:
             continue
         brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
-        if any(is_key(path) for path in brought):
+        if any(is_key(path) or settling.is_key(path) for path in brought):
             await _take_decisions(call, resumed, nonce, brought)
         else:
             refused = await _take_completions(call, resumed, nonce, brought)
@@ -84,12 +85,13 @@ async def _take_completions(call: Call, resumed: Resumed, nonce: str, brought: M
 
 async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> None:
     took_s = (call.host.asks.now() - resumed.at) / 1000
-    said: dict[str, UsersWord] = {}
+    said: dict[str, UsersWord | UsersSettlement] = {}
+    digests = dict(resumed.digests)
     for key, reply in brought.items():
         match reply:
             case wire.ElicitResult():
-                word = eliciting.word(reply, took_s, call.patience.instant_s)
-                if isinstance(word, UsersWord):
+                word = eliciting.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
+                if isinstance(word, UsersWord | UsersSettlement):
                     said[key] = word
                 else:
                     call.passed.update(brought if word == "nobody" else (key,))
@@ -103,6 +105,7 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
     asks, again_s = call.host.asks, call.patience.again_s if call.resumed is None else None
     requests: wire.InputRequests = {}
     nonces = []
+    digests: tuple[tuple[str, str], ...] = ()
     if found.completions:
         row = await asks.put(run_id, found.completions, call.caller, again_s=again_s)
         if row is None:
@@ -120,9 +123,10 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
         else:
             purpose = call.host.purpose(run_id, call.caller)
             requests |= {wired: eliciting.request(purpose, by_key[key]) for wired, key in row.keys.items()}
+            digests = tuple((key, each.digest) for key, each in by_key.items())
             nonces.append(row.nonce)
     if not requests:
         return False
     passed = tuple(sorted(call.passed))
-    state = Resumed(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed).sealed()
+    state = Resumed(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

@@ -48,7 +48,8 @@ class Client:
 @dataclass(frozen=True, slots=True)
 class Resumed:
     """What a sealed requestState says: the run, the asks that it answers, how many rounds this call has had, in which
-    dialect it was asked, when (milliseconds since 1970), and which approvals it asks about no more."""
+    dialect it was asked, when (milliseconds since 1970), and which approvals it asks about no more. `digests`: of what
+    its user was shown, by key."""
 
     run_id: str
     nonces: tuple[str, ...]
@@ -56,6 +57,7 @@ class Resumed:
     dialect: DialectName
     at: int
     passed: tuple[str, ...] = ()
+    digests: tuple[tuple[str, str], ...] = ()
 
     def sealed(self) -> str:
         return json.dumps(astuple(self))
@@ -64,8 +66,9 @@ class Resumed:
     def of(state: str | None) -> Resumed | None:
         if state is None:
             return None
-        run_id, nonces, rounds, dialect, at, passed = json.loads(state)
-        return Resumed(run_id, tuple(nonces), rounds, dialect, at, tuple(passed))
+        run_id, nonces, rounds, dialect, at, passed, *rest = json.loads(state)
+        digests = tuple((key, digest) for key, digest in rest[0]) if rest else ()  # none in states of before
+        return Resumed(run_id, tuple(nonces), rounds, dialect, at, tuple(passed), digests)
 
 
 @dataclass(frozen=True, slots=True)

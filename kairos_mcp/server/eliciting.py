@@ -1,4 +1,4 @@
-"""An approval as a dialog of the client's: our row as the protocol's form, what its user did as a decision of ours.
+"""What a person decides as a dialog of the client's: our row as the protocol's form, what they did as a decision.
 
 The same request object travels as a push (up to 2025-11-25) and inside an InputRequiredResult (2026-07-28).
 """
@@ -10,26 +10,25 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
-from kairos_mcp.hall.asks import UsersWord
+from kairos_mcp.hall.asks import LostCall, Question, UsersSettlement, UsersWord
 from kairos_mcp.hall.looking import Purpose
 from kairos_mcp.models.answers import FEEDBACK_CHARS
 from kairos_mcp.reports.items import iso
+from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.visible import made_visible
 
-FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "decision": {"type": "string", "title": "Decision", "enum": ["approve", "deny"]},
-        "feedback": {
-            "type": "string",
-            "title": "Feedback",
-            "description": "What the model should know or do instead.",
-            "maxLength": FEEDBACK_CHARS,
-        },
-    },
-    "required": ["decision"],
-}
+
+def _form(name: str, choices: list[str], words: str, about: str) -> dict[str, Any]:
+    """A choice, and words that may go with it."""
+    text = {"type": "string", "title": words.capitalize(), "description": about, "maxLength": FEEDBACK_CHARS}
+    choice = {"type": "string", "title": name.capitalize(), "enum": choices}
+    return {"type": "object", "properties": {name: choice, words: text}, "required": [name]}
+
+
+FORM = _form("decision", ["approve", "deny"], "feedback", "What the model should know or do instead.")
+SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note", "What you saw; the model reads it.")
+"""The first choice is the one that some clients send by themselves: it decides nothing."""
 
 GOAL_CHARS = 300  # of the goal in a dialog: it says what for, the preview what
 
@@ -37,11 +36,16 @@ Left = Literal["passed", "nobody"]
 """No decision: the user left the dialog, or nobody was there to see it."""
 
 
-def request(purpose: Purpose, row: ApprovalRow) -> wire.ElicitRequest:
-    """The dialog: what is to be done, whole, what for, and the form."""
-    asked = f"asked by {purpose.run_id} at {row.path} until {iso(row.expires_at)}"
-    told = f"Leave for {row.tool} ({row.effect}), {asked}{_goal(purpose)}:"
-    params = wire.ElicitRequestFormParams(message=f"{told}\n\n{row.preview}", requested_schema=FORM)
+def request(purpose: Purpose, question: Question) -> wire.ElicitRequest:
+    """The dialog: what it is about, whole, what for, and the form."""
+    match question:
+        case LostCall(tool=tool, path=path):
+            form, began = SETTLE_FORM, f"{tool} was begun by {purpose.run_id} at {path}{_goal(purpose)}"
+            told = f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
+        case ApprovalRow(tool=tool, effect=effect, path=path):
+            form, asked = FORM, f"asked by {purpose.run_id} at {path} until {iso(question.expires_at)}"
+            told = f"Leave for {tool} ({effect}), {asked}{_goal(purpose)}:"
+    params = wire.ElicitRequestFormParams(message=f"{told}\n\n{question.preview}", requested_schema=form)
     return wire.ElicitRequest(params=params)
 
 
@@ -56,9 +60,16 @@ def _goal(purpose: Purpose) -> str:
     return f"\nfor the goal of {whose}, {quoted}"
 
 
-def word(reply: wire.ElicitResult, took_s: float, instant_s: float) -> UsersWord | Left:
-    """What the user decided. A form without a decision is none; a decline counts once somebody can have seen it."""
+def word(
+    key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
+) -> UsersWord | UsersSettlement | Left:
+    """What the user decided about the question under `key`, as they were shown it (`digest`). A form without a decision
+    is none; a decline counts once somebody can have seen it, and settles nothing."""
     match reply.action, reply.content:
+        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settling.is_key(key):
+            return UsersSettlement(said, digest, _feedback(rest.get("note")))
+        case "accept" | "decline", _ if settling.is_key(key):
+            return "nobody" if reply.action == "decline" and took_s < instant_s else "passed"
         case "accept", {"decision": "approve" | "deny" as said, **rest}:
             return UsersWord(said, _feedback(rest.get("feedback")))
         case "decline", _:

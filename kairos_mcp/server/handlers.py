@@ -104,7 +104,7 @@ async def run_control(call: Call, asked: runs.RunControl) -> wire.CallToolResult
     if asked.action == "settle":
         assert asked.key is not None
         assert asked.settlement is not None
-        await call.host.settle(asked.run_id, asked.key, asked.settlement, call.caller)
+        await call.host.settle(asked.run_id, asked.key, asked.settlement, call.caller, digest=asked.digest)
     else:
         limits = None if asked.limits is None else asked.limits.limits()
         await call.host.control(asked.run_id, asked.action, call.caller, limits=limits, route=asked.route)

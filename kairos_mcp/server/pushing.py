@@ -19,13 +19,12 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
-from kairos_mcp.hall.asks import Ask, Reply, UsersWord
+from kairos_mcp.hall.asks import Ask, Question, Reply, UsersSettlement, UsersWord
 from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
 from kairos_mcp.server import eliciting
 from kairos_mcp.server.call import Call
-from kairos_mcp.store.approvals import ApprovalRow
 
 Bound = Literal["silence", "time", "call"]
 
@@ -35,7 +34,7 @@ class Open:
     """What a client may be asked now: its model's completions, its user's approvals."""
 
     completions: Sequence[Ask]
-    approvals: Sequence[ApprovalRow]
+    approvals: Sequence[Question]
 
 
 async def push_all(call: Call, run_id: str, find: Callable[[], Open], until_s: float) -> bool:
@@ -159,8 +158,8 @@ class Pushes:
 
     # -- to its user -------------------------------------------------------------------------------------------
 
-    async def _show(self, row: ApprovalRow) -> None:
-        """Put an approval to the client's user. One that is not decided is not asked again in this call."""
+    async def _show(self, row: Question) -> None:
+        """Put a question to the client's user. One that is not decided is not asked again in this call."""
         call, began = self.call, time.monotonic()
         self.dialogs += 1
         with call.host.asks.pushing(self.run_id, row.key, call.caller) as mine:
@@ -175,7 +174,8 @@ class Pushes:
                         wire.ElicitResult,
                         metadata=ServerMessageMetadata(related_request_id=call.client.ctx.request_id),
                     )
-                    await self._decided(row, eliciting.word(reply, time.monotonic() - began, call.patience.instant_s))
+                    took_s, instant_s = time.monotonic() - began, call.patience.instant_s
+                    await self._decided(row, eliciting.word(row.key, row.digest, reply, took_s, instant_s))
                     return
             except (MCPError, ValidationError):
                 call.passed.update(each.key for each in self.find().approvals)  # this client can't show one after all
@@ -184,9 +184,9 @@ class Pushes:
                 self.dialogs -= 1
             self.moved = self.moved or row.key in self.called_off
 
-    async def _decided(self, row: ApprovalRow, word: UsersWord | eliciting.Left) -> None:
+    async def _decided(self, row: Question, word: UsersWord | UsersSettlement | eliciting.Left) -> None:
         match word:
-            case UsersWord():
+            case UsersWord() | UsersSettlement():
                 self.moved = True
                 with anyio.CancelScope(shield=True):
                     await self.call.host.asks.decide(self.run_id, {row.key: word}, self.call.caller)

@@ -13,7 +13,7 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.store import reading
+from kairos_mcp.store import reading, settling
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, row, rows
 from kairos_mcp.store.reading import WaitingRow
@@ -73,9 +73,9 @@ class ApprovalRow:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles. A
-    step whose approval is not given, or was not taken up yet, is in neither but by its approval: nobody may answer it
-    past the person who was asked."""
+    """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles (not
+    those that were settled, and wait for a server alone). A step whose approval is not given, or was not taken up yet,
+    is in neither but by its approval: nobody may answer it past the person who was asked."""
 
     steps: Mapping[str, WaitingRow]
     approvals: Mapping[str, ApprovalRow]
@@ -167,6 +167,9 @@ def waits(connection: apsw.Connection, n: int) -> Waits:
     found, asked = reading.waiting(connection, n), of_run(connection, n)
     lost = {path: step for path, step in found.items() if step.is_lost}
     steps = {path: step for path, step in found.items() if path not in lost}
+    if lost:
+        heeded = settling.unheeded(connection, n)
+        lost = {path: step for path, step in lost.items() if path not in heeded}
     if not asked:
         return Waits(steps, {}, lost)
     free = {path: step for path, step in steps.items() if path not in asked or _is_handed_out(step, asked[path])}

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.store import decisions
+from kairos_mcp.store import decisions, settling
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.deposits import Deposit, deposit, wish
 from kairos_mcp.store.reading import RunRow, run_by_number, waiting
 from kairos_mcp.store.runs import note
+from kairos_mcp.store.settling import Settling
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
 
@@ -78,13 +79,23 @@ def consume(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bo
 
 
 def take_decisions(
-    connection: apsw.Connection, run: RunRow, nonce: str | None, brought: Sequence[Decision], *, owner: int, at: int
+    connection: apsw.Connection,
+    run: RunRow,
+    nonce: str | None,
+    brought: Sequence[Decision],
+    settled: Sequence[Settling],
+    who: tuple[str, str, str],
+    *,
+    owner: int,
+    at: int,
 ) -> int | None:
-    """Consume the ask (None: a push has none) and record those decisions that still count. Gives the fence if the run
-    was taken."""
+    """Consume the ask (None: a push has none) and record those decisions, and settlements by `who`, that still count.
+    Gives the fence if the run was taken."""
     if nonce is not None and not consume(connection, run, nonce, at):
         return None
-    return decisions.decide(connection, run, decisions.still_open(connection, run, brought, at), owner, at)
+    decided = decisions.still_open(connection, run, brought, at)
+    unsettled = settling.still_open(connection, run, settled, who[0])
+    return decisions.leave(connection, run, [], decided, "", owner, at, settled=unsettled, who=who)
 
 
 def take_answers(

@@ -71,7 +71,7 @@ def leave(
     """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,
     `decide` and `settling.check` do."""
     fresh = check(connection, run, decisions, at)
-    unsettled = [each for each in settled if settling.check(connection, run, each)]
+    unsettled = [each for each in settled if settling.check(connection, run, each, who[0])]
     fence = deposit(connection, run, deposits, by, owner, at, dead=dead)
     record(connection, run, fresh, at)
     for each in unsettled:

@@ -227,12 +227,15 @@ def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """An open step: its mark, kind, and what the hands added. `ended`: how the attempt before it did."""
+    """An open step: its mark, kind, and what the hands added. `ended`: how the attempt before it did; `attempt`: the
+    number of its newest attempt after the first; `digest`: of what was asked."""
 
     mark: int
     kind: str
     sent: Sent
     ended: str | None = None
+    attempt: int | None = None
+    digest: bytes = b""
 
     @property
     def is_lost(self) -> bool:
@@ -245,7 +248,8 @@ IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
 """Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
 
 _WAITING = f"""
-    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST})
+    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
+        (select attempt.id {_NEWEST}), digest
     from mark left join answer on answer.mark = mark.id
     where run = ? and answer.mark is null and {IS_OPEN} order by mark.id
 """
@@ -254,7 +258,7 @@ _WAITING = f"""
 def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     """The open steps by path, in the order in which they were handed out."""
     found = rows(connection, _WAITING, (n,))
-    return {path: WaitingRow(mark, kind, decode_sent(sent), ended) for path, mark, kind, sent, ended in found}
+    return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
 
 
 def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:

@@ -6,6 +6,7 @@ By constant statements; nothing here writes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import apsw
 
@@ -91,6 +92,37 @@ def has_private(connection: apsw.Connection, n: int) -> bool:
         f" and json_extract({valid('body')}, '$.private') is not null limit 1"
     )
     return row(connection, statement, (n,)) is not None
+
+
+class DecidedRow(NamedTuple):
+    """What was decided about a step: an approval or a settlement, what was said, by whom (a principal; empty: nobody in
+    time), through what, with which client, when (milliseconds since 1970), and in which words."""
+
+    kind: str
+    said: str
+    by: str
+    through: str
+    client: str
+    at: int
+    note: str | None
+
+
+_DECIDED = f"""
+    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
+    from approval join mark on mark.id = approval.mark where approval.run = ?1 and verdict is not null
+    union all
+    select {valid("body")} ->> '$.path', 'settlement', {valid("body")} ->> '$.settlement', principal, via, client, at,
+        {valid("body")} ->> '$.note'
+    from deposit where run = ?1 and kind = 'settle' order by 7
+"""
+
+
+def decided(connection: apsw.Connection, n: int) -> dict[str, list[DecidedRow]]:
+    """What was decided about the steps of a run, by path, in the order in which it was."""
+    found: dict[str, list[DecidedRow]] = {}
+    for path, *rest in rows(connection, _DECIDED, (n,)):
+        found.setdefault(path, []).append(DecidedRow(*rest))
+    return found
 
 
 def notes(connection: apsw.Connection, n: int) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,32 @@ from house import ME, Books, Place, rests, says, started
 from talker import Talker
 from waiting import awaited
 
+from kairos_mcp.budget.amounts import NOTHING
 from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.errors import ApprovalMismatch, NotWaiting, UnknownRun
 from kairos_mcp.host import Host
 from kairos_mcp.messages import canonical
-from kairos_mcp.store import ledger
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.store import ledger, reading, settling
 from kairos_mcp.store.accounts import amounts
+from kairos_mcp.store.codec import encode_units
+from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.diffs import hash_of
 
 WITHIN_S = 30.0
+PERSON = Caller(via="command", client="kairos-mcp")
 INTENT = "intent round-1/call-1"
 ONCE = "echo made >> made.txt; test $(wc -l < made.txt) -gt 1 || sleep 60"
 
 
-def commands(place: Place) -> None:
+def commands(place: Place, approvals: str = "ask") -> None:
     """A run that makes one command, which leaves a line in a file and then hangs the first time."""
     call = {"name": "run_command", "arguments": {"argv": ["sh", "-c", ONCE]}}
     lines = [{"content": "", "tool_calls": [call]}, {"content": "done", "finish": "stop"}]
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     place.home.mkdir(parents=True, exist_ok=True)
-    (place.home / "kairos.toml").write_text('[[gate]]\ntools = "run_command"\nverdict = "allow"\n')
+    rule = '[[gate]]\ntools = "run_command"\nverdict = "allow"\n'
+    (place.home / "kairos.toml").write_text(f'approvals = "{approvals}"\n{rule}')
 
 
 def made(place: Place) -> int:
@@ -43,9 +51,9 @@ def made(place: Place) -> int:
     return file.read_text().count("\n") if file.exists() else 0
 
 
-def killed_in_a_command(place: Place) -> str:
+def killed_in_a_command(place: Place, approvals: str = "ask") -> str:
     """The run of a server that was killed while its command ran."""
-    commands(place)
+    commands(place, approvals)
     with Talker.start(place) as first:
         run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]
         awaited(lambda: made(place), WITHIN_S, lambda: place.rows("select body from answer"))
@@ -62,10 +70,22 @@ def waits_for_a_person(talker: Talker, run_id: str) -> dict[str, Any]:
     return item
 
 
-def settle(talker: Talker, way: str, run_id: str, key: str, settlement: str) -> dict[str, Any]:
+def settle(talker: Talker, way: str, run_id: str, key: str, settlement: str, digest: str) -> dict[str, Any]:
+    said = {"settlement": settlement, "digest": digest}
     if way == "run_continue":
-        return talker.call("run_continue", run_id=run_id, answers={key: {"settlement": settlement}}, wait_s=0)
-    return talker.call("run_control", run_id=run_id, action="settle", key=key, settlement=settlement)
+        return talker.call("run_continue", run_id=run_id, answers={key: said}, wait_s=0)
+    return talker.call("run_control", run_id=run_id, action="settle", key=key, **said)
+
+
+def decided(talker: Talker, run_id: str) -> list[dict[str, Any]]:
+    """What the trace says was decided about the call, but for when."""
+    (call,) = talker.call("run_trace", run_id=run_id, view="calls")["items"]
+    return [{name: value for name, value in each.items() if name != "at"} for each in call["decided"]]
+
+
+def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +95,24 @@ def settle(talker: Talker, way: str, run_id: str, key: str, settlement: str) -> 
 def test_a_command_whose_end_is_unknown_is_never_repeated_by_itself(
     place: Place, way: str, settlement: str, times: int
 ) -> None:
-    run_id = killed_in_a_command(place)
+    run_id = killed_in_a_command(place, "host")
     with Talker.start(place) as second:
         item = waits_for_a_person(second, run_id)
+        digest = item["digest"]
         assert made(place) == 1
         answered = second.call("run_continue", run_id=run_id, answers={item["key"]: {"content": "it was made"}})
         assert answered["code"] == "bad_arguments"
-        assert settle(second, way, run_id, item["key"], settlement).get("code") is None
+        for other in ("0" * 64, "f" * 64):
+            assert settle(second, way, run_id, item["key"], settlement, other)["code"] == "approval_mismatch"
+        assert settle(second, way, run_id, item["key"], settlement, digest).get("code") is None
         report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
         assert (report["status"], report["summary"]) == ("completed", "done"), report
-        assert settle(second, way, run_id, item["key"], settlement).get("code") is None  # the same again
+        assert settle(second, way, run_id, item["key"], settlement, digest).get("code") is None  # the same again
         other = "reattempt" if settlement == "already_done" else "already_done"
-        assert settle(second, way, run_id, item["key"], other)["code"] == "already_answered"
-        assert settle(second, way, run_id, "round-9/call-1/settle", settlement)["code"] == "not_waiting"
+        assert settle(second, way, run_id, item["key"], other, digest)["code"] == "already_answered"
+        assert settle(second, way, run_id, "round-9/call-1/settle", settlement, digest)["code"] == "not_waiting"
+        by = {"kind": "settlement", "said": settlement, "by": "local", "through": "mcp", "client": "talker 1"}
+        assert decided(second, run_id) == [by | {"note": None}]
     assert made(place) == times
     books = Books.of(place, run_id)
     assert (books.held, books.spent) == (books.held_by_rows, books.spent_by_rows)
@@ -98,14 +123,65 @@ def test_a_person_settles_on_the_command_line_and_the_run_goes_on_there(place: P
     run_id = killed_in_a_command(place)
     with Talker.start(place) as second:
         item = waits_for_a_person(second, run_id)
-    words = ["settle", run_id, item["key"], "already_done", "--note", "I saw the line", "--json"]
-    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    words = ("settle", run_id, item["key"], "already_done", "--note", "I saw the line", "--json")
+    another = kairos(place, *words, "--digest", "0" * 64)
+    assert (another.returncode, place.rows("select * from deposit where kind = 'settle'")) != (0, [])
+    assert kairos(place, *words, "--principal", "bob").returncode != 0
+    done = kairos(place, *words, "--digest", item["digest"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["summary"] == "done"
     assert made(place) == 1
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where kind = 'call'")
     assert "I saw the line" in body
+
+
+@pytest.mark.parametrize("approvals", ["ask", "person"])
+def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(place: Place, approvals: str) -> None:
+    run_id = killed_in_a_command(place, approvals)
+    with Talker.start(place) as second:
+        item = waits_for_a_person(second, run_id)
+        for way in ("run_continue", "run_control"):
+            refused = settle(second, way, run_id, item["key"], "reattempt", item["digest"])
+            assert refused["code"] == "approval_required"
+            assert f"settle {run_id} {item['key']}" in refused["hint"]
+        run = second.call("run_status", run_ids=[run_id])["runs"][0]
+        assert run["next"]["tool"] == "run_status"
+        assert f"settle {run_id} {item['key']} already_done" in run["next"]["why"]
+        assert place.rows("select count(*) from deposit where kind = 'settle'") == [(0,)]
+        assert kairos(place, "settle", run_id, item["key"], "already_done").returncode == 0
+        by = {"kind": "settlement", "said": "already_done", "by": "local", "through": "command"}
+        assert decided(second, run_id) == [by | {"client": "kairos-mcp", "note": None}]
+    assert made(place) == 1
+
+
+async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) -> None:
+    settings, run_id, _file = await lost_and_changed_since(place)
+    async with Host.open(settings, via="mcp") as host:
+        (item,) = (await rests(host, run_id)).waiting
+    place.rows(  # lost once more, in no time
+        "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+        " select mark, fence, at, held, sent, ?, ended, handed_out, shared from attempt",
+        encode_units(NOTHING),
+    )
+    async with Host.open(settings, via="mcp") as host:
+        (again,) = (await rests(host, run_id)).waiting
+        assert (again["key"], again["digest"] != item["digest"]) == (item["key"], True)
+        with pytest.raises(ApprovalMismatch):
+            await host.settle(run_id, item["key"], "reattempt", PERSON, digest=item["digest"])
+
+
+async def test_another_principal_settles_nothing(place: Place) -> None:
+    settings, run_id, _file = await lost_and_changed_since(place)
+    async with Host.open(settings, via="mcp") as host:
+        (item,) = (await rests(host, run_id)).waiting
+        with pytest.raises(UnknownRun):
+            await host.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
+        run, said = (
+            reading.run_by_id(host._store.reader, run_id),
+            Settling("round-1/call-1", "reattempt", digest=item["digest"]),
+        )
+        with pytest.raises(NotWaiting):  # what the job itself refuses
+            settling.check(host._store.reader, run, said, "bob")
 
 
 def lose(place: Place) -> None:
@@ -189,7 +265,7 @@ async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_hold
     file.write_text("alpha, and more\n")
     async with Host.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
-        await host.settle(run_id, item["key"], "reattempt", ME)
+        await host.settle(run_id, item["key"], "reattempt", PERSON)
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(run_id, ME).status == "completed"
     assert file.read_text() == "alpha alpha, and more\n"

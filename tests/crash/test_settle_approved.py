@@ -36,7 +36,8 @@ def test_an_approved_command_whose_end_is_unknown_is_settled_and_never_repeated_
     with Talker.start(place) as second:
         item = waits_for_a_person(second, run_id)
         assert made(place) == 1
-        second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement=settlement)
+        said = {"key": item["key"], "settlement": settlement, "digest": item["digest"]}
+        second.call("run_control", run_id=run_id, action="settle", **said)
         report = second.call("run_status", run_ids=[run_id], until="done", wait_s=20)["runs"][0]
         assert (report["status"], report["summary"]) == ("completed", "done"), report
     assert made(place) == times

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, packaged_skills
+from kairos_mcp.decision_rights import KINDS, WAYS, cells
 from kairos_mcp.host import Host
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
@@ -44,6 +45,13 @@ def loop_table() -> str:
         says = _cell(spec.description.partition("\nSkills:")[0])  # which there are is for each house to say
         rows.append(f"| `{spec.name}({', '.join(spec.input_schema['properties'])})` | {spec.effect} | {says} |")
     return "\n".join(["| tool | effect | what it does |", "|---|---|---|", *rows])
+
+
+def decisions_table() -> str:
+    """Who may decide what, as every door asks it."""
+    found = {(kind, way): cell for kind, way, cell in cells()}
+    rows = [f"| {kind} | {' | '.join(found[kind, way] for way in WAYS)} |" for kind in KINDS]
+    return "\n".join([f"| decision | {' | '.join(f'by {way}' for way in WAYS)} |", "|---|---|---|---|", *rows])
 
 
 def settings_table() -> str:
@@ -171,6 +179,7 @@ def caller_output() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "table: server": server_table,
     "table: loop": loop_table,
+    "table: decisions": decisions_table,
     "table: settings": settings_table,
     "table: clients": clients_table,
     "run: demo": demo_output,

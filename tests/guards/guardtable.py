@@ -24,6 +24,7 @@ OWNERS = "core/test_owner_guards.py::test_"
 RUNS = "core/test_host_runs.py::test_"
 BUDGET = "core/test_budget.py::test_"
 DECISIONS = "approvals/test_decisions.py::test_"
+RIGHTS = "approvals/test_rights.py::test_"
 LEAVE = "approvals/test_leave.py::test_"
 GATE = "approvals/test_gate.py::test_"
 TOUCHED = "approvals/test_touched_paths.py::test_"
@@ -838,6 +839,44 @@ OUTSIDE = (
         "if not any(found.count for found in plain.values()):",
         "if True:",
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
+    ),
+    Guard(
+        "hall/changing.py",
+        'house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)',
+        "pass",
+        RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
+        quick=True,
+    ),
+    Guard(
+        "hall/asks.py",
+        'case UsersSettlement() if self._by_dialog("settlement"):',
+        "case UsersSettlement():",
+        "approvals/test_settling_dialogs.py::"
+        "test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decides_nothing",
+    ),
+    Guard(
+        "store/settling.py",
+        "        if said.digest == digest_of(now, said.path, step):",
+        "        if True:",
+        "crash/test_settle.py::test_a_settlement_is_of_one_attempt_and_of_no_later_one",
+    ),
+    Guard(
+        "store/settling.py",
+        "about = [run.id, run.workspace, path, step.digest.hex(), step.attempt]",
+        "about = [run.id, run.workspace, path, step.digest.hex()]",
+        "approvals/test_settling_dialogs.py::test_an_answer_to_what_was_shown_of_an_earlier_attempt_stores_nothing",
+    ),
+    Guard(
+        "store/settling.py",
+        "    if now.principal != principal:",
+        "    if False:",
+        "crash/test_settle.py::test_another_principal_settles_nothing",
+    ),
+    Guard(
+        "server/eliciting.py",
+        'return "nobody" if reply.action == "decline" and took_s < instant_s else "passed"',
+        'return UsersSettlement("reattempt", digest)',
+        "approvals/test_settling_dialogs.py::test_what_is_no_settlement_leaves_the_call_waiting",
     ),
     Guard(
         "store/settling.py",

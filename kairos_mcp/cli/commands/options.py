@@ -17,6 +17,9 @@ from kairos_mcp.configuration.settings import Flags
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="What waits, as `show` names it.")]
+Digest = Annotated[
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if this is the digest of what waits.")
+]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
 Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
 Route = Annotated[

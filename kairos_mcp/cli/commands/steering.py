@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kairos_mcp.cli.commands.options import LOCAL, AllFlags, AsJson, Drive, Key, Run, StateFlags, Whose
+from kairos_mcp.cli.commands.options import LOCAL, AllFlags, AsJson, Digest, Drive, Key, Run, StateFlags, Whose
 
 
 def answer(
@@ -32,12 +32,19 @@ def answer(
 
 
 def approve(
-    run: Run, key: Key, *, drive: Drive = True, principal: Whose = LOCAL, as_json: AsJson = False, flags: AllFlags
+    run: Run,
+    key: Key,
+    *,
+    digest: Digest = None,
+    drive: Drive = True,
+    principal: Whose = LOCAL,
+    as_json: AsJson = False,
+    flags: AllFlags,
 ) -> int:
     """Give leave for what a run asks for, and go on with it; `show` has what that is."""
     from kairos_mcp.cli.approving import decide_run
 
-    return decide_run(flags, run, key, "approve", principal=principal, drive=drive, as_json=as_json)
+    return decide_run(flags, run, key, "approve", digest=digest, principal=principal, drive=drive, as_json=as_json)
 
 
 def deny(
@@ -47,6 +54,7 @@ def deny(
     feedback: Annotated[
         str | None, typer.Option("--feedback", metavar="TEXT", help="What the model should know or do instead.")
     ] = None,
+    digest: Digest = None,
     drive: Drive = True,
     principal: Whose = LOCAL,
     as_json: AsJson = False,
@@ -55,7 +63,9 @@ def deny(
     """Refuse what a run asks leave for, and go on with it."""
     from kairos_mcp.cli.approving import decide_run
 
-    return decide_run(flags, run, key, "deny", feedback, principal=principal, drive=drive, as_json=as_json)
+    return decide_run(
+        flags, run, key, "deny", feedback, digest=digest, principal=principal, drive=drive, as_json=as_json
+    )
 
 
 def cancel(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
@@ -73,10 +83,12 @@ def settle(
     ],
     *,
     note: Annotated[str | None, typer.Option(metavar="TEXT", help="What you saw; the model reads it.")] = None,
+    digest: Digest = None,
+    principal: Whose = LOCAL,
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
     """Say of a call whose end nobody knows whether it is to be made again, or was done."""
     from kairos_mcp.cli.settling import settle_call
 
-    return settle_call(flags, run, key, settlement, note, as_json=as_json)
+    return settle_call(flags, run, key, settlement, note, digest=digest, principal=principal, as_json=as_json)

@@ -42,7 +42,7 @@ class RunContinue(Arguments):
         None,
         description="By waiting key. completion: {content?, tool_calls?: [{id, name, arguments}], "
         "usage?}; tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "
-        "settle: {settlement, note?}",
+        "settle: {settlement, digest, note?}",
     )
     wait_s: Wait | None = Field(None, description="Default 45")
 
@@ -58,6 +58,7 @@ class RunControl(Arguments):
     route: RouteArgument | None = Field(None, description="For reroute")
     key: Annotated[str, Field(min_length=1, max_length=400)] | None = Field(None, description="For settle")
     settlement: Literal["reattempt", "already_done"] | None = Field(None, description="For settle")
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = Field(None, description="For settle: the item's")
 
     @model_validator(mode="after")
     def _has_what_the_action_needs(self) -> Self:
@@ -65,7 +66,7 @@ class RunControl(Arguments):
             raise PydanticCustomError("needs", "`limits` is for extend, which needs at least one of them")
         if (self.action == "reroute") != (self.route is not None):
             raise PydanticCustomError("needs", "`route` is for reroute, which needs it")
-        for name in ("key", "settlement"):
+        for name in ("key", "settlement", "digest"):
             if (self.action == "settle") != (getattr(self, name) is not None):
                 raise PydanticCustomError("needs", f"`{name}` is for settle, which needs it")
         return self

@@ -1,0 +1,262 @@
+"""The table of who may decide what, tried cell by cell: at the real server, in dialogs, and by the real commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import apsw
+import pytest
+from house import ME, Place, rests, says
+from sampling.minds import Door
+from waiting import awaited
+
+from approvals.people import KEY, Person, accepts, opened, seated, verdicts, waiting
+from approvals.test_commands import ran
+from kairos_mcp.configuration.settings import Approvals, GateRule
+from kairos_mcp.decision_rights import APPROVALS, KINDS, RIGHTS, WAYS, Kind, Way, check, may_decide, way_of
+from kairos_mcp.errors import ApprovalRequired
+from kairos_mcp.host import Host
+from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.store import ledger
+from kairos_mcp.store.accounts import amounts
+from kairos_mcp.store.definitions import REGISTERED
+
+LOST = "round-1/call-1/settle"
+COMMAND = {"name": "run_command", "arguments": {"argv": ["true"]}}
+PET = {
+    "kind": "http_tool",
+    "name": "pet",
+    "description": "A pet by its id.",
+    "url": "https://pets.example/pets/{id}",
+    "parameters": [{"name": "id", "in": "path"}],
+    "effect": "read",
+}
+EVERYTHING = {"decision": "approve", "settlement": "already_done", "always": "project", "release": True, "pin": "x"}
+CELLS = [(kind, way, setting) for kind in KINDS for way in WAYS for setting in APPROVALS]
+
+Tried = Callable[[Host, Door, str], Awaitable[None]]
+
+
+def lose_the_call(place: Place) -> None:
+    """As if the server had died in the middle of the only call."""
+    place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
+    place.rows("delete from mark where id > (select id from mark where kind = 'call')")
+    place.rows("update run set outcome = null, ended_at = null, owner = 0")
+    connection = apsw.Connection(str(place.db))
+    with contextlib.closing(connection):
+        spent, held = ledger.sums(connection, 1)
+        changed = ", ".join(f"{name} = ?" for name in amounts("spent", "held"))
+        connection.execute(f"update account set {changed} where scope = 'run'", (*spent, *held))
+
+
+async def a_lost_call(place: Place) -> str:
+    """A run whose call ended with its server, so that nobody knows what became of it."""
+    settings = place.settings(
+        {"tool_calls": [COMMAND]}, says("done"), gate=(GateRule("run_command", "allow"),), commands="bare"
+    )
+    async with Host.open(settings, via="mcp") as host:
+        run_id = (await host.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
+        await host.wait([run_id], until="done", wait_s=20, caller=ME)
+    lose_the_call(place)
+    return run_id
+
+
+async def answers(door: Door, tool: str, **arguments: Any) -> dict[str, Any]:
+    """What a tool says, an error as well; a refusal of the arguments by the protocol's own library counts as one."""
+    result = await door.client.call_tool(tool, arguments)
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+# -- a kind of decision: what waits, how it is tried, and whether it was made --------------------------------------
+
+
+def kairos(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
+    return ran([sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)])
+
+
+def written(place: Place, setting: Approvals) -> None:
+    """The same setting for the commands, which read the file."""
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / "kairos.toml").write_text(f'approvals = "{setting}"\ncommands = "bare"\n')
+
+
+async def approval(place: Place, way: Way, setting: Approvals) -> bool:
+    person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
+    async with opened(place, approvals=setting) as host, seated(host, "2025-11-25", person) as door:
+        run_id = await waiting(host, place)
+        if way == "command":
+            assert kairos(place, "approve", "--no-drive", run_id, KEY).returncode == 0
+        elif way == "dialog":
+            await answers(door, "run_continue", run_id=run_id, wait_s=1)
+        else:
+            (item,) = (await rests(host, run_id)).waiting
+            said = {KEY: {"decision": "approve", "digest": item["digest"]}}
+            refused = await answers(door, "run_continue", run_id=run_id, answers=said, wait_s=1)
+            assert refused.get("code") in (None, "approval_required")
+        return verdicts(place)[0][0] == "approve"
+
+
+async def settlement(place: Place, way: Way, setting: Approvals) -> bool:
+    run_id = await a_lost_call(place)
+    person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
+    async with (
+        Host.open(place.settings(approvals=setting, commands="bare"), via="mcp") as host,
+        seated(host, "2025-11-25", person) as door,
+    ):
+        (item,) = (await rests(host, run_id)).waiting
+        assert item["key"] == LOST
+        if way == "command":
+            assert kairos(place, "settle", run_id, LOST, "already_done").returncode == 0
+        elif way == "dialog":
+            await answers(door, "run_continue", run_id=run_id, wait_s=1)
+        else:
+            said = {"settlement": "already_done", "digest": item["digest"]}
+            one = await answers(door, "run_control", run_id=run_id, action="settle", key=LOST, **said)
+            other = await answers(door, "run_continue", run_id=run_id, answers={LOST: said}, wait_s=1)
+            assert {one.get("code"), other.get("code")} <= {None, "approval_required"}
+            assert one.get("code") == other.get("code")
+        return bool(place.rows("select 1 from deposit where kind = 'settle'"))
+
+
+async def registration(place: Place, way: Way, setting: Approvals) -> bool:
+    written(place, setting)
+    person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
+    async with (
+        Host.open(place.settings(approvals=setting), via="mcp") as host,
+        seated(host, "2025-11-25", person) as door,
+    ):
+        told = await answers(door, "registry_register", spec=PET)
+        assert told["status"] == "pending", told
+        if way == "command":
+            words = ("approve", f"{REGISTERED}:pet", "--pin", told["pin"])
+            assert kairos(place, "tools", *words).returncode == 0
+        else:  # no tool takes the word, and none shows a dialog for it
+            address = f"{REGISTERED}:pet"
+            for tool, given in (
+                ("registry_register", {"spec": PET | {"state": "approved"}}),
+                ("registry_register", {"spec": PET, "approve": told["pin"]}),
+                ("registry_call", {"name": "pet", "arguments": {}}),
+                ("run_control", {"run_id": address, "action": "approve", "key": told["pin"]}),
+            ):
+                assert "code" in await answers(door, tool, **given), tool
+            assert person is None or not person.seen
+        return place.rows("select state from definition where name = 'pet'") == [("approved",)]
+
+
+async def rule(place: Place, way: Way, setting: Approvals) -> bool:
+    """Whether what was approved with `always` is let through the second time."""
+    person = Person([accepts(**EVERYTHING), accepts(decision="deny")]) if way == "dialog" else None
+    lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
+    async with (
+        Host.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as host,
+        seated(host, "2025-11-25", person) as door,
+    ):
+        run = await answers(door, "planner_run", goal="make it", tools=["run_command"], wait_s=5)
+        if way == "dialog":  # under "person" none is shown
+            assert len(person.seen) == (0 if setting == "person" else 2)
+        elif way == "command":
+            assert kairos(place, "approve", run["run_id"], KEY, "--always", "project").returncode == 2
+            assert kairos(place, "rules").returncode == 2
+        else:
+            (item,) = run["waiting"]
+            said = {KEY: {"decision": "approve", "digest": item["digest"], "always": "project"}}
+            assert (await answers(door, "run_continue", run_id=run["run_id"], answers=said))["code"] == "bad_arguments"
+        return bool(place.rows("select 1 from approval where through = 'rule'"))
+
+
+async def release(place: Place, way: Way, setting: Approvals) -> bool:
+    async with opened(place, approvals=setting) as host:
+        run_id = await waiting(host, place)
+    with stopped_owner(place) as number:
+        person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
+        async with (
+            Host.open(place.settings(approvals=setting), via="mcp") as host,
+            seated(host, "2025-11-25", person) as door,
+        ):
+            if way == "command":
+                assert kairos(place, "status", "--release", str(number)).returncode == 0
+            elif way == "argument":
+                for action in ("release", "settle"):
+                    given = {"run_id": run_id, "action": action, "key": str(number)}
+                    assert (await answers(door, "run_control", **given))["code"] == "bad_arguments"
+                with pytest.raises(ApprovalRequired):
+                    await host.release(number, ME)
+            else:
+                await answers(door, "run_continue", run_id=run_id, wait_s=1)
+                assert not any("release" in json.dumps(each.requested_schema) for each in person.seen)
+            return place.rows("select owner from run") != [(number,)]
+
+
+@contextlib.contextmanager
+def stopped_owner(place: Place) -> Iterator[int]:
+    """The number of a server that owns the run and was stopped."""
+    with subprocess.Popen([sys.executable, "-c", OWNS, str(place.home)], stdout=subprocess.PIPE) as server:
+        number = int(server.stdout.readline())
+        place.rows("update run set owner = ?, fence = fence + 1", number)
+        server.send_signal(signal.SIGSTOP)
+        awaited(lambda: os.waitpid(server.pid, os.WUNTRACED | os.WNOHANG) != (0, 0))
+        yield number
+        server.kill()
+
+
+OWNS = """
+import sys, time, apsw
+from pathlib import Path
+from kairos_mcp.store.owners import Ownership
+home = Path(sys.argv[1])
+ownership, connection = Ownership(home), apsw.Connection(str(home / "kairos.db"))
+print(ownership.enter(connection, "mcp", 0), flush=True)
+connection.close()
+time.sleep(600)
+"""
+
+TRIED: dict[Kind, Callable[[Place, Way, Approvals], Awaitable[bool]]] = {
+    "approval": approval,
+    "settlement": settlement,
+    "registration": registration,
+    "rule": rule,
+    "release": release,
+}
+
+
+@pytest.mark.parametrize(("kind", "way", "setting"), CELLS)
+async def test_every_cell_of_the_table_is_what_the_doors_do(
+    place: Place, kind: Kind, way: Way, setting: Approvals
+) -> None:
+    assert await TRIED[kind](place, way, setting) == may_decide(kind, way, setting)
+
+
+# -- the table itself ---------------------------------------------------------------------------------------------
+
+
+def test_a_model_decides_only_where_the_host_is_trusted_and_a_person_always_can_by_command() -> None:
+    for kind in KINDS:
+        assert all(setting == "host" for setting in APPROVALS if may_decide(kind, "argument", setting))
+        assert not may_decide(kind, "dialog", "person")
+        assert not RIGHTS[kind] or all(may_decide(kind, "command", setting) for setting in APPROVALS)
+
+
+def test_a_settlement_has_the_rights_of_an_approval() -> None:
+    assert RIGHTS["settlement"] == RIGHTS["approval"]
+
+
+@pytest.mark.parametrize("through", ["mcp", "", "ELICITATION", "http", "a way of tomorrow"])
+def test_what_nobody_knows_counts_as_an_argument(through: str) -> None:
+    assert way_of(through) == "argument"
+
+
+def test_a_refusal_names_the_command_and_the_dialog_only_where_there_is_one() -> None:
+    for setting, dialog in (("ask", True), ("person", False)):
+        with pytest.raises(ApprovalRequired) as refused:
+            check("settlement", "argument", setting, "kairos-mcp settle RUN KEY already_done", run_id="r")
+        assert refused.value.run_id == "r"
+        assert "kairos-mcp settle RUN KEY already_done" in refused.value.hint
+        assert ("dialog" in refused.value.hint) == dialog
