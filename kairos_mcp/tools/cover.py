@@ -12,9 +12,9 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from kairos_mcp.errors import CommandDenied
+from kairos_mcp.errors import Busy, CommandDenied
 
 NAMES = (".git", ".kairos")  # who writes there decides what git, or this server, does for the next one who works here
 _MARKED = (
@@ -45,6 +45,29 @@ def covered(root: int, names: Sequence[str] = NAMES) -> Iterator[None]:
         os.close(held)
 
 
+@contextlib.contextmanager
+def alone(root: int, until: float, is_stopped: Callable[[], bool], names: Sequence[str]) -> Iterator[None]:
+    """Keep programs out of the workspace that is open as `root` while the block changes what they may not, since their
+    sandboxes cover what was there before. Placeholders at `names` are gone.
+
+    Raises Busy where a program still runs at `until` (`time.monotonic()`), or when `is_stopped`.
+    """
+    held = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
+    try:
+        while not _is_last(held, without_locks=True):
+            if time.monotonic() >= until or is_stopped():
+                raise Busy(
+                    "A program runs in this workspace, and what instructs agents is not changed meanwhile.",
+                    "Call again when it has ended.",
+                )
+            time.sleep(_LOOK_S)
+        for name in names:
+            _remove(held, name, ())
+        yield
+    finally:
+        os.close(held)
+
+
 def is_placeholder(found: os.stat_result) -> bool:
     """Whether this looks like what a cover made; one that isn't empty is somebody's all the same."""
     return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & _MARKED)
@@ -69,13 +92,16 @@ def _share(held: int) -> bool:
             return True
 
 
-def _is_last(held: int) -> bool:
-    """Whether nobody else shares the lock. Asking gives up one's own share first, so of two who leave at the same time
-    at least the one that asks later is the last."""
+def _is_last(held: int, *, without_locks: bool = False) -> bool:
+    """Whether nobody else shares the lock, which is held alone then. Asking gives up one's own share first, so of two
+    who leave at the same time at least the one that asks later is the last. `without_locks`: what is said on a file
+    system that has none."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        return without_locks
     return True
 
 

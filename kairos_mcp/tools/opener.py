@@ -19,6 +19,7 @@ from typing import Literal, Self
 
 from kairos_mcp.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.beneath import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
+from kairos_mcp.tools.cover import is_placeholder
 from kairos_mcp.tools.paths import plain_path, said
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -117,6 +118,8 @@ class Opener:
         except OSError as error:
             raise explained(error, plain) from None
         try:
+            if "/" not in plain and is_placeholder(os.fstat(fd)) and not os.listdir(fd):
+                return None  # it keeps programs from making what isn't there
             return whole(fd, plain, most)
         finally:
             os.close(fd)

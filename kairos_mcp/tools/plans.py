@@ -114,8 +114,8 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
     an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
     return [
         Tool(PLAN_SPEC, plan_edits, examples=({"edits": [an_edit, an_edit | {"path": "b.py"}]},), named_only=True),
-        changing_tool(APPLY_SPEC, apply_edit_plan, opener, most, {"plan_id": "0" * ID_CHARS}),
-        replace(changing_tool(BOTH_SPEC, apply_edits, opener, most, {"edits": [an_edit]}), internal=True),
+        changing_tool(APPLY_SPEC, apply_edit_plan, opener, scopes, most, {"plan_id": "0" * ID_CHARS}),
+        replace(changing_tool(BOTH_SPEC, apply_edits, opener, scopes, most, {"edits": [an_edit]}), internal=True),
     ]
 
 

@@ -7,13 +7,18 @@ seen that is then for the text to notice that is to be replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from kairos_mcp.errors import KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
+from kairos_mcp.tools.beneath import FOLDER
 from kairos_mcp.tools.changes import Change, Look, Unclear, begun, carry_out, recover
+from kairos_mcp.tools.cover import alone
 from kairos_mcp.tools.diffs import hash_of, unified
 from kairos_mcp.tools.edits import Edit, edited, overwritten
 from kairos_mcp.tools.opener import Opener
@@ -85,12 +90,14 @@ def writing_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
 
     an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
     return [
-        changing_tool(EDIT_SPEC, edit_file, opener, most, an_edit),
-        changing_tool(WRITE_SPEC, write_file, opener, most, {"path": "notes/today.md", "content": "# Today\n"}),
+        changing_tool(EDIT_SPEC, edit_file, opener, scopes, most, an_edit),
+        changing_tool(WRITE_SPEC, write_file, opener, scopes, most, {"path": "notes/today.md", "content": "# Today\n"}),
     ]
 
 
-def changing_tool(spec: ToolSpec, propose: Propose, opener: Opener, most: int, example: JsonObject) -> Tool:
+def changing_tool(
+    spec: ToolSpec, propose: Propose, opener: Opener, scopes: Scopes, most: int, example: JsonObject
+) -> Tool:
     """A tool whose calls are sets of changes: shown, made, and looked up after a crash in the same way."""
 
     def proposed(arguments: JsonObject, around: Surroundings) -> Sequence[Change]:
@@ -106,7 +113,8 @@ def changing_tool(spec: ToolSpec, propose: Propose, opener: Opener, most: int, e
 
     def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
         changes = proposed(arguments, around)
-        exchanged = carry_out(opener, changes, around)
+        with _undisturbed(opener, scopes, changes, around):
+            exchanged = carry_out(opener, changes, around)
         return _told(changes, {} if exchanged else {"exchanged": False})
 
     def preview(arguments: JsonObject, around: Surroundings) -> Preview:
@@ -119,7 +127,8 @@ def changing_tool(spec: ToolSpec, propose: Propose, opener: Opener, most: int, e
             return Probed("not_done")
         try:
             changes = propose(arguments, around, look)
-            error = recover(opener, changes, around)
+            with _undisturbed(opener, scopes, changes, around):
+                error = recover(opener, changes, around)
         except (KairosError, Unclear) as unknown:
             return Probed("unclear", failed(StaleFile(str(unknown), "A person has to look at these files.")))
         if error is not None:
@@ -127,6 +136,23 @@ def changing_tool(spec: ToolSpec, propose: Propose, opener: Opener, most: int, e
         return Probed("done", _told(changes, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
+
+
+@contextmanager
+def _undisturbed(opener: Opener, scopes: Scopes, changes: Sequence[Change], around: Surroundings) -> Iterator[None]:
+    """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
+    is not there any more, and a new one would be taken for its own. Raises Busy."""
+    instructions = [change.path for change in changes if scopes.of(change.path) == "L1"]
+    if not instructions:
+        yield
+        return
+    root = opener.opened(".", FOLDER)
+    now = time.monotonic()
+    try:
+        with alone(root, now + (around.until - now) / 2, lambda: around.stop.wanted, instructions):
+            yield
+    finally:
+        os.close(root)
 
 
 def writable_path(text: str, scopes: Scopes) -> str:

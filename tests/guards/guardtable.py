@@ -650,6 +650,12 @@ PROGRAMS = (
         KEPT + "what_was_there_and_was_not_seen_before_is_not_taken_for_new",
     ),
     Guard(
+        "tools/writing.py",
+        "    if not instructions:\n",
+        "    if True:\n",
+        KEPT + "what_a_person_lets_a_run_write_waits_for_programs_and_stays",
+    ),
+    Guard(
         "tools/protected.py",
         "    look.follow_links()\n",
         "",

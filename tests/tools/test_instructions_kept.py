@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from test_command import Board, body
+from test_command import WITHIN_S, Board, body
+from waiting import awaited
 
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.scopes import INSTRUCTIONS
-from kairos_mcp.tools.around import Memory, Surroundings
+from kairos_mcp.tools.around import Memory, Preview, Surroundings
 from kairos_mcp.tools.protected import FOLDERS, HELD
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.tool import call, previewed
+from kairos_mcp.tools.writing import writing_tools
 
 pytestmark = pytest.mark.sandbox
 NAMES = [each for each in INSTRUCTIONS if "/" not in each]
@@ -161,6 +165,32 @@ def test_dependencies_may_hold_what_they_like(board: Board) -> None:
     for _ in range(2):
         assert not recorded(board, script)[0].is_error
     assert (board.workspace / "sub" / "vendor" / "p" / "AGENTS.md").exists()
+
+
+@pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
+def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
+    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20)
+    write = next(tool for tool in tools if tool.spec.name == "write_file")
+    wanted = {"path": path, "content": "approved"}
+    results: list[ToolResult] = []
+    waits = "while ! [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md"
+    program = threading.Thread(target=lambda: results.append(board.run("sh", "-c", waits)))
+    program.start()
+    awaited((board.workspace / ".git").exists, WITHIN_S)
+    assert isinstance(previewed(write, wanted, Surroundings("run-1", time.monotonic() + 60, lambda _: None)), Preview)
+    busy = call(write, wanted, Surroundings("run-1", time.monotonic() + 0.2, lambda _: None))
+    assert (busy.code, not (board.workspace / path).is_file()) == ("busy", True)
+    around = Surroundings("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
+    writer = threading.Thread(target=lambda: results.append(call(write, wanted, around)))
+    writer.start()
+    (board.workspace / "go").touch()
+    for each in (program, writer):
+        each.join(WITHIN_S)
+    (ended,) = [each for each in results if each.content.startswith("[exit")]
+    (written,) = [each for each in results if each is not ended]
+    assert ended.code is None, ended.content
+    assert not written.is_error, written.content
+    assert (board.workspace / path).read_text() == "approved"
 
 
 def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failure(board: Board) -> None:
