@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Bounds:
     """`header_s` and `body_s`: in which the whole of it has to arrive; `unread_s`: how long a client may
     leave an answer unread; `idle_s`: how long a session lives without a request; `leaving_s`: what is left to
-    a request when the server is told to end. `calls_per_s` and `burst` hold for each principal.
+    a request when the server is told to end. `calls_per_s` and `burst` hold for each principal;
+    `sessions` are shared out among those who have some.
 
     512 connections leave half of the usual 1,024 descriptors to the house; a legacy client's session takes
     one for what it listens to and one for each call. The largest body is the SDK's own.

@@ -22,8 +22,12 @@ from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.framing import Line
 from kairos_mcp.server.wire import Unreadable, parsed
 
-ONCE = {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"content-encoding"}
+_BROWSER = b"sec-fetch-site"
+ONCE = {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"content-encoding", _BROWSER}
 """Headers of which a second one could be read by one and overlooked by another; those of MCP as well."""
+
+METHOD = "kairos.method"
+"""Where in a scope stands what the message asks for, so that nobody has to read it again."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
@@ -42,7 +46,7 @@ def told(status: int, error: wire.JSONRPCError, headers: Mapping[str, str] | Non
     return Response(body, status, dict(headers or {}), "application/json")
 
 
-def header(scope: Scope, name: bytes) -> str:
+def header(scope: Scope | Message, name: bytes) -> str:
     """The header's text, empty where there is none. Guard has seen to it that there is no second one."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
@@ -106,6 +110,9 @@ class Guard:
         origin = header(scope, b"origin")
         if b"origin" in counts and not self._names.trust(origin, reached):
             return refused(403, "Pages from that origin may not talk to this server.")
+        # images, scripts and forms state no origin, but browsers add whose page they belong to
+        if b"origin" not in counts and _BROWSER in counts and header(scope, _BROWSER) not in ("same-origin", "none"):
+            return refused(403, "Pages of other sites may not talk to this server.")
         return None
 
 
@@ -160,6 +167,7 @@ class Body:
             refusal = told(400, message.answer(Line(body).request_id()))
             await refusal(scope, receive, send)
             return
+        scope[METHOD] = message.method if isinstance(message, wire.JSONRPCRequest) else ""
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:

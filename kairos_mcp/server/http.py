@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from threading import Timer
 from typing import Any, Literal
+from urllib.parse import parse_qs
 
 import anyio
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -32,17 +35,21 @@ from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.errors import ConfigError
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.door import build_server
-from kairos_mcp.server.guard import Body, Guard, Names, header, refused
+from kairos_mcp.server.guard import METHOD, Body, Guard, Names, header, refused
 from kairos_mcp.server.listener import listener
+from kairos_mcp.server.sessions import Session, Sessions
 from kairos_mcp.server.stdio import reachable
 from kairos_mcp.server.tenants import Entrance, Rates, Tenancy
 from kairos_mcp.server.tokens import Tokens
-from kairos_mcp.server.who import NOBODY, speaks_for
+from kairos_mcp.server.who import NOBODY, principal, speaks_for
 
 Transport = Literal["http", "sse"]
 
 HOST, PORT = "127.0.0.1", 8765
 BOUNDS = Bounds()
+
+_SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
+_TOLD = re.compile(rb"session_id=([0-9a-f]{32})")  # the SDK tells the id of an SSE session in its first event alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +130,17 @@ async def opened(
     server: Server[Any], *, transport: Transport, names: Names, entrance: Entrance, bounds: Bounds
 ) -> AsyncIterator[ASGIApp]:
     """The app over an MCP server, serving while the block lasts."""
-    sse = Sse(server, bounds)
+    sessions = Sessions(bounds)
+    sse = Sse(server, bounds, sessions)
     streamable = StreamableHTTPSessionManager(
         server,
         session_idle_timeout=bounds.idle_s,
         max_request_body_size=bounds.body_bytes,
-        max_sessions=bounds.sessions,
+        max_sessions=None,  # ours are counted by whose they are, together with those of SSE
     )
     ways: dict[str, ASGIApp] = {"/sse": sse.stream, "/messages/": sse.messages}
     if transport == "http":
-        ways["/mcp"] = partial(_streamable, streamable)
+        ways["/mcp"] = Streamable(streamable, sessions)
     rates = Rates(bounds)
     routes = [Route(path, endpoint=Tenancy(Body(way, bounds), entrance, rates)) for path, way in ways.items()]
     app = Starlette(routes=routes)
@@ -141,42 +149,119 @@ async def opened(
         yield Parting(Guard(app, names))
 
 
-async def _streamable(streamable: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
-    """Only a session can be listened to or ended; the SDK would make one for every stray GET."""
-    in_session = bool(header(scope, b"mcp-session-id"))
-    allowed = ("POST", "GET", "DELETE") if in_session else ("POST",)
-    if scope["method"] in allowed:
-        await streamable.handle_request(scope, receive, send)
-        return
-    allow = {"allow": ", ".join(allowed)}
-    await refused(405, "Messages are posted here.", headers=allow)(scope, receive, send)
+class Streamable:
+    """Streamable HTTP: requests that stand alone, and those of sessions, which clients up to 2025-11-25 have."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager, sessions: Sessions) -> None:
+        self._manager = manager
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Only a session can be listened to or ended; the SDK would make one for every stray GET."""
+        in_session = header(scope, _SESSION)
+        allowed = ("POST", "GET", "DELETE") if in_session else ("POST",)
+        if scope["method"] not in allowed:
+            allow = {"allow": ", ".join(allowed)}
+            await refused(405, "Messages are posted here.", headers=allow)(scope, receive, send)
+        elif in_session:
+            await self._go_on(in_session, scope, receive, send)
+        elif scope.get(METHOD) == "initialize" and header(scope, _VERSION) in ("", *HANDSHAKE_PROTOCOL_VERSIONS):
+            await self._begin(scope, receive, send)
+        else:
+            await self._manager.handle_request(scope, receive, send)
+
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session = await self._sessions.begin(principal(), partial(self._end, scope))
+        if session is None:
+            await _no_room(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                session.id = header(message, _SESSION)
+            await send(message)
+
+        try:
+            with self._sessions.used(session):
+                await self._manager.handle_request(scope, receive, sending)
+        finally:
+            if not session.id:
+                self._sessions.end(session)
+        if session.has_ended:  # for another one, before the SDK said its id
+            await self._end(scope, session)
+
+    async def _go_on(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        session = self._sessions.of(session_id, principal())
+        if session is None:
+            await self._manager.handle_request(scope, receive, send)
+            return
+        with self._sessions.used(session, listens=scope["method"] == "GET"):
+            await self._manager.handle_request(scope, receive, send)
+        if scope["method"] == "DELETE":
+            self._sessions.end(session)
+
+    async def _end(self, opened_by: Scope, session: Session) -> None:
+        """Delete a session as its client would: the SDK knows no other way to end one from outside."""
+        headers = [(_SESSION, session.id.encode("latin-1"))]
+        scope = {**opened_by, "method": "DELETE", "headers": headers}
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def unread(_message: Message) -> None:
+            return None
+
+        await self._manager.handle_request(scope, nothing, unread)
 
 
 class Sse:
     """The transport of clients up to 2024-11-05: one stream down, messages posted beside it."""
 
-    def __init__(self, server: Server[Any], bounds: Bounds) -> None:
+    def __init__(self, server: Server[Any], bounds: Bounds, sessions: Sessions) -> None:
         self._server = server
         self._streams = SseServerTransport("/messages/", max_request_body_size=bounds.body_bytes)
-        self._room = bounds.sessions
+        self._sessions = sessions
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             await refused(405, "The stream is got.", headers={"allow": "GET"})(scope, receive, send)
             return
-        if self._room <= 0:
-            later = {"retry-after": "10"}
-            await refused(503, "Too many open sessions.", headers=later)(scope, receive, send)
+        lasting = anyio.CancelScope()
+
+        async def close(_session: Session) -> None:
+            lasting.cancel()
+
+        session = await self._sessions.begin(principal(), close)
+        if session is None:
+            await _no_room(scope, receive, send)
             return
-        self._room -= 1
+
+        async def sending(message: Message) -> None:
+            told = None if session.id else _TOLD.search(message.get("body", b""))
+            if told:
+                session.id = told[1].decode()
+            await send(message)
+
         try:
-            async with self._streams.connect_sse(scope, receive, send) as (reads, writes):
-                await self._server.run(reads, writes, self._server.create_initialization_options())
+            with self._sessions.used(session, listens=True), lasting:
+                async with self._streams.connect_sse(scope, receive, sending) as (reads, writes):
+                    await self._server.run(reads, writes, self._server.create_initialization_options())
         finally:
-            self._room += 1
+            self._sessions.end(session)
+        if lasting.cancelled_caught and session.id:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif lasting.cancelled_caught:
+            await _no_room(scope, receive, send)
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._streams.handle_post_message(scope, receive, send)
+        (named,) = parse_qs(scope["query_string"]).get(b"session_id", [b""])[:1]
+        session = self._sessions.of(named.decode("latin-1"), principal())
+        with nullcontext() if session is None else self._sessions.used(session):
+            await self._streams.handle_post_message(scope, receive, send)
+
+
+async def _no_room(scope: Scope, receive: Receive, send: Send) -> None:
+    await refused(503, "Too many open sessions.", headers={"retry-after": "10"})(scope, receive, send)
 
 
 class Parting:

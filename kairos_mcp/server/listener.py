@@ -3,17 +3,67 @@
 uvicorn waits for ever for a header that does not come, for the rest of a body that nobody reads any more, and
 for a client that takes nothing of its answer; and it keeps every idle connection, so that enough of them shut
 out all others. Here each of these has its time, and an idle connection makes room for a new one.
+
+h11 also reads what two readers could cut in two ways: a bare LF for the end of a line, folded headers, a length
+beside chunks. A proxy before us may cut such a message elsewhere, and then somebody's next request is hidden in it.
+So where a message ends is read strictly (`StrictBuffer`); the rest is a 400, after which nothing more is read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import h11
+
+# h11 has no switch for this, and its public side gives headers that are joined and normalised already
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kairos_mcp.server.bounds import Bounds
+
+_LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")  # an end of a line that is not CRLF, or a line that goes on
+_REQUEST_LINE = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}(;[^\r\n]*)?\r\n")
+
+
+class StrictBuffer(ReceiveBuffer):
+    """What h11 takes its lines from: a request's header, a chunk's size, a trailer. Raises h11.RemoteProtocolError
+    for those that another reader may cut otherwise."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """Give the lines of a header or trailer once it is whole."""
+        empty = self._data[:2] == b"\r\n"
+        end = self._data.find(b"\r\n\r\n")
+        head = self._data if end < 0 else self._data[: end + 4]
+        if not empty and _LOOSE.search(head):
+            raise h11.RemoteProtocolError("a line does not end in CRLF, or is folded")
+        lines = super().maybe_extract_lines()
+        if lines and not _is_one_message(lines):
+            raise h11.RemoteProtocolError("it is not said plainly where the message ends")
+        return lines
+
+    def maybe_extract_next_line(self) -> bytearray | None:
+        """Give the line that says how long the next chunk is."""
+        line = super().maybe_extract_next_line()
+        if line is not None and _CHUNK_SIZE.fullmatch(line) is None:
+            raise h11.RemoteProtocolError("a chunk's size is not plain")
+        return line
+
+
+def _is_one_message(lines: Sequence[bytearray]) -> bool:
+    """Whether a header says in one way alone how long its body is. A trailer has no business to say it at all."""
+    names = [bytes(line.partition(b":")[0]).lower() for line in lines]
+    lengths, encodings = names.count(b"content-length"), names.count(b"transfer-encoding")
+    if b" HTTP/" not in lines[0]:
+        return lengths + encodings == 0
+    if _REQUEST_LINE.fullmatch(lines[0]) is None or lengths + encodings > 1:
+        return False
+    if encodings and not lines[0].endswith(b"1.1"):
+        return False  # chunks came with 1.1: who says 1.0 may be read up to its end
+    return all(b"," not in line for line, name in zip(lines, names, strict=True) if name == b"content-length")
 
 
 def listener(limits: Bounds) -> type[H11Protocol]:
@@ -32,6 +82,7 @@ class Listener(H11Protocol):
         self._since = self.loop.time()
         self._owed: asyncio.TimerHandle | None = None  # the client owes the rest of something
         self._unread: asyncio.TimerHandle | None = None
+        self.conn._receive_buffer = StrictBuffer()  # nothing has been received yet
         super().connection_made(cast("asyncio.Transport", transport))
         self._wait_for_client()
         if len(self.connections) > self.bounds.connections:
@@ -43,6 +94,13 @@ class Listener(H11Protocol):
             self._wait_for_client()
         else:
             self._stop_waiting()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what can't be read. Where it is the rest of a body that was answered already, only the end is left."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -745,6 +745,42 @@ OUTSIDE = (
     ),
     Guard("server/guard.py", "        if twice:", "        if False:", WEB + "a_header_that_stands_twice_is_refused"),
     Guard(
+        "server/guard.py",
+        'if b"origin" not in counts and _BROWSER in counts',
+        "if False",
+        WEB + "a_page_that_states_no_origin_is_known_by_its_browser",
+    ),
+    Guard(
+        "server/listener.py",
+        "        if not empty and _LOOSE.search(head):",
+        "        if False:",
+        WEB + "where_a_message_ends_is_never_guessed",
+    ),
+    Guard(
+        "server/listener.py",
+        "        if lines and not _is_one_message(lines):",
+        "        if False:",
+        WEB + "where_a_message_ends_is_never_guessed",
+    ),
+    Guard(
+        "server/listener.py",
+        "if line is not None and _CHUNK_SIZE.fullmatch(line) is None:",
+        "if False:",
+        WEB + "where_a_message_ends_is_never_guessed",
+    ),
+    Guard(
+        "server/sessions.py",
+        "if held[each.principal] == most]",
+        "if True]",
+        "http/test_tenancy.py::test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share",
+    ),
+    Guard(
+        "server/sessions.py",
+        "if first is not None and first.calls and held[first.principal] <= held[principal]:",
+        "if False:",
+        "http/test_listener.py::test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one",
+    ),
+    Guard(
         "server/tokens.py",
         "return name if hmac.compare_digest(kept, given) else None",
         "return name",

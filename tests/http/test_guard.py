@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+from collections.abc import Callable
 from gzip import compress
 
 import pytest
 
+from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.guard import Names
 from kairos_mcp.server.tokens import Tokens
-from tests.http.webpeer import Site, called
+from tests.http.webpeer import Site, called, ends, read_answer
 
 CALL = called("planner_run", {"goal": "must not run"})
 
@@ -92,13 +96,53 @@ def test_a_page_of_this_machine_is_not(site: Site, origin: str) -> None:
     assert site.call("run_status", {}, f"Origin: {origin.format(port=site.port)}").status == 200
 
 
+def browsed(site: Site, value: str, *more: str) -> int:
+    return site.call("run_status", {}, f"Sec-Fetch-Site: {value}", *more).status
+
+
+@pytest.mark.parametrize("value", ["cross-site", "same-site", "", "Cross-Site", "none, cross-site", "unheard-of"])
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+def test_a_page_that_states_no_origin_is_known_by_its_browser(site: Site, value: str, path: str) -> None:
+    """An image or a form of any page sends no Origin; the browser adds whose page it is, and the page can't say no."""
+    head = site.head("Connection: close", f"Sec-Fetch-Site: {value}", method="GET", path=path)
+    assert site.says_to(head + b"\r\n").status == 403
+
+
+@pytest.mark.parametrize("value", ["same-origin", "none"])
+def test_our_own_pages_and_what_the_user_typed_are_no_strangers(site: Site, value: str) -> None:
+    assert browsed(site, value) == 200
+
+
+@pytest.mark.parametrize("value", ["cross-site", "same-site"])
+def test_a_page_of_this_machine_is_trusted_by_its_origin_whatever_site_it_is(site: Site, value: str) -> None:
+    assert browsed(site, value, f"Origin: http://localhost:{site.port}") == 200
+    assert browsed(site, value, "Origin: http://evil.example") == 403
+
+
+def test_a_stranger_s_page_spends_nothing_of_the_owner_s_rate_and_holds_no_stream(
+    sites: Callable[..., Site],
+) -> None:
+    site = sites(Bounds(calls_per_s=0.001, burst=2, sessions=1))
+    for path in ("/mcp", "/sse") * 4:
+        head = site.head("Connection: close", "Sec-Fetch-Site: cross-site", method="GET", path=path)
+        assert site.says_to(head + b"\r\n").status == 403
+    assert site.still_answers()
+    stream = site.head(method="GET", path="/sse", without=("MCP-Protocol-Version",))
+    with site.connected() as connection:
+        connection.sendall(stream + b"\r\n")
+        assert b" 200 " in connection.recv(65536)
+
+
 def test_a_host_that_was_allowed_is_one_of_ours() -> None:
     names = Names(8765, ("Kairos.example",))
     for host in ("kairos.example", "KAIROS.example:8765", "10.0.0.7:8765"):
         assert names.include(host, "10.0.0.7")
     for host in ("kairos.example:1", "x.kairos.example", "10.0.0.8:8765", "10.0.0.7"):
         assert not names.include(host, "10.0.0.7")
-    assert names.trust("https://kairos.example", "10.0.0.7")
+    for origin in ("https://kairos.example", "http://kairos.example", "http://Kairos.example:8765"):
+        assert names.trust(origin, "10.0.0.7")
+    for origin in ("ftp://kairos.example", "://kairos.example", "kairos.example", "http:kairos.example"):
+        assert not names.trust(origin, "10.0.0.7")
     assert not names.trust("https://kairos.example.evil", "10.0.0.7")
 
 
@@ -141,6 +185,7 @@ TWICE = {
     "HTTP-021 Content-Length": ("Content-Length: 1",),
     "HTTP-021 Content-Type": ("Content-Type: text/plain",),
     "HTTP-021 Origin": ("Origin: http://localhost", "Origin: http://evil.example"),
+    "Sec-Fetch-Site": ("Sec-Fetch-Site: none", "Sec-Fetch-Site: none"),
     "HTTP-021 Mcp-Session-Id": ("Mcp-Session-Id: a", "Mcp-Session-Id: b"),
 }
 
@@ -149,6 +194,96 @@ TWICE = {
 def test_a_header_that_stands_twice_is_refused(site: Site, lines: tuple[str, ...]) -> None:
     """Each of these calls would be answered, but for the header that was added."""
     assert site.call("run_status", {}, *lines).status == 400
+
+
+LENGTH = f"Content-Length: {len(CALL)}"
+CHUNK = f"{len(CALL):x}".encode()
+CHUNKED = "Transfer-Encoding: chunked"
+CHUNKS = CHUNK + b"\r\n" + CALL + b"\r\n0\r\n\r\n"
+AMBIGUOUS = {
+    "a length and chunks": ((LENGTH, CHUNKED), CHUNKS),
+    "chunks and a length": ((CHUNKED, LENGTH), CHUNKS),
+    "chunks and no length": ((CHUNKED, "Content-Length: 0"), CHUNKS),
+    "two lengths in one": ((f"Content-Length: {len(CALL)}, {len(CALL)}",), CALL),
+    "a signed length": ((f"Content-Length: +{len(CALL)}",), CALL),
+    "two encodings": (("Transfer-Encoding: chunked, identity",), CHUNKS),
+    "an encoding twice": ((CHUNKED, CHUNKED), CHUNKS),
+    "an encoding nobody knows": (("Transfer-Encoding: xchunked",), CHUNKS),
+    "a folded header": ((LENGTH, "X: a\r\n b"), CALL),
+    "a folded length": ((LENGTH, "X: a\r\n\tContent-Length: 0"), CALL),
+    "a bare LF between headers": ((LENGTH + "\nX: a",), CALL),
+    "a bare LF at the end": ((LENGTH + "\n",), CALL),
+    "a bare CR in a header": ((LENGTH, "X: a\rContent-Length: 0"), CALL),
+    "a space before the colon": ((f"Content-Length : {len(CALL)}",), CALL),
+    "a line without a colon": ((LENGTH, "X"), CALL),
+    "a NUL": ((LENGTH, "X: a\0b"), CALL),
+    "a bare LF after a chunk's size": ((CHUNKED,), CHUNK + b"\n" + CALL + b"\r\n0\r\n\r\n"),
+    "a bare LF in an extension": ((CHUNKED,), CHUNK + b";a\nb\r\n" + CALL + b"\r\n0\r\n\r\n"),
+    "a bare CR in an extension": ((CHUNKED,), CHUNK + b";a\rb\r\n" + CALL + b"\r\n0\r\n\r\n"),
+    "white space after a chunk's size": ((CHUNKED,), CHUNK + b" \r\n" + CALL + b"\r\n0\r\n\r\n"),
+    "a bare LF after a chunk": ((CHUNKED,), CHUNK + b"\r\n" + CALL + b"\n0\r\n\r\n"),
+    "a bare LF after the last chunk": ((CHUNKED,), CHUNKS[:-2] + b"\n"),
+    "a bare LF in a trailer": ((CHUNKED,), CHUNKS[:-2] + b"X: a\n\r\n"),
+    "a folded trailer": ((CHUNKED,), CHUNKS[:-2] + b"X: a\r\n b\r\n\r\n"),
+    "a hexadecimal size of another kind": ((CHUNKED,), b"0x" + CHUNKS),
+}
+NAMES = ("MCP-Method: tools/call", "MCP-Name: planner_run")
+
+
+@pytest.mark.parametrize(("lines", "body"), AMBIGUOUS.values(), ids=AMBIGUOUS)
+def test_where_a_message_ends_is_never_guessed(site: Site, lines: tuple[str, ...], body: bytes) -> None:
+    """What two readers could cut in two ways is answered by 400, and nothing is read of that connection any more."""
+    with site.connected() as connection:
+        connection.sendall(site.head(*NAMES, *lines) + b"\r\n" + body + b"GET /mcp HTTP/1.1\r\n\r\n")
+        answer = read_answer(connection)
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert ends(connection) == b""
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.9", "1.2", "2.0"])
+def test_chunks_are_of_http_1_1_and_other_versions_are_not_spoken(site: Site, version: str) -> None:
+    head = site.head(*NAMES, CHUNKED).replace(b"HTTP/1.1", f"HTTP/{version}".encode())
+    assert site.says_to(head + b"\r\n" + CHUNKS).status == 400
+
+
+def test_a_line_that_begins_the_header_with_a_bare_LF_or_white_space_is_refused(site: Site) -> None:
+    head = site.head(*NAMES, LENGTH) + b"\r\n" + CALL
+    for begun in (b"\n", b"\r\n", b" "):
+        assert site.says_to(begun + head).status == 400
+    first, rest = head.split(b"\r\n", 1)
+    assert site.says_to(first + b"\n" + rest).status == 400
+    assert site.says_to(first + b"\r\n " + rest).status == 400
+
+
+def test_what_is_plainly_in_chunks_is_read(site: Site) -> None:
+    call = called("run_status", {})
+    names = ("MCP-Method: tools/call", "MCP-Name: run_status")
+    chunks = [b"%x;a=b\r\n%s\r\n" % (len(part), part) for part in (call[:10], call[10:])]
+    body = b"".join(chunks) + b"0\r\nX: a\r\n\r\n"
+    with site.connected() as connection:
+        for _ in range(2):  # and what follows on the same connection
+            connection.sendall(site.head(*names, CHUNKED) + b"\r\n" + body)
+            assert read_answer(connection).status == 200
+
+
+def test_a_header_may_arrive_cut_anywhere(site: Site) -> None:
+    call = called("run_status", {})
+    names = ("MCP-Method: tools/call", "MCP-Name: run_status", f"Content-Length: {len(call)}")
+    with site.connected() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in re.findall(rb"[^\r\n]+|\r|\n", site.head(*names) + b"\r\n"):
+            connection.sendall(piece)
+        connection.sendall(call)
+        assert read_answer(connection).status == 200
+
+
+def test_a_refused_body_that_turns_out_ambiguous_only_ends_the_connection(site: Site) -> None:
+    with site.connected() as connection:
+        head = site.head(CHUNKED, "Content-Type: text/plain", without=("Content-Type",))
+        connection.sendall(head + b"\r\n")
+        assert read_answer(connection).status == 415
+        connection.sendall(CHUNK + b"\n")
+        assert ends(connection) == b""
 
 
 ODD = {

@@ -52,7 +52,8 @@ def site(brisk: Site):
 def test_half_a_header_is_given_up(site: Site) -> None:
     with site.connected() as connection:
         connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127")
-        assert read_answer(connection).status == 408
+        answer = read_answer(connection)
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
         assert ends(connection) == b""
 
 
@@ -88,7 +89,8 @@ def test_a_header_too_large_is_refused(site: Site) -> None:
 def test_a_body_that_does_not_come_is_given_up(site: Site) -> None:
     with site.connected() as connection:
         connection.sendall(site.head("Content-Length: 100") + b'\r\n{"jsonrpc"')
-        assert read_answer(connection).status == 408
+        answer = read_answer(connection)
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
         assert ends(connection) == b""
 
 
@@ -155,38 +157,67 @@ def closed(site: Site, session: str) -> None:
     site.says_to(head + b"\r\n")
 
 
-def test_HTTP_017_sessions_have_an_end(site: Site) -> None:
+def streams(site: Site, token: str | None = None) -> socket.socket:
+    """A new SSE stream, its beginning read."""
+    own = (f"Authorization: Bearer {token}",) if token else ()
+    head = site.head(*own, method="GET", path="/sse", without=(*LEGACY, *(("Authorization",) if token else ())))
+    connection = site.connected()
+    connection.sendall(head + b"\r\n")
+    got = b""
+    while b"session_id=" not in got:
+        more = connection.recv(65536)
+        assert more, got
+        got += more
+    return connection
+
+
+def test_HTTP_017_of_too_many_sessions_the_longest_idle_one_goes(site: Site) -> None:
     sessions = [opened(site) for _ in range(3)]
-    opened(site, expected=503)
     assert in_session(site, sessions[0]).status == 200
-    closed(site, sessions[1])
-    assert in_session(site, sessions[1]).status == 404
-    sessions[1] = opened(site)
+    sessions.append(opened(site))
+    assert [in_session(site, session).status for session in sessions] == [200, 404, 200, 200]
+    closed(site, sessions[2])
+    sessions.append(opened(site))
+    assert [in_session(site, session).status for session in sessions] == [200, 404, 404, 200, 200]
     for session in sessions:
         closed(site, session)
 
 
-def test_HTTP_017_streams_have_an_end_too(site: Site) -> None:
-    head = site.head(method="GET", path="/sse", without=LEGACY) + b"\r\n"
-    kept = []
-    for _ in range(3):
-        kept.append(site.connected())
-        kept[-1].sendall(head)
-        assert b" 200 " in kept[-1].recv(65536)
-    assert site.says_to(head).status == 503
-    kept.pop().close()
-    came_free = next(again for _ in range(100) if (again := stream_opened(site, head)) is not None)
-    for connection in [*kept, came_free]:
+def test_HTTP_017_of_too_many_streams_the_longest_idle_one_ends(site: Site) -> None:
+    kept = [streams(site) for _ in range(4)]
+    ends(kept[0])  # in order, else this would not come back
+    kept.append(streams(site))
+    ends(kept[1])
+    for connection in kept:
         connection.close()
 
 
-def stream_opened(site: Site, head: bytes) -> socket.socket | None:
-    connection = site.connected()
-    connection.sendall(head)
-    if b" 200 " in connection.recv(65536):
-        return connection
-    connection.close()
-    return None
+def test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one(sites: Callable[..., Site]) -> None:
+    site = sites(Bounds(sessions=1))
+    session = opened(site)
+    run = site.call("planner_run", {"goal": "wait", "route": "caller"}).json["result"]["structuredContent"]
+    waits = {"run_ids": [run["run_id"]], "until": "done", "wait_s": 60}
+    body = called("run_status", waits).replace(b'"_meta": {', b'"_meta": {"progressToken": 1, ')
+    with site.connected() as waiting:
+        named = (f"Mcp-Session-Id: {session}", f"Content-Length: {len(body)}")
+        waiting.sendall(site.head(*named, without=LEGACY) + b"\r\n" + body)
+        assert b" 200 " in waiting.recv(65536)
+        opened(site, expected=503)
+        assert in_session(site, session).status == 200
+        waiting.shutdown(socket.SHUT_WR)
+    assert site.is_quiet()
+
+
+def test_what_opens_no_session_ends_none(site: Site) -> None:
+    sessions = [opened(site) for _ in range(3)]
+    ping = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}).encode()
+    assert site.post(ping, without=LEGACY).status == 400
+    assert site.post(json.dumps(HELLO).encode()).status == 400  # as a modern client would not
+    broken = json.dumps({**HELLO, "params": {}}).encode()
+    site.post(broken, "Accept: text/html", without=(*LEGACY, "Accept"))
+    assert [in_session(site, session).status for session in sessions[1:]] == [200] * 2
+    for session in sessions:
+        closed(site, session)
 
 
 def time_passes(site: Site, seconds: float) -> None:

@@ -16,9 +16,10 @@ from mcp.client.client import Client
 
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.sessions import Session, Sessions
 from kairos_mcp.server.tenants import Rates
 from kairos_mcp.server.tokens import Tokens
-from tests.http.webpeer import META, WAYS, Site, called, read_answer
+from tests.http.webpeer import META, WAYS, Answer, Site, called, read_answer
 
 
 @pytest.fixture
@@ -163,6 +164,61 @@ def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 100
     site.token = bob
     assert site.still_answers()
+
+
+def test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share(
+    sites: Callable[..., Site], tokens: Tokens
+) -> None:
+    alice, bob = tokens.add("alice"), tokens.add("bob")
+    site = sites(Bounds(sessions=4))
+    legacy = ("MCP-Protocol-Version", "Authorization")
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+    def said(whose: str, method: str, session: str = "", **params: object) -> Answer:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        named = (f"Mcp-Session-Id: {session}",) if session else ()
+        return site.post(body, f"Authorization: Bearer {whose}", *named, without=legacy)
+
+    def opened(whose: str) -> str:
+        return said(whose, "initialize", **hello).headers["mcp-session-id"]
+
+    hers = [opened(alice) for _ in range(4)]
+    his = [opened(bob) for _ in range(5)]
+    assert [said(alice, "ping", each).status for each in hers] == [404, 404, 200, 200]
+    assert [said(bob, "ping", each).status for each in his] == [404, 404, 404, 200, 200]
+    assert said(bob, "ping", hers[3]).status == 404  # which counts as no use of it
+    assert site.is_quiet()
+
+
+async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_for_who_has_less() -> None:
+    now, ended = [0.0], []
+
+    async def close(session: Session) -> None:
+        ended.append((session.principal, session.used_at))
+
+    sessions = Sessions(Bounds(sessions=3, idle_s=100), lambda: now[0])
+
+    async def begun(whose: str) -> Session | None:
+        now[0] += 1
+        return await sessions.begin(whose, close)
+
+    first, second, third = [await begun("a") for _ in range(3)]
+    now[0] += 1
+    with sessions.used(first), sessions.used(second), sessions.used(third):
+        assert await begun("a") is None
+        his = await begun("b")  # a share of his own, whatever she does with hers
+        assert ended == [("a", 4)]
+        with sessions.used(his):
+            assert await begun("b") is None
+            theirs = await begun("c")
+            assert [whose for whose, _ in ended] == ["a", "a"]
+            with sessions.used(theirs):
+                assert await begun("d") is None  # more of them than places, and all at work
+            assert await begun("d")
+            assert [whose for whose, _ in ended] == ["a", "a", "c"]
+    now[0] += 100
+    assert [await begun(whose) is not None for whose in "efg"] == [True] * 3
+    assert len(ended) == 3  # what was idle for too long had ended by itself
 
 
 def test_a_rate_recovers_with_time_and_not_beyond_its_burst() -> None:
