@@ -81,7 +81,8 @@ class Spec:
     """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
 
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
-    the mandate is saved. `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
+    the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in specs of before: never.
+    `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
     """
 
     flow: FlowName
@@ -114,3 +115,4 @@ class Spec:
     may: tuple[str, ...] | None = None
     stretch: Stretch | None = None
     dialect: DialectName | None = None
+    idle_cycles: int | None = None

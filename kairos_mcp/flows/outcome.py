@@ -17,6 +17,7 @@ StopReason = Literal[
     "max_cycles_reached",
     "error_threshold",
     "loop_detected",
+    "nothing_to_do",
     "llm_error",
     "length",
     "content_filter",
@@ -29,7 +30,7 @@ StopReason = Literal[
     "cancelled",
 ]
 CYCLE_REASONS: tuple[StopReason, ...] = (
-    *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "parse_error"),
+    *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "nothing_to_do", "parse_error"),
 )
 """Those of runs in cycles alone (SYSTEMS.md O8)."""
 EndStatus = Literal["completed", "failed", "cancelled"]
@@ -45,6 +46,7 @@ STATUS_OF: Mapping[StopReason, EndStatus] = {
     "max_cycles_reached": "completed",
     "error_threshold": "completed",
     "loop_detected": "completed",
+    "nothing_to_do": "completed",
     "llm_error": "failed",
     "length": "failed",
     "content_filter": "failed",

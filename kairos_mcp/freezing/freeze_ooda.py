@@ -127,6 +127,7 @@ def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> 
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
+        idle_cycles=cycles.IDLE_CYCLES,
     )
     return spec, [*notes, *offer.notes]
 

@@ -56,6 +56,7 @@ def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind
         decode(Carried, text(spec.carried_text)),
         frozenset(each.name for each in behind),
         tools.find(SEARCH) if behind else None,
+        spec.idle_cycles,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
     return Ordered(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)

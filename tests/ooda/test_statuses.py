@@ -18,6 +18,7 @@ from ooda.scenes import EDITS_ALLOWED, MANDATE, cycle, edit, gives, judged, noop
 FREE = {**MANDATE, "checkpoint_every": 3}
 SURE = {"confidence": 0.95, "remaining": ()}
 RISKY = gives({"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"})
+LOOKS = gives({"action": "run_tool", "tool": "list_files", "arguments": {}, "intent": "look"})
 O8 = set(CYCLE_REASONS) - {"parse_error"}  # which is a stop reason of ours: the cycles are used up
 Act = Callable[[Any, dict[str, Any]], Any]
 
@@ -60,13 +61,17 @@ SCENES: dict[str, tuple[Mapping[str, Any], tuple[Any, ...], Mapping[str, Any], A
         FREE, (*cycle(noop("a"), **SURE), *cycle(noop("b"), **SURE)), {}, nothing, ("terminated", "goal_achieved")
     ),
     "no more cycles": (
-        {**FREE, "max_cycles": 1}, cycle(noop()), {}, nothing, ("terminated", "max_cycles_reached")
+        {**FREE, "max_cycles": 1, "allowed_actions": ["run_tool"]},
+        cycle(LOOKS), {}, nothing, ("terminated", "max_cycles_reached"),
     ),
+    "nothing to do": (FREE, cycle(noop()) * 2, {}, nothing, ("terminated", "nothing_to_do")),
     "the last answer could not be read": (
         {**FREE, "max_cycles": 1}, [gives("nothing")] * 3, {}, nothing, ("terminated", "max_cycles_reached")
     ),
     "errors": (FREE, [gives("nothing")] * 6, {}, nothing, ("terminated", "error_threshold")),
-    "a loop": (FREE, cycle(noop()) * 3, {}, nothing, ("terminated", "loop_detected")),
+    "a loop": (
+        {**FREE, "allowed_actions": ["run_tool"]}, cycle(LOOKS) * 3, {}, nothing, ("terminated", "loop_detected")
+    ),
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def decide(order: Order, name: str, orientation: Orientation, carried: Carried) 
         asked_schema(order.mandate.allowed_actions),
         _tokens(order.mandate),
         read,
-        order.says.loop if carried.circling else None,
+        order.says.loop if order.is_circling(carried) else None,
     )
     return (yield from settled(name, talk, form, order.says, order.prompts, library))
 

@@ -24,6 +24,7 @@ VERSION = 2
 READ_MANDATE = "read_mandate"
 ERRORS = 2  # cycles in a row (SYSTEMS.md O8)
 SURE_CYCLES = 2  # O17
+IDLE_CYCLES = 2  # noops in a row after which a run is over
 CHECKPOINT = "paused_at_checkpoint"
 DRIFT = "paused_goal_drift"
 
@@ -38,11 +39,12 @@ def mandate_run(order: Order, cycles: int) -> Flow[Outcome]:
         broken = yield from _goal_unchanged(order, number, _told(done, carried))
         if broken is not None:
             return _outcome(order, [*done, Cycle(number, broken=("goal", broken))], carried, _reason_of(broken))
-        warned = carried.circling
+        warned = order.is_circling(carried)
         newest = yield from cycle(order, number, carried, partial(_told_with, tuple(done), carried))
         done.append(newest)
         carried = _learned(carried, newest)
-        reason = _end(done, cycles, circling=warned and newest.acted is not None and carried.circling)
+        circling = warned and newest.acted is not None and order.is_circling(carried)
+        reason = _end(done, cycles, circling=circling, idle_cycles=order.idle_cycles)
         if reason is not None:
             return _outcome(order, done, carried, reason)
         if number % order.mandate.checkpoint_every == 0:
@@ -71,7 +73,7 @@ def _learned(carried: Carried, newest: Cycle) -> Carried:
     return carried.with_lessons(newest.reflection.said.lessons) if newest.reflection is not None else carried
 
 
-def _end(done: Sequence[Cycle], cycles: int, *, circling: bool) -> StopReason | None:
+def _end(done: Sequence[Cycle], cycles: int, *, circling: bool, idle_cycles: int | None) -> StopReason | None:
     """Why the run ends after its newest cycle, if it does; of several reasons the first here."""
     newest = done[-1]
     if newest.status == "interrupted" and newest.broken is not None:
@@ -84,9 +86,17 @@ def _end(done: Sequence[Cycle], cycles: int, *, circling: bool) -> StopReason | 
         return "error_threshold"
     if circling:
         return "loop_detected"
+    if idle_cycles is not None and _idle(done, cycles, idle_cycles):
+        return "nothing_to_do"
     if len(done) == cycles:
         return "parse_error" if newest.status == "parse_error" else "max_cycles_reached"
     return None
+
+
+def _idle(done: Sequence[Cycle], cycles: int, enough: int) -> bool:
+    """Whether the newest cycles found nothing to do: so many of them in a row, or all of a run that is over."""
+    noops = [each.status == "noop" for each in done]
+    return (len(noops) >= enough and all(noops[-enough:])) or (len(noops) == cycles and all(noops))
 
 
 def _reason_of(broken: Broken) -> StopReason:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.flows.brief import Prompts
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.mandates.mandate import Mandate
-from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec
+from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec, digest_of
 from kairos_mcp.scopes import Scopes
 
 EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
 """Tools that run_tool never names: they would leave out the mandate's limits, and what was read."""
+NOTHING_DONE = digest_of(b"noop", b"{}", b"noop").hex()
+"""The digest of a noop's effect."""
 LESSONS = 20  # the newest, kept from run to run
 EFFECTS = 2
 
@@ -46,8 +48,8 @@ class Carried:
         return replace(self, effects=(*self.effects, effect))
 
     @property
-    def circling(self) -> bool:
-        """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A (O10)."""
+    def repeats(self) -> bool:
+        """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A."""
         digests = [effect.digest for effect in self.effects[-3:]]
         return any(digests[-1:] == [earlier] for earlier in digests[:-1])
 
@@ -62,6 +64,7 @@ class Order:
     `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
     neither: they are reached by the edit actions alone, which carry what was read. `behind`: names of both that decide
     is not shown, since they are too many; it finds them by `search`, which is then among what it may call.
+    `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in specs of before.
     """
 
     mandate: Mandate
@@ -73,6 +76,7 @@ class Order:
     carried: Carried = field(default_factory=Carried)
     behind: frozenset[str] = frozenset()
     search: ToolSpec | None = None
+    idle_cycles: int | None = None
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
@@ -81,6 +85,12 @@ class Order:
             raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
         if self.behind and self.search is None:
             raise ValueError("tools are behind a search that is not there")
+
+    def is_circling(self, carried: Carried) -> bool:
+        """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no
+        effect, and over several runs it is what a mandate that is kept looks like."""
+        idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOTHING_DONE
+        return carried.repeats and not idle
 
     @property
     def shown_reads(self) -> ToolSet:

@@ -11,6 +11,7 @@ from typing import Any
 from briefs import PROMPTS, prompts
 from feeding import Fed
 
+from kairos_mcp.flows.ooda.mandate import IDLE_CYCLES
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.mandates.mandate import mandate_of
@@ -59,7 +60,9 @@ def says() -> PhasePrompts:
 
 def order(carried: Carried | None = None, **mandate: Any) -> Order:
     given = {"id": "m", "goal": "Mend the broken links.", "observe": ["file_tree"], **mandate}
-    return Order(mandate_of(given), says(), prompts(), READS, MAY, carried=carried or Carried())
+    return Order(
+        mandate_of(given), says(), prompts(), READS, MAY, carried=carried or Carried(), idle_cycles=IDLE_CYCLES
+    )
 
 
 def gives(value: Any) -> Completion:

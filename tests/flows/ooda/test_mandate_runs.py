@@ -73,7 +73,8 @@ ENDINGS: dict[str, tuple[Fed, str]] = {
     ),
     "max_cycles_reached": (cycles(), "terminated"),
     "error_threshold": (cycles(answers=failed_each(3)), "terminated"),
-    "loop_detected": (cycles(phases={"decide": NOOP}), "terminated"),
+    "loop_detected": (cycles(phases={"decide": EDITS[0]}, answers=denied_each(3)), "terminated"),
+    "nothing_to_do": (cycles(phases={"decide": NOOP}), "terminated"),
     "parse_error": (cycles(2, phases={"decide": [EDITS[0], "?"]}), "terminated"),
     "budget": (cycles(answers={"cycle-2/decide": Refused("total_tokens", 1, 1)}), "interrupted"),
     "timeout": (cycles(answers={"cycle-2/observe/call-1": Refused("milliseconds", 1, 1)}), "interrupted"),
@@ -231,9 +232,76 @@ def reminded(fed: Fed) -> list[str]:
 
 
 def test_the_same_effect_twice_warns_in_the_next_decide_and_once_more_ends_the_run() -> None:
-    fed = cycles(5, phases={"decide": [EDITS[0], NOOP, NOOP, NOOP]})
+    fed = cycles(
+        5, LOOKING, phases={"decide": [LOOK | {"arguments": {"n": 1}}, LOOK, LOOK, LOOK]}, answers=seen(1, 2, 3, 4)
+    )
     assert reminded(fed) == ["cycle-4/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 4)
+
+
+LOOK = {"action": "run_tool", "tool": "search_files", "arguments": {}, "intent": "look"}
+LOOKING = order(allowed_actions=["run_tool", "code_edit", "noop"])
+
+
+def seen(*cycles_: int) -> dict[str, ToolResult]:
+    """The same result in each of these cycles."""
+    return {f"cycle-{n}/act/call-1": ToolResult("seen") for n in cycles_}
+
+
+def noops(*cycles_: bool) -> dict[str, Any]:
+    """A noop for each True, an edit for each False."""
+    edits = iter(EDITS)
+    return {"decide": [NOOP if noop else next(edits) for noop in cycles_]}
+
+
+@pytest.mark.parametrize(
+    ("number", "acts", "reason", "cycles_made"),
+    [
+        (3, (True, True), "nothing_to_do", 2),
+        (5, (False, True, True), "nothing_to_do", 3),
+        (3, (False, True, True), "nothing_to_do", 3),
+        (1, (True,), "nothing_to_do", 1),
+        (2, (False, True), "max_cycles_reached", 2),
+        (3, (True, False, True), "max_cycles_reached", 3),
+        (2, (True, False), "max_cycles_reached", 2),
+    ],
+)
+def test_a_run_that_finds_nothing_to_do_twice_or_in_all_its_cycles_is_over(
+    number: int, acts: tuple[bool, ...], reason: str, cycles_made: int
+) -> None:
+    fed = cycles(number, phases=noops(*acts))
+    assert (fed.outcome.stop_reason, fed.outcome.status) == (reason, "completed")
+    assert len(statuses(fed)) == cycles_made
+    assert fed.outcome.output["reason"] == reason
+    assert reminded(fed) == []
+
+
+def test_a_noop_whose_reflection_can_not_be_read_is_no_noop() -> None:
+    fed = cycles(2, phases={"decide": NOOP, "reflect": [JUDGED, "?"]})
+    assert (fed.outcome.stop_reason, statuses(fed)) == ("parse_error", ["noop", "parse_error"])
+
+
+def test_where_checks_hold_or_two_are_sure_the_goal_is_reached_also_by_doing_nothing() -> None:
+    there = order(acceptance=[{"check": "file_exists", "path": "a.md"}])
+    assert cycles(3, there, phases={"decide": NOOP}).outcome.stop_reason == "goal_achieved"
+    assert cycles(3, phases={"decide": NOOP, "reflect": SURE}).outcome.stop_reason == "goal_achieved"
+    missing = order(acceptance=[{"check": "file_exists", "path": "never.md"}])
+    assert cycles(3, missing, phases={"decide": NOOP, "reflect": SURE}).outcome.stop_reason == "nothing_to_do"
+
+
+def test_to_do_nothing_run_after_run_is_no_loop() -> None:
+    carried = Carried()
+    for _ in range(5):
+        fed = cycles(3, order(carried), phases={"decide": NOOP})
+        assert (fed.outcome.stop_reason, reminded(fed)) == ("nothing_to_do", [])
+        output = fed.outcome.output
+        carried = Carried(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+
+
+def test_a_run_of_before_goes_on_as_it_began() -> None:
+    of = replace(order(), idle_cycles=None)
+    fed = cycles(3, of, phases={"decide": NOOP})
+    assert (fed.outcome.stop_reason, reminded(fed)) == ("loop_detected", ["cycle-3/decide"])
 
 
 def test_there_and_back_again_is_a_loop() -> None:
@@ -245,7 +313,7 @@ def test_there_and_back_again_is_a_loop() -> None:
 
 
 def test_a_warning_that_helps_is_forgotten() -> None:
-    fed = cycles(5, phases={"decide": [NOOP, NOOP, EDITS[0], NOOP, EDITS[1]]})
+    fed = cycles(5, LOOKING, phases={"decide": [LOOK, LOOK, EDITS[0], LOOK, EDITS[1]]}, answers=seen(1, 2, 4))
     assert reminded(fed) == ["cycle-3/decide", "cycle-5/decide"]
     assert fed.outcome.stop_reason == "max_cycles_reached"
 
@@ -299,9 +367,9 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
 
 
 def test_a_loop_that_one_run_began_is_warned_of_in_the_next() -> None:
-    before = cycles(2, phases={"decide": NOOP}).outcome.output["effects"]
+    before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=seen(1, 2)).outcome.output["effects"]
     carried = Carried((), tuple(Effect(**each) for each in before))
-    fed = cycles(2, order(carried), phases={"decide": NOOP})
+    fed = cycles(2, replace(LOOKING, carried=carried), phases={"decide": LOOK}, answers=seen(1, 2))
     assert reminded(fed) == ["cycle-1/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 1)
 
