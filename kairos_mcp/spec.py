@@ -15,6 +15,9 @@ from kairos_mcp.steps import UNLIMITED, DialectName, Limits
 if TYPE_CHECKING:
     from kairos_mcp.mandates.mandate import Mandate
 
+GIVEN = "given"
+"""The ref under which a phase alone keeps what it was given."""
+
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 FlowName = Literal[
@@ -51,6 +54,7 @@ class PhaseRequest:
     given: JsonObject | None = None
     route: Route = "auto"
     limits: Limits = UNLIMITED
+    given_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class Spec:
 
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
     the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in specs of before: never.
+    `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
     """
 
@@ -116,3 +121,4 @@ class Spec:
     stretch: Stretch | None = None
     dialect: DialectName | None = None
     idle_cycles: int | None = None
+    given_by: str | None = None

@@ -23,6 +23,12 @@ def _says(*placeholders: str) -> str:
     return text
 
 
+def _says_since(*placeholders: str) -> str:
+    """A text that specs of before do not have: what it brings about does not happen in their runs."""
+    text: str = field(default="", metadata={"placeholders": placeholders})
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Prompts:
     """Every sentence that the loop itself says to a model; each comes from a file of its own name."""
@@ -40,6 +46,7 @@ class Prompts:
     shrunk: str = _says("chars", "ref")  # in place of an older result
     shrunk_earlier: str = _says("chars")  # in place of a result of an earlier run, which has no ref here
     outside: str = _says("tool", "call")  # the one line above each result
+    quoted: str = _says_since("text")  # what a model wrote in an earlier step
 
     @classmethod
     def gathered(cls, read: Callable[[str], str]) -> Prompts:
@@ -88,6 +95,18 @@ def say(template: str, **values: object) -> str:
     return _template(template).substitute(values)
 
 
+def quote(template: str, text: str) -> str:
+    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty, and without the
+    template (specs of before) the text stands as it is."""
+    return say(template, text=quoted_lines(text)) if template and text else text
+
+
+def quoted_lines(text: str) -> str:
+    """Put `>` before each line, whatever ends it. So the text can neither end its place in a prompt nor begin a section
+    of its own: it has no line that begins otherwise."""
+    return "\n".join(f"> {line}" if line else ">" for line in text.splitlines())
+
+
 _template = lru_cache(maxsize=64)(Template)  # one of them stands above each result
 
 
@@ -102,11 +121,11 @@ def render_user(template: str, goal: str, context: str | None = None, earlier: S
             f"context has {len(context)} characters; {CONTEXT_CHARS} are allowed.",
             "Put it into files of the workspace and let the run read what it needs.",
         )
-    newest = [summary.strip() for summary in earlier if summary.strip()][-EARLIER_SUMMARIES:]
+    newest = [quoted_lines(summary.strip()) for summary in earlier if summary.strip()][-EARLIER_SUMMARIES:]
     values = {
         "goal": goal.strip(),
-        "context": (context or "").strip(),
-        "earlier": "\n\n".join(f"{n}. {summary}" for n, summary in enumerate(newest, 1)),
+        "context": quoted_lines((context or "").strip()),
+        "earlier": "\n\n".join(f"{n}.\n{summary}" for n, summary in enumerate(newest, 1)),
     }
     check_template("planner-user", template, USER_PLACEHOLDERS)
     sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]

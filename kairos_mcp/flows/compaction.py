@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kairos_mcp.flows.brief import Brief, Prompts, say
+from kairos_mcp.flows.brief import Brief, Prompts, quote, quoted_lines, say
 from kairos_mcp.messages import Completion, Conversation, Message, canonical
 from kairos_mcp.steps import Flow, RequestCompletion
 
@@ -77,15 +77,17 @@ def compacted(name: str, talk: Conversation, brief: Brief, room: Room) -> Flow[C
     head, middle, tail = _parts(talk, brief, room)
     if not middle:
         return None
+    asked = transcript(middle, room, quoted=bool(brief.prompts.quoted))
     answer = yield from RequestCompletion(
         f"{name}/compact",
         "compact",
-        Conversation([Message("system", brief.prompts.compact), Message("user", transcript(middle, room))]),
+        Conversation([Message("system", brief.prompts.compact), Message("user", asked)]),
         max_tokens=min(SUMMARY_TOKENS, brief.max_tokens),
     )
     match answer:
         case Completion(content=summary, unreadable=None, finish=None | "stop") if summary.strip():
-            told = Message("user", say(brief.prompts.compacted, summary=summary.strip()))
+            quoted = quote(brief.prompts.quoted, summary.strip())
+            told = Message("user", say(brief.prompts.compacted, summary=quoted))
             short = Conversation([*head, told, *tail])
             note = f"Before {name} the middle of the conversation was replaced by the model's summary of it."
         case _:
@@ -96,14 +98,16 @@ def compacted(name: str, talk: Conversation, brief: Brief, room: Room) -> Flow[C
     return Compacted(short, room.emptied(), note)
 
 
-def transcript(middle: Sequence[Message], room: Room) -> str:
-    """The middle as text, small beside the context: the first part (an earlier summary) and the newest ones.
+def transcript(middle: Sequence[Message], room: Room, *, quoted: bool = True) -> str:
+    """The middle as text, small beside the context: the first part (an earlier summary) and the newest ones. Each part
+    is quoted, so that none can pass for another one; not so in runs of before.
 
     Its bound in characters is half the context in tokens: an eighth of the context in English, and still half
     of it in a script with one character a token.
     """
     bound = max(room.context_tokens // 2, 1_000)
-    pieces = [piece for message in middle for piece in _pieces(message)]
+    parts = [part for message in middle for part in _pieces(message)]
+    pieces = [f"{heading}\n{quoted_lines(body) if quoted else body}" for heading, body in parts]
     most = max(bound // len(pieces), 160)
     first = _clipped(pieces[0], max(bound // 4, most))
     newest: list[str] = []
@@ -163,14 +167,15 @@ def _shrunk(talk: Conversation, older: int, prompts: Prompts) -> Iterator[Messag
         yield replace(message, content=line) if len(line) < len(message.content) else message
 
 
-def _pieces(message: Message) -> Iterator[str]:
+def _pieces(message: Message) -> Iterator[tuple[str, str]]:
+    """The parts of a message, each with what stands above it."""
     if message.role == "tool":
-        yield f"[result {message.tool_call_id}]\n{message.content}"
+        yield f"[result {message.tool_call_id}]", message.content
         return
     if message.content or not message.tool_calls:
-        yield f"[{message.role}]\n{message.content}"
+        yield f"[{message.role}]", message.content
     for call in message.tool_calls:
-        yield f"[call {call.id}]\n{call.name} {canonical(call.arguments)}"
+        yield f"[call {call.id}]", f"{call.name} {canonical(call.arguments)}"
 
 
 def _clipped(text: str, most: int) -> str:

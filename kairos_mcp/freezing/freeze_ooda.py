@@ -63,7 +63,7 @@ def freeze_phase(asked: PhaseRequest, ground: Ground) -> Frozen:
     thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
     _refuse_unpriced(asked.mandate, thinks, ground.settings)
     spec, notes = _spec(keep, asked.mandate, thinks, ground)
-    frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given)
+    frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given, given_by=asked.given_by)
     return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
 
 

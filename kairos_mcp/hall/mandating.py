@@ -11,6 +11,7 @@ import apsw
 
 from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.flows.ooda.order import EDITING
+from kairos_mcp.flows.ooda.phases import PHASES
 from kairos_mcp.freezing import freeze_ooda
 from kairos_mcp.freezing.freeze_ooda import Ground
 from kairos_mcp.freezing.orders import FLOWS, RUN, read_mandate
@@ -120,7 +121,9 @@ async def phase(
             "mandate_save it and give mandate_id, or leave day out.",
         )
     plain = None if given is None else masked.given(given, house.wiring.mask)
-    request = PhaseRequest(name, mandate, plain, asked.route, asked.limits)
+    before = PHASES[PHASES.index(name) - 1]
+    giver = None if plain is None else mandates.gave(house.store.reader, caller.principal, FLOWS[before], plain)
+    request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
     ground = await _ground(house, mandate, caller)
     frozen = said(freeze_ooda.freeze_phase(request, ground), secrets)
     about = canonical({"mandate": mandate.as_json(), "given": plain}).encode()

@@ -109,6 +109,9 @@ def open_run(connection: apsw.Connection, principal: str, mandate_id: str) -> Ru
     return _run(connection, statement, principal, mandate_id)
 
 
+GIVERS = 50  # runs that a phase's input is compared with
+
+
 def newest_run(connection: apsw.Connection, principal: str, mandate_id: str) -> RunRow | None:
     statement = "select n from run where principal = ? and mandate = ? order by n desc limit 1"
     return _run(connection, statement, principal, mandate_id)
@@ -124,6 +127,16 @@ def newest_output(connection: apsw.Connection, principal: str, mandate_id: str) 
     found = row(connection, statement, (principal, mandate_id))
     output: JsonObject | None = None if found is None else decode_fields(found[0])
     return output
+
+
+def gave(connection: apsw.Connection, principal: str, flow: str, output: JsonObject) -> str | None:
+    """Find the run of a phase alone that gave this very output, among the newest."""
+    statement = (
+        f"select id, json_extract({valid('outcome')}, '$.output') from run where principal = ? and flow = ?"
+        f" and outcome is not null and json_type({valid('outcome')}, '$.output') = 'object' order by n desc limit ?"
+    )
+    found = connection.execute(statement, (principal, flow, GIVERS))
+    return next((run_id for run_id, given in found if decode_fields(given) == output), None)
 
 
 def is_check(path: str) -> bool:

@@ -12,9 +12,10 @@ from typing import TypeVar
 import apsw
 
 from kairos_mcp.errors import StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.spec import GIVEN
 from kairos_mcp.store import approvals, owners, reading, schema
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import Durability, connect, mapped_errors, row
+from kairos_mcp.store.connection import Durability, connect, mapped_errors, row, valid
 from kairos_mcp.store.owners import Ownership
 from kairos_mcp.store.writer import Job, Writer
 
@@ -121,7 +122,7 @@ class Store:
 
     def whole_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
         """The whole text of the result at `path` of run number `n`, or the preview of an approval; None where there is
-        no such result."""
+        no such result. A phase alone also has what it was given, and what the run has that gave it."""
         if approvals.is_key(path):
             asked = approvals.at_key(connection, n, path)
             return None if asked is None else asked.preview
@@ -139,8 +140,23 @@ class Store:
             case "completion":
                 said: str = getattr(answer, "content", "")
                 return said
+            case _ if found is None:
+                return self._given(connection, n, path)
             case _:
                 return None
+
+    def _given(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+        found = row(
+            connection,
+            f"select json_extract({valid('run.spec')}, '$.given_text'), before.n from run left join run before"
+            f" on before.id = json_extract({valid('run.spec')}, '$.given_by') and before.principal = run.principal"
+            " where run.n = ?",
+            (n,),
+        )
+        given, before = found or (None, None)
+        if path == GIVEN:
+            return None if given is None else reading.text(connection, given)
+        return None if before is None else self.whole_text(connection, before, path)
 
     async def close(self) -> None:
         """Commit what is queued and let go of everything that was opened."""

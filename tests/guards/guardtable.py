@@ -35,6 +35,7 @@ COMMAND = "tools/test_command.py::test_"
 KEPT = "tools/test_instructions_kept.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
+QUOTED = "flows/ooda/test_quoted.py::test_"
 GRANTS = "core/test_grants.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
 
@@ -713,6 +714,43 @@ PROGRAMS = (
 )
 
 OUTSIDE = (
+    Guard(
+        "flows/brief.py",
+        'return "\\n".join(f"> {line}" if line else ">" for line in text.splitlines())',
+        "return text",
+        QUOTED + "no_text_of_a_model_makes_a_section_in_a_later_prompt",
+        quick=True,
+    ),
+    Guard(
+        "flows/ooda/shown.py",
+        "ensure_ascii=False, indent=1).translate(_ENDS)",
+        "ensure_ascii=False, indent=1)",
+        QUOTED + "no_text_from_outside_makes_a_section_either",
+    ),
+    Guard(
+        "flows/ooda/order.py",
+        'return " ".join(text.split()) if self.prompts.quoted else text',
+        "return text",
+        QUOTED + "no_text_from_outside_makes_a_section_either",
+    ),
+    Guard(
+        "flows/ooda/library.py",
+        'shown = _ENDS.sub(r"\\g<0>     | ", line) if barred else line',
+        "shown = line",
+        QUOTED + "no_text_from_outside_makes_a_section_either",
+    ),
+    Guard(
+        "flows/compaction.py",
+        "quoted_lines(body) if quoted else body",
+        "body",
+        QUOTED + "no_part_of_a_transcript_passes_for_another",
+    ),
+    Guard(
+        "flows/ooda/order.py",
+        "return carried.repeats and not idle",
+        "return carried.repeats",
+        "flows/ooda/test_mandate_runs.py::test_to_do_nothing_run_after_run_is_no_loop",
+    ),
     Guard(
         "server/guard.py",
         'if not self._names.include(header(scope, b"host"), reached):',

@@ -91,7 +91,7 @@ async def test_leave_for_a_check_is_for_its_mandates_text_alone(place):
     person = Person([accepts(decision="approve")] * 2)
     async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
         done = await door.ask("ooda_run", {"mandate": JUDGED})
-        assert outcome_of(place, done["run_id"])["stop_reason"] == "max_cycles_reached"
+        assert outcome_of(place, done["run_id"])["stop_reason"] == "nothing_to_do"
     async with opened(place, MODERN, oriented(), noop(), judged(), person=person, **BARE) as door:
         await door.ask("ooda_run", {"mandate": {**JUDGED, "risk_budget": "medium"}})
     assert len(person.seen) == 2

@@ -9,7 +9,7 @@ from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, asked_s
 from kairos_mcp.flows.ooda.forms import Broken, Form, settled
 from kairos_mcp.flows.ooda.library import Library, described
 from kairos_mcp.flows.ooda.order import Carried, Order
-from kairos_mcp.flows.ooda.orient import Orientation, acts, said
+from kairos_mcp.flows.ooda.orient import Orientation, acts, said, told
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.rules import problems_of
 from kairos_mcp.flows.ooda.shown import as_text
@@ -48,7 +48,8 @@ def decide(order: Order, name: str, orientation: Orientation, carried: Carried) 
         read,
         order.says.loop if order.is_circling(carried) else None,
     )
-    return (yield from settled(name, talk, form, order.says, order.prompts, library))
+    decided = yield from settled(name, talk, form, order.says, order.prompts, library)
+    return decided if isinstance(decided, Broken) else decided.value
 
 
 def _asked(order: Order, orientation: Orientation, carried: Carried, files: str) -> str:
@@ -58,10 +59,10 @@ def _asked(order: Order, orientation: Orientation, carried: Carried, files: str)
         goal=order.mandate.goal,
         acceptance=listed(tuple(said(check) for check in order.mandate.acceptance)),
         allowed=_allowed(order.mandate),
-        tools=listed(tuple(described(spec) for spec in order.shown_may)) if runs else "",
-        lessons=listed(carried.lessons),
-        acts=acts(carried),
-        orientation=as_text(orientation.as_json()),
+        tools=listed(tuple(described(order, spec) for spec in order.shown_may)) if runs else "",
+        lessons=order.quoted(listed(carried.lessons)),
+        acts=order.quoted(acts(carried)),
+        orientation=as_text(told(order, orientation)),
         files=files,
     )
 

@@ -47,6 +47,14 @@ class Form(Generic[T_co]):
     reminder: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[T_co]):
+    """A value that a model gave, and the step at which it did: that of the last repair, if there were any."""
+
+    value: T_co
+    step: str
+
+
 class Reading(Protocol):
     """What a model may call while it makes up its mind."""
 
@@ -74,7 +82,7 @@ class _Tries:
 
 def settled(
     name: str, talk: Conversation, form: Form[T], says: PhasePrompts, prompts: Prompts, reading: Reading | None = None
-) -> Flow[T | Broken]:
+) -> Flow[Settled[T] | Broken]:
     """The value that the model gives at last. Steps: `NAME`, `NAME/repair-N`, and after each turn that only called
     tools `NAME/turn-N`; the calls are named by `reading`."""
     tries, turns = _Tries(name), count(2)
@@ -95,13 +103,14 @@ def settled(
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
         try:
-            return form.read(_object_of(turn))
+            return Settled(form.read(_object_of(turn)), step)
         except Undecodable as error:
             reason = error.reason
         again = tries.next(cut=cut)
         if again is None:
             return Broken("parse_error", reason)
-        prompt = say(says.cut_off, tokens=form.tokens) if cut else say(says.repair, problems=reason)
+        problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
+        prompt = say(says.cut_off, tokens=form.tokens) if cut else say(says.repair, problems=problems)
         talk = talk.add(*_echoed(prompts, turn, step, reason), Message("user", prompt))
         step, purpose = again, _REPAIR
 

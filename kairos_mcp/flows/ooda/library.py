@@ -23,6 +23,7 @@ READS = 20  # SYSTEMS.md O15, those of orient's files included
 AT_ONCE = 10
 LINES = 400  # of a file for which orient named no lines
 READ_FILE = "read_file"
+_ENDS = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029](?!\Z)")  # those of str.splitlines beside \n
 _LEFT_OUT = re.compile(r"\[[\d,]+ of [\d,]+ characters left out here; read_result\(ref=")
 
 
@@ -68,7 +69,7 @@ class Library:
                 case Refused() | Unknown() as stop:
                     return broken_by(stop)
                 case ToolResult(is_error=True, content=content):
-                    texts.append(f"### {part.path}\nIt was not read: {content}")
+                    texts.append(f"### {part.path}\nIt was not read: {self.order.on_one_line(content)}")
                 case ToolResult(content=content, remark=None):
                     texts.append(content)
                 case ToolResult(content=content, remark=remark):
@@ -160,15 +161,16 @@ class Library:
         reads = [spec for spec in found if self.order.reads.find(spec.name) is not None]
         self.known = ToolSet((*self.known, *[spec for spec in reads if self.known.find(spec.name) is None]))
         runs = "run_tool" in self.order.mandate.allowed_actions
-        named = [described(spec) for spec in found if runs and self.order.may.find(spec.name) is not None]
+        named = [described(self.order, spec) for spec in found if runs and self.order.may.find(spec.name) is not None]
         for_run_tool = f"\nrun_tool may name:\n{listed(tuple(named))}" if named else ""
         callable_now = ", ".join(spec.name for spec in reads) or "none of them"
         return replace(result, content=f"Found {len(found)}. You can call from now on: {callable_now}.{for_run_tool}")
 
 
-def described(spec: ToolSpec) -> str:
-    """A tool that run_tool may name, as decide is told of it."""
-    return f"{spec.name} ({spec.effect}): {spec.description}\n  arguments: {canonical(spec.input_schema)}"
+def described(order: Order, spec: ToolSpec) -> str:
+    """A tool that run_tool may name, as decide is told of it; its description may be somebody else's."""
+    description, schema = order.on_one_line(spec.description), order.on_one_line(canonical(spec.input_schema))
+    return f"{spec.name} ({spec.effect}): {description}\n  arguments: {schema}"
 
 
 def _not_made(call: ToolCall, code: str, why: str) -> Answered:
@@ -187,7 +189,7 @@ def _excerpt(order: Order, path: str, sha256: object, result: ToolResult) -> tup
         else f"from line {read.first}",
         sha256=known or "not known, since the file is too large",
     )
-    rows = _numbered(read.body, read.first) if read.body else "It is empty."
+    rows = _numbered(read.body, read.first, barred=bool(order.prompts.quoted)) if read.body else "It is empty."
     shown = "\n".join((heading, rows, *(f"[{note}]" for note in read.notes)))
     whole = read.body if read.is_whole and "\r" not in read.body else None  # how lines end is for the hands to mind
     return shown, Volume(known, whole)
@@ -221,11 +223,13 @@ class _Read:
         )
 
 
-def _numbered(body: str, first: int) -> str:
-    """Each line with its number; after a cut nobody knows the numbers."""
+def _numbered(body: str, first: int, *, barred: bool) -> str:
+    """Each line with its number; after a cut nobody knows the numbers. `barred`: what else a reader may take for the
+    end of a line is followed by a bar of its own."""
     rows: list[str] = []
     lost = False
     for number, line in enumerate(body.removesuffix("\n").split("\n"), max(first, 1)):
         lost = lost or _LEFT_OUT.match(line) is not None
-        rows.append(f"     | {line}" if lost else f"{number:5}| {line}")
+        shown = _ENDS.sub(r"\g<0>     | ", line) if barred else line
+        rows.append(f"     | {shown}" if lost else f"{number:5}| {shown}")
     return "\n".join(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.flows.brief import Prompts
+from kairos_mcp.flows.brief import Prompts, quote
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import JsonObject, ToolSet, ToolSpec, digest_of
@@ -85,6 +85,14 @@ class Order:
             raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
         if self.behind and self.search is None:
             raise ValueError("tools are behind a search that is not there")
+
+    def quoted(self, text: str) -> str:
+        """A text that a model wrote in an earlier step, as a prompt has it."""
+        return quote(self.prompts.quoted, text)
+
+    def on_one_line(self, text: str) -> str:
+        """A text from elsewhere that a line of a prompt has to hold; as it is in runs of before."""
+        return " ".join(text.split()) if self.prompts.quoted else text
 
     def is_circling(self, carried: Carried) -> bool:
         """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no

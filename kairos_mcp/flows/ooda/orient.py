@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kairos_mcp.decoding import Undecodable
+from kairos_mcp.flows.brief import say
 from kairos_mcp.flows.ooda.forms import Broken, Form, keyed, settled, text, texts
 from kairos_mcp.flows.ooda.observe import Observation
 from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import listed, sections
-from kairos_mcp.flows.ooda.shown import as_text
+from kairos_mcp.flows.ooda.shown import REASON_CHARS, as_text, cut
 from kairos_mcp.mandates.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.messages import Conversation, JsonObject, Message, Risk
 from kairos_mcp.schemas.safe import compiled
 from kairos_mcp.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.spec import GIVEN
 from kairos_mcp.steps import Flow
 
 TOKENS = 1_024
@@ -35,12 +37,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """`risk_level` is the model's own view: it is shown, and compared with nothing."""
+    """`risk_level` is the model's own view: it is shown, and compared with nothing. `ref`: under which it is kept
+    whole; a phase alone keeps what it was given."""
 
     summary: str
     priorities: tuple[str, ...]
     risk_level: Risk
     files: tuple[Part, ...] = ()
+    ref: str = GIVEN
 
     def as_json(self) -> JsonObject:
         told: JsonObject = {
@@ -79,13 +83,34 @@ def orient(order: Order, name: str, observation: Observation, carried: Carried) 
         order.says.orient_user,
         goal=order.mandate.goal,
         acceptance=listed(tuple(said(check) for check in order.mandate.acceptance)),
-        lessons=listed(carried.lessons),
-        acts=acts(carried),
+        lessons=order.quoted(listed(carried.lessons)),
+        acts=order.quoted(acts(carried)),
         observations=as_text(observation.as_json()["observations"]),
     )
     talk = Conversation((Message("system", order.says.orient), Message("user", asked)))
     form = Form(ORIENTATION_SCHEMA, TOKENS, orientation_of)
-    return (yield from settled(name, talk, form, order.says, order.prompts))
+    oriented = yield from settled(name, talk, form, order.says, order.prompts)
+    return oriented if isinstance(oriented, Broken) else replace(oriented.value, ref=oriented.step)
+
+
+def told(order: Order, orientation: Orientation) -> JsonObject:
+    """The orientation as decide is told it: its texts cut, the first priorities kept longest, and each cut named; whole
+    in runs of before."""
+    whole = orientation.as_json()
+    if not order.prompts.quoted:
+        return whole
+    mark, ref = order.says.left_out, orientation.ref
+    kept: list[str] = []
+    left = REASON_CHARS
+    for priority in orientation.priorities:
+        if left <= 0:
+            break
+        kept.append(cut(priority, left, mark, ref))
+        left -= len(priority)
+    if dropped := orientation.priorities[len(kept) :]:
+        chars = sum(map(len, dropped))
+        kept.append(say(mark, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
+    return whole | {"summary": cut(orientation.summary, REASON_CHARS, mark, ref), "priorities": kept}
 
 
 def acts(carried: Carried) -> str:

@@ -106,12 +106,12 @@ def reflect(order: Order, name: str, acted: Acted, carried: Carried) -> Flow[Ref
         goal=order.mandate.goal,
         act=as_text({key: value for key, value in act.items() if key != "effect"}),
         checks=as_text([each.as_json() for each in checks]) if checks else "",
-        lessons=listed(carried.lessons),
+        lessons=order.quoted(listed(carried.lessons)),
     )
     talk = Conversation((Message("system", order.says.reflect), Message("user", asked)))
     form = Form(ASSESSMENT_SCHEMA, TOKENS, assessment_of)
     said = yield from settled(name, talk, form, order.says, order.prompts)
-    return said if isinstance(said, Broken) else _capped(said, acted, checks)
+    return said if isinstance(said, Broken) else _capped(said.value, acted, checks)
 
 
 def _capped(said: Assessment, acted: Acted, checks: tuple[Checked, ...]) -> Reflection:

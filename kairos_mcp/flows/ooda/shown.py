@@ -12,8 +12,12 @@ from kairos_mcp.flows.brief import say
 from kairos_mcp.messages import JsonObject
 
 RESULT_CHARS = 2_000  # SYSTEMS.md O3: of a result that was observed
-REASON_CHARS = 1_000  # of an error
+REASON_CHARS = 1_000  # of an error; of an orientation's summary, and of its priorities together
 ACT_CHARS = 1_500  # of each text in the record of an act
+
+
+_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What JSON lets stand in a text and a reader may take for the end of a line."""
 
 
 def cut(text: str, most: int, mark: str, ref: str, whole: int | None = None) -> str:
@@ -42,4 +46,4 @@ def cut_fields(value: Any, most: int, mark: str, ref: str) -> Any:
 
 def as_text(value: JsonObject | list[Any]) -> str:
     """JSON as a model reads it best: one key a line, no escapes that are not needed."""
-    return json.dumps(value, ensure_ascii=False, indent=1)
+    return json.dumps(value, ensure_ascii=False, indent=1).translate(_ENDS)
