@@ -244,7 +244,7 @@ class Completion:
     """A model's answer. `finish` is None where the route states none; `usage` is None where it reports none.
 
     `context_tokens` is the context of the route that answered, where known. `unreadable` says why a reply could
-    not be taken apart; its raw text is then the content.
+    not be taken apart; its raw text is then the content. `model`: as a host names the one that answered.
     """
 
     content: str = ""
@@ -254,4 +254,5 @@ class Completion:
     context_tokens: int | None = None
     unreadable: str | None = None
     private: Private | None = None
+    model: str | None = None
     kind: Literal["completion"] = "completion"

@@ -11,7 +11,7 @@ from kairos_mcp.driving.consent import remark_of
 from kairos_mcp.driving.costing import estimated, tokens_of
 from kairos_mcp.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.messages import Completion, ToolResult
-from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from
+from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
 from kairos_mcp.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import ApprovalRow
@@ -43,7 +43,7 @@ def deposits(
 def _deposit(path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int) -> Deposit:
     match step:
         case RequestCompletion():
-            answer = completion_from(value, path)
+            answer = turn_from(value, path)
             usage = answer.usage or estimated(step, answer)
             spent = tokens_of(usage)  # what waits is shown in the native wording (reports/items.py)
             return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native")

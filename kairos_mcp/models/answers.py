@@ -82,6 +82,22 @@ def completion_from(value: object, path: str) -> Completion:
     return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
 
 
+def turn_from(value: object, path: str) -> Completion:
+    """The completion that a caller answers with. Raises BadArguments also where there is neither a text nor a call: a
+    model may fall silent, but who calls with nothing has forgotten something, and nothing of the run is spent on it."""
+    turn = completion_from(value, path)
+    match value:
+        case {"content": str()}:
+            return turn
+        case _ if not turn.tool_calls and turn.finish not in ("length", "content_filter", "refusal"):
+            raise BadArguments(
+                "The completion answer has neither content nor tool_calls.",
+                'Answer {"content": text} to finish, or {"tool_calls": [{"id", "name", "arguments"}]}.',
+            )
+        case _:
+            return turn
+
+
 def at_path(completion: Completion, path: str) -> Completion:
     """The completion as the answer of the step at `path`: its calls get their ordinals there."""
     calls = [

@@ -30,6 +30,9 @@ FINISHES: Mapping[str, Finish] = {
 }  # the protocol's names and those of providers that hosts pass on, small and without underscores
 
 
+MODEL_CHARS = 120  # of the name that a host gives its model; it is shown, and decides nothing
+
+
 class BadReply(Exception):
     """A reply that answers nothing: no text and no call, or not from a model. `reason` is fit to be shown."""
 
@@ -74,7 +77,8 @@ def completion(
     if reply.role != "assistant":
         raise BadReply("the answer is no assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
-    said = replace(_said(blocks, path), finish=_finish(reply.stop_reason))
+    named = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
+    said = replace(_said(blocks, path), finish=_finish(reply.stop_reason), model=named)
     if (reason := unfit([said.content, [[call.name, call.arguments] for call in said.tool_calls]])) is not None:
         return Completion(unreadable=reason)
     if said.tool_calls and said.finish == "stop":

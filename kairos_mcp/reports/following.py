@@ -56,6 +56,8 @@ def next_call(
         case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
+        case "completed" | "failed" if (again := mandated.after_cycles(connection, run)) is not None:
+            return _call(*again)
         case "completed" if (following := mandated.after_phase(connection, run)) is not None:
             return _call(*following)
         case _:

@@ -55,6 +55,22 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
     return orders.FLOWS[following], arguments, why
 
 
+_GOES_ON: Mapping[str, str] = {
+    **dict.fromkeys(("budget", "timeout"), "A limit ended it"),
+    "max_cycles_reached": "Its cycles are used up",
+    **dict.fromkeys(("llm_error", "parse_error"), "The model failed it"),
+}
+
+
+def after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """The call that goes on with a mandate whose run ended before it had to; None for every other run."""
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    if run.flow != RUN or outcome.stop_reason not in _GOES_ON:
+        return None
+    why = f"{_GOES_ON[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
+    return RUN, _named(connection, run), why
+
+
 def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
     mandate = _mandate(connection, decode(Spec, run.spec))

@@ -145,7 +145,7 @@ def report(
         else mandated.output_of(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
-        model=decode(Spec, run.spec).model,
+        model=_model(connection, run),
         resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining(account),
@@ -157,6 +157,13 @@ def report(
             connection, run, status, items, around.decides, around.trouble, mandated.pause_of(waits), around.lacks
         ),
     )
+
+
+def _model(connection: apsw.Connection, run: RunRow) -> str | None:
+    """The model that thinks now: the newest asked on the run's route, by the name under which it answered where it gave
+    one; before any was asked, the one that the run was started with."""
+    spec: Spec = decode(Spec, run.spec)
+    return telling.newest_model(connection, run.n, run.route) or (spec.model if run.route == spec.route else None)
 
 
 def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) -> RunReport:

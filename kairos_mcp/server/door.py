@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kairos_mcp.configuration.settings import Settings
     from kairos_mcp.host import Host
 
+_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
 
 
@@ -48,7 +50,7 @@ def build_server(
         "kairos-mcp",
         version=__version__,
         title="Kairos",
-        instructions=instructions(settings),
+        instructions=instructions(settings, listing),
         cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_HOLDS_MS, scope="public")},
         get_tool_input_schema=schemas.get,
         on_list_tools=on_list_tools,
@@ -58,9 +60,15 @@ def build_server(
     return server
 
 
-def instructions(settings: Settings) -> str:
-    """When to use what, for the host's model; and what this server lacks, so that nobody waits for it."""
-    text = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8")
+def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
+    """When to use what, for the host's model; and what this server lacks, so that nobody waits for it.
+
+    A line that names a tool which is not listed is left out: a model would look for it, or make it up.
+    """
+    shown = {tool.name for tool in listing.tools}
+    hidden = {tool.name for tool in listed("all").tools} - shown
+    lines = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not hidden.intersection(_NAME.findall(line)))
     if settings.workspaces:
         return text
     return f"{text}\nNo workspace is configured, so there are no file tools: `--workspace DIR` adds them.\n"

@@ -10,7 +10,10 @@ from kairos_mcp.errors import ConfigError
 
 LISTING = Path(__file__).with_name("listing.json")
 LEAN = ("planner_run", "run_status", "run_continue")
-CORE = ("planner_run", "ooda_run", "run_status", "run_continue", "run_control", "run_trace", "registry_search")
+CORE = (
+    *("planner_run", "ooda_run", "mandate_save", "run_status", "run_continue"),
+    *("run_control", "run_trace", "registry_search", "budget_status"),
+)
 
 
 def listed(choice: str) -> wire.ListToolsResult:

@@ -63,6 +63,22 @@ def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Co
     return answer if isinstance(answer, Completion) else None
 
 
+def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
+    """The model of the newest completions that were asked on this route: as its answer names it, else as it was asked.
+    Only the newest two are looked at: one that waits, and one that was answered before."""
+    statement = (
+        "with newest as (select id, sent from mark where run = ? and kind not in ('call', 'pause')"
+        " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
+        " where attempt.mark = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
+        " from newest left join answer on answer.mark = newest.id)"
+        f" select coalesce(json_extract({valid('body')}, '$.model'), json_extract({valid('sent')}, '$.model')) as model"
+        f" from asked where json_extract({valid('sent')}, '$.route') = ? and model is not null order by id desc limit 1"
+    )
+    found = row(connection, statement, (n, route))
+    model: str | None = None if found is None else found[0]
+    return model
+
+
 def tally(connection: apsw.Connection, n: int) -> Tally:
     figures = row(
         connection,

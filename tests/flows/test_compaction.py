@@ -147,5 +147,5 @@ def test_a_transcript_keeps_to_its_bound_and_says_what_it_left_out() -> None:
     text = transcript([Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room)
     assert len(text) < 2_600
     assert "FIRST" in text
-    assert f"[assistant]\n49 {LONG[:50]}" in text
-    assert f"[assistant]\n0 {LONG[:50]}" not in text
+    assert f"[assistant]\n> 49 {LONG[:50]}" in text
+    assert f"[assistant]\n> 0 {LONG[:50]}" not in text

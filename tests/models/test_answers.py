@@ -6,7 +6,7 @@ import pytest
 
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.models.answers import completion_from, tool_result_from
+from kairos_mcp.models.answers import completion_from, tool_result_from, turn_from
 
 CALL = {"name": "look", "arguments": {"n": 1}}
 
@@ -29,6 +29,29 @@ def test_a_whole_answer_becomes_a_completion_with_ordinals_for_ids() -> None:
 def test_absent_and_null_are_the_same_and_an_empty_turn_is_legal() -> None:
     nulls = {"content": None, "tool_calls": None, "usage": None, "finish": None}
     assert completion_from({}, "round-1") == completion_from(nulls, "round-1") == Completion()
+
+
+NOTHING = [
+    {},
+    {"content": None},
+    {"tool_calls": []},
+    {"usage": {"input_tokens": 1, "output_tokens": 1}},
+    {"finish": "stop"},
+]
+
+
+@pytest.mark.parametrize("value", NOTHING)
+def test_a_caller_who_answers_with_nothing_is_told_so(value: Any) -> None:
+    with pytest.raises(BadArguments) as refused:
+        turn_from(value, "round-1")
+    assert '{"content": text}' in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "value", [{"content": ""}, {"tool_calls": [CALL]}, {"finish": "refusal"}, {"finish": "length"}]
+)
+def test_a_caller_s_model_may_fall_silent_decline_or_call(value: Any) -> None:
+    assert turn_from(value, "round-1") == completion_from(value, "round-1")
 
 
 def test_arguments_as_a_text_are_marked_unreadable_and_never_decoded() -> None:

@@ -52,6 +52,7 @@ async def test_SAMPLING_021_a_cycle_that_goes_well_asks_once_a_phase(place, era)
     mind = Mind([json.dumps({"final": line["content"]}) for line in cycle(noop())])
     run, steps = await one_cycle(place, era, mind)
     assert (run["stop_reason"], len(mind.asked)) == ("nothing_to_do", PHASES)
+    assert (run["route"], run["model"]) == ("sampling", "m")  # as the host names it
     assert (run["usage"]["model_calls"], steps["phase"], "repair" in steps) == (PHASES, PHASES, False)
 
 

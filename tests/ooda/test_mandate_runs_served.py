@@ -159,6 +159,7 @@ async def test_a_stretch_without_a_person_has_sixty_calls_and_five_minutes(place
         done = await run(door, limited)
         assert (done["status"], done["stop_reason"]) == ("completed", "budget")
         assert done["output"]["mandate_status"] == "interrupted"
+        assert (done["next"]["tool"], done["next"]["arguments"]) == ("ooda_run", {"mandate_id": "limited"})
 
 
 async def test_a_mandates_own_tools_never_change_files(place, era):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ooda.scenes import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, opened, oriented, page
+from ooda.scenes import EDITS_ALLOWED, MANDATE, PAGE, Person, accepts, edit, judged, noop, opened, oriented, page
 
 PHASES = {"observe": None, "orient": "observation", "decide": "orientation", "act": "decision", "reflect": "act_result"}
 
@@ -135,3 +135,26 @@ async def test_a_phase_that_gave_nothing_says_why_and_has_no_next(place, era):
         result = await door.client.call_tool("ooda_decide", {"goal": "x", "orientation": said["output"]})
         assert result.structured_content["code"] == "bad_arguments"
     assert [kind for _, kind in steps(place, said["run_id"])] == ["phase", "repair", "repair"]
+
+
+async def test_a_phase_alone_reads_what_it_was_given_and_what_the_phase_before_kept(place, era):
+    """The refs in an observation are those of the run that made it; a long orientation is kept where it is given."""
+    (place.workspace / "long.md").write_text("a line of a page\n" * 600 + "the last line\n")
+    observe = [{"tool": "read_file", "args": {"path": "long.md"}}]
+    mandate = {"goal": "Read.", "observe": observe}
+    standing = json.loads(oriented()["content"]) | {"summary": "s" * 3_000 + " the end"}
+    asks = [{"ref": "observe/call-1", "grep": "last line"}, {"ref": "given", "grep": "the end"}, {"ref": "nothing"}]
+    lines = (
+        {"content": json.dumps(standing), "for": "orient"},
+        {"tool_calls": [{"name": "read_result", "arguments": asked} for asked in asks], "for": "decide"},
+        noop() | {"for": "decide/turn-2"},
+    )
+    async with opened(place, era, *lines) as door:
+        seen = await door.ask("ooda_observe", {"mandate": mandate})
+        assert seen["output"]["observations"][0]["left_out"] > 0
+        weighed = await door.ask("ooda_orient", {"mandate": mandate, "observation": seen["output"]})
+        decided = await door.ask("ooda_decide", {"mandate": mandate, "orientation": weighed["output"]})
+        assert decided["status"] == "completed"
+        trace = await door.ask("run_trace", {"run_id": decided["run_id"], "view": "messages"})
+        results = [each["content"] for each in trace["items"] if each.get("role") == "tool"]
+    assert ["the last line" in results[0], "the end" in results[1], "not_found" in results[2]] == [True] * 3

@@ -334,3 +334,15 @@ async def test_a_usage_in_one_shape_and_a_reply_in_another_never_stop_the_house(
         second = await started(host, goal="two")
         assert [host.report(run, ME).status for run in (first, second)] == ["failed", "completed"]
         assert_all_lawful(host)
+
+
+async def test_after_a_reroute_the_model_is_that_of_the_new_route(place: Place, server: Standin) -> None:
+    server.will(talks("Done."))
+    async with watched(openai(place, server)) as host:
+        run_id = await started(host, route="caller")
+        await rests(host, run_id)
+        assert host.report(run_id, ME).model is None
+        await host.control(run_id, "reroute", ME, route="provider")
+        await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
+        report = host.report(run_id, ME)
+        assert (report.status, report.route, report.model) == ("completed", "provider", "openai:small")

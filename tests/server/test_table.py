@@ -6,6 +6,7 @@ After a change that is meant, `python -m tests.server.test_table` rewrites the s
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,35 @@ async def test_a_tool_that_is_not_listed_can_still_be_called(settings, opened):
 def test_the_instructions_are_short_and_say_what_is_missing(settings):
     from dataclasses import replace
 
-    bare = instructions(replace(settings, workspaces=()))
+    bare = instructions(replace(settings, workspaces=()), listed("all"))
     assert len(bare) < 1_500
     assert "--workspace" in bare
-    assert "--workspace" not in instructions(settings)
+    assert "--workspace" not in instructions(settings, listed("all"))
+
+
+CHOICES = ["lean", "core", "all", "run_trace", "planner_run,registry_call", "budget_status"]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_instructions_name_only_tools_that_are_there(settings, choice):
+    told = instructions(settings, listed(choice))
+    known = {tool.name for tool in TOOLS}
+    named = known.intersection(re.findall(r"[a-z_]+", told))
+    assert named <= set(names_listed(choice))
+    assert {"planner_run", "run_continue", "run_status"} & set(names_listed(choice)) <= named
+    assert told.startswith("Kairos runs agent loops")
+
+
+def test_core_has_what_is_needed_to_save_run_and_watch():
+    assert set(CORE) == {
+        *("planner_run", "run_status", "run_continue", "ooda_run", "mandate_save", "run_control"),
+        *("run_trace", "registry_search", "budget_status"),
+    }
+
+
+@pytest.mark.parametrize(("choice", "most"), [("all", 18_000), ("core", 9_000)])
+def test_a_listing_is_no_longer_than_a_host_can_bear(choice, most):
+    assert len(listed(choice).model_dump_json(by_alias=True, exclude_none=True)) <= most
 
 
 if __name__ == "__main__":

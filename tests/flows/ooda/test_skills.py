@@ -14,6 +14,7 @@ from kairos_mcp.flows.ooda.forms import Unmade
 from kairos_mcp.flows.ooda.phases import GIVEN
 from kairos_mcp.mandates.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
 from kairos_mcp.mandates.statuses import MandateStatus
+from kairos_mcp.server.listing import LISTING
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAMES = ["mandates", "ooda-cycle", "planner-loop"]
@@ -39,6 +40,13 @@ def test_the_example_is_a_mandate_and_every_key_is_explained() -> None:
     assert mandate_of(json.loads(example)).id == "docs-links"
     for key in MANDATE_SCHEMA["properties"]:
         assert f"`{key}`" in text("mandates") or f'"{key}"' in example
+
+
+def test_the_views_of_a_run_are_those_that_run_trace_takes() -> None:
+    listing = json.loads(LISTING.read_text(encoding="utf-8"))
+    (schema,) = [tool["inputSchema"] for tool in listing["tools"] if tool["name"] == "run_trace"]
+    (sentence,) = re.findall(r"`run_trace` shows what happened: `view` is ([^;]*);", text("planner-loop"))
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(schema["properties"]["view"]["enum"])
 
 
 def words(kind: object) -> set[str]:
