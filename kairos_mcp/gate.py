@@ -23,7 +23,7 @@ from typing import Literal
 from kairos_mcp.configuration.settings import GateRule, Scope
 from kairos_mcp.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
-from kairos_mcp.scopes import Scopes
+from kairos_mcp.scopes import PATH_CHARS, Scopes
 from kairos_mcp.tools.paths import plain_path
 from kairos_mcp.tools.patterns import glob
 from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
@@ -52,8 +52,9 @@ class Wanted:
     """A call that somebody wants to be made. `tool` None: nobody knows it.
 
     `agent` and `mandate` name for whom. `found` are paths that the call stands on beside those that it names, as a
-    preview found them. `declared`: the risk that a model gave it, which can only raise ours. `touched`: what a look
-    found that was made for it already (`Gate.looked`); None: it is made when the gate is asked.
+    preview found them; `brings_hidden`: it also found that the call puts characters into a file that nobody sees.
+    `declared`: the risk that a model gave it, which can only raise ours. `touched`: what a look found that was made for
+    it already (`Gate.looked`); None: it is made when the gate is asked.
     """
 
     tool: ToolSpec | None
@@ -63,6 +64,7 @@ class Wanted:
     found: tuple[str, ...] = ()
     declared: Risk = "low"
     touched: Touched | None = None
+    brings_hidden: bool = False
 
 
 class Gate:
@@ -89,7 +91,7 @@ class Gate:
             return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
         seen = self._seen(wanted)
         if seen.effect != "read" and "L0" in seen.scopes:
-            return Verdict("deny", "no run writes files of the server itself")
+            return Verdict("deny", _why_own(seen))
         for row in self._rules:
             if row.rule.verdict == "deny" and row.matches(seen):
                 return Verdict("deny", row.told)
@@ -180,6 +182,7 @@ class Gate:
             mandate=wanted.mandate or "",
             touched=touched,
             instructs=instructs,
+            hides=wanted.brings_hidden or touched.hides,
             is_callers=tool is not None and tool.source == "caller",
         )
 
@@ -193,6 +196,8 @@ class Gate:
                 return Verdict("ask", "it names a path that can't be resolved")
             if not all(by is not None and by.names_outside(path) for path in touched.outside):
                 return Verdict("ask", "it names a path outside the workspace")
+            if seen.hides:
+                return Verdict("ask", "it brings characters that nobody sees, or that turn the direction of writing")
             if seen.instructs:
                 return Verdict("ask", "instructions to agents are always asked about")
             if touched.instructs and not named:
@@ -218,6 +223,16 @@ class Gate:
             return None if self._scope_of is None else self._scope_of(plain_path(path))
         except KairosError:
             return None
+
+
+def _why_own(seen: _Seen) -> str:
+    """Why a call is denied that would write what is the server's own, or can't be told from it."""
+    for path in seen.paths:
+        if odd := [character for character in path if not character.isprintable()]:
+            return f"its path holds a character that nobody sees (U+{ord(odd[0]):04X}): leave it out"
+        if len(path) > PATH_CHARS:
+            return f"its path is longer than {PATH_CHARS:,} characters"
+    return "no run writes files of the server itself"
 
 
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
@@ -269,6 +284,7 @@ class _Seen:
     mandate: str
     touched: Touched
     instructs: bool
+    hides: bool
     is_callers: bool
 
 

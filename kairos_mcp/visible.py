@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 
 LONG_LINE = 400  # characters: beyond it a terminal or a dialog wraps a line out of sight
 LONG_SPACE = 40  # characters of space in a row, or empty lines
@@ -16,6 +17,9 @@ _EMPTY = re.compile(rf"(?:\n[ +-]?[^\S\n]*){{{LONG_SPACE},}}\n")
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, formats, halves, private, unassigned, separators
 _BLANK = frozenset("\u00a0\u115f\u1160\u1680\u2800\u3164\uffa0") | {chr(code) for code in range(0x2000, 0x200B)}
 _PLAIN = frozenset("\n\t")
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # of directions
+_PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
+_DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
 
 def made_visible(text: str) -> tuple[str, tuple[str, ...]]:
@@ -27,6 +31,33 @@ def made_visible(text: str) -> tuple[str, tuple[str, ...]]:
     hidden = sum(each.startswith("\\u{") for each in spelled)
     shown = "".join(spelled)
     return shown, tuple(_remarks(shown, hidden))
+
+
+def hides_something(text: str) -> bool:
+    """Whether a text holds a character that no screen shows or that turns the direction of writing. The ends of DOS
+    lines and what shapes an emoji hide nothing."""
+    return bool(_hidden(text))
+
+
+def brings_hidden(before: str, after: str) -> bool:
+    """Whether a change of a text brings such a character: more of one than went with the lines that it replaces, or one
+    that turns the direction in a line that was not there."""
+    if not _hidden(after):
+        return False
+    old, new = Counter(before.split("\n")), Counter(after.split("\n"))
+    went, came = _hidden("\n".join((old - new).elements())), _hidden("\n".join((new - old).elements()))
+    return any(count > went[character] or character in _TURNING for character, count in came.items())
+
+
+def _hidden(text: str) -> Counter[str]:
+    """What hides in a text, with how often."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return Counter()
+    plain = text.replace("\r\n", "\n")
+    if not plain.isascii():
+        plain = _DRAWN.sub("", _DRAWN.sub("", plain))  # a joiner may stand behind a selector
+    hiding = (character for character in set(plain) if character == "\r" or _spelled(character) != character)
+    return Counter({character: plain.count(character) for character in hiding})
 
 
 def _spelled(character: str) -> str:

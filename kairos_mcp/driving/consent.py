@@ -67,7 +67,7 @@ def considered(
     )
     if isinstance(preview, ToolResult):
         return preview
-    verdict = gate.verdict(replace(wanted, found=tuple(preview.base)))
+    verdict = gate.verdict(replace(wanted, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
     match verdict.decision:
         case "allow":
             return Leave()

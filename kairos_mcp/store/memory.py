@@ -11,6 +11,11 @@ from kairos_mcp.errors import FenceLost, Stale
 from kairos_mcp.store.connection import row, rows
 
 _OF_CALL, _PAST = "intent ", "intent!"  # names of what is kept for one call, and the first beyond them
+_OF_ANOTHER_CALL = (
+    "select memory.body from run as mine join run as other on other.principal = mine.principal"
+    " and other.workspace is mine.workspace and other.flow = mine.flow join memory on memory.run = other.n"
+    " where mine.n = ? and mine.flow = 'call' and memory.name = ? limit 1"
+)
 _ANSWERED = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"
 
 
@@ -49,5 +54,9 @@ def check(connection: apsw.Connection, run: int, run_id: str, owner: int, fence:
 
 
 def recall(connection: apsw.Connection, run: int, name: str) -> str | None:
+    """The text that this run keeps under the name. A single call, which is a run of its own, also recalls what another
+    single call in the same workspace keeps for it, as a plan of edits: each is one act of the same user's."""
     found = row(connection, "select body from memory where run = ? and name = ?", (run, name))
+    if found is None and not name.startswith(_OF_CALL):
+        found = row(connection, _OF_ANOTHER_CALL, (run, name))
     return found[0] if found else None

@@ -95,10 +95,12 @@ class Preview:
     """What a person is shown before a call: a diff or an argument list, and the files that it stands on.
 
     `base` maps each plain path to the SHA-256 in hex of what the file holds now, None where there is none.
+    `brings_hidden`: it would put characters into a file that nobody sees, or that turn the direction of writing.
     """
 
     text: str
     base: Mapping[str, str | None] = field(default_factory=dict)
+    brings_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from kairos_mcp.tools.diffs import hash_of
 from kairos_mcp.tools.opener import Opener
 from kairos_mcp.tools.paths import said
 from kairos_mcp.tools.placing import place
+from kairos_mcp.visible import brings_hidden
 
 Look = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
 
@@ -39,6 +40,12 @@ class Change:
     after: bytes
     replacements: int = 1
     notes: tuple[str, ...] = ()
+
+    @property
+    def brings_hidden(self) -> bool:
+        """Whether it puts characters into the file that nobody sees, or that turn the direction of writing."""
+        before = (self.before or b"").decode("utf-8", "surrogateescape")
+        return brings_hidden(before, self.after.decode("utf-8", "surrogateescape"))
 
     def line(self) -> dict[str, str | int | None]:
         """The change without its texts, as the intent and the result have it."""

@@ -25,6 +25,7 @@ from kairos_mcp.tools.writing import BASE, EDIT_PROPERTIES, changing_tool, diffs
 
 EDITS = 100
 PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds them whole
+NO_PLAN = "plan_edits makes one and gives its plan_id; a plan of registry_call is applied by registry_call."
 ID_CHARS = 32  # 128 bits of its hash
 
 _EDITS: JsonObject = {
@@ -56,7 +57,8 @@ PLAN_SPEC = ToolSpec(
 
 APPLY_SPEC = ToolSpec(
     "apply_edit_plan",
-    "Makes all edits of a plan of this run, or none if a file has changed since.",
+    "Makes all edits of a plan, or none if a file has changed since.\n"
+    "The plan is of the same run; one that was made by registry_call is applied by registry_call.",
     {
         "type": "object",
         "properties": {
@@ -101,7 +103,7 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
     def apply_edit_plan(arguments: JsonObject, around: Surroundings, look: Look) -> Sequence[Change]:
         text = around.memory.recall(_kept_as(arguments["plan_id"]))
         if text is None:
-            raise NotFound("This run has no such plan.", "plan_edits makes one and gives its plan_id.")
+            raise NotFound("This run has no such plan.", NO_PLAN)
         plan = json.loads(text)
         for file in plan["files"]:
             if hash_of(look(file["path"])) != file["before"]:

@@ -37,6 +37,7 @@ from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolSpec
 from kairos_mcp.scopes import Scopes, plain_or_none
 from kairos_mcp.tools.paths import PATH_BYTES, plain_path
+from kairos_mcp.visible import hides_something
 
 TEXTS = 2_000  # of one call that may name files; of one with more nobody knows what it touches
 FOLDER_ENTRIES = 2_000  # looked at for instructions in a folder that a call names; one with more may hold some
@@ -69,7 +70,7 @@ class Touched:
     """What a call touches. `inside`: plain paths of the workspace; `outside`: real paths that lie elsewhere;
     `unresolved`: texts that may name a file, nobody knows which. `own`: among them is a file of the server itself.
     `folders`: those of `inside` that are folders now. `instructs`: one of these may hold what agents take orders from,
-    or a file of the server itself."""
+    or a file of the server itself. `hides`: a text of the call holds characters that nobody sees."""
 
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class Touched:
     own: bool = False
     folders: tuple[str, ...] = ()
     instructs: bool = False
+    hides: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -155,6 +157,7 @@ class _Look:
     found: dict[str, None] = field(default_factory=dict)  # real absolute paths
     unresolved: dict[str, None] = field(default_factory=dict)
     texts: int = 0
+    hides: bool = False
 
     def through(self, arguments: JsonObject) -> None:
         """Look at every text, at any depth. A list has the name of its property; a key that names a file counts."""
@@ -164,6 +167,7 @@ class _Look:
             name, value = rest.pop()
             match value:
                 case str():
+                    self.hides = self.hides or hides_something(value)
                     if self._is_pathlike(name, value):
                         self._take(value)
                         whole.append(value)
@@ -175,6 +179,7 @@ class _Look:
                             self._take(piece)
                 case dict():
                     for key, item in value.items():
+                        self.hides = self.hides or hides_something(str(key))
                         if self._is_key_of_file(name, str(key)):
                             self._take(str(key))
                         rest.append(("path" if key in _PARTS and _is_named(name) else str(key), item))
@@ -198,7 +203,8 @@ class _Look:
                     folders[plain] = None
         own = any(_is_beneath(path, mine) for path in self.found for mine in self.own)
         instructs = writes and any(self._instructs(folder) for folder in folders)
-        return Touched(tuple(inside), tuple(outside), tuple(self.unresolved), own, tuple(folders), instructs)
+        paths = (tuple(inside), tuple(outside), tuple(self.unresolved))
+        return Touched(*paths, own, tuple(folders), instructs, writes and any(paths) and self.hides)
 
     def place(self, path: str, text: str) -> None:
         """Take note of an absolute path that a text stands for: as it is written, and where its links lead."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kairos_mcp.errors import KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
+from kairos_mcp.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
@@ -119,7 +119,8 @@ def changing_tool(
 
     def preview(arguments: JsonObject, around: Surroundings) -> Preview:
         changes = proposed(arguments, around)
-        return Preview(diffs(changes), {change.path: hash_of(change.before) for change in changes})
+        hidden = any(change.brings_hidden for change in changes)
+        return Preview(diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
 
     def probe(arguments: JsonObject, around: Surroundings) -> Probed:
         look = begun(around)
@@ -158,6 +159,9 @@ def _undisturbed(opener: Opener, scopes: Scopes, changes: Sequence[Change], arou
 def writable_path(text: str, scopes: Scopes) -> str:
     """The plain path of a file that a run may write. Raises BadArguments, PathDenied, NotRegularFile."""
     path = plain_path(text)
+    if (odd := next((each for each in path if not each.isprintable()), None)) is not None:
+        hint = "Such a name can't be told from another; name the file without it."
+        raise BadArguments(f"The path holds a character that nobody sees (U+{ord(odd):04X}).", hint)
     if path == ".":
         raise NotRegularFile("The workspace itself is a folder.", "Name a file in it.")
     if scopes.of(path) == "L0":

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from kairos_mcp.configuration.settings import GateRule, ServerSetting
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.messages import Effect, ToolSpec
+from kairos_mcp.messages import Effect, ToolResult, ToolSpec
 from kairos_mcp.scopes import Scopes
+from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.masked import masked_call
+from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TEXTS, Touched, TouchedPaths, stands_in
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")
@@ -242,6 +246,27 @@ def test_a_call_with_more_texts_than_are_looked_at_can_not_be_resolved(ws: Path)
     for _ in range(500):
         nested = [{"x": nested}]
     assert touched(ws, {"x": nested}).inside == (SECRET,)
+
+
+def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
+    made: list[Any] = []
+
+    def run(arguments: dict[str, Any], _around: Surroundings) -> ToolResult:
+        made.append(arguments)
+        return ToolResult("made")
+
+    gate = Gate([ALLOWED], Scopes().of, paths=TouchedPaths(ws, Scopes()))
+    wanted = Wanted(theirs(), {"path": "notes"})
+
+    def called() -> str | None:
+        around = Surroundings("r", 1e12, lambda _: None, check_paths=lambda: gate.check_still(wanted, None))
+        return masked_call(Mask(), Tool(theirs(), run), wanted.arguments, around).code
+
+    (ws / "notes").symlink_to("docs/a.md")
+    assert (called(), len(made)) == (None, 1)
+    (ws / "notes").unlink()
+    (ws / "notes").symlink_to("AGENTS.md")
+    assert (called(), len(made)) == ("stale_file", 1)
 
 
 def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:

@@ -27,6 +27,7 @@ DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
 LEAVE = "approvals/test_leave.py::test_"
 GATE = "approvals/test_gate.py::test_"
+HIDING = "approvals/test_hidden_characters.py::test_"
 TOUCHED = "approvals/test_touched_paths.py::test_"
 ROUNDS = "sampling/test_rounds.py::test_"
 WEB = "http/test_guard.py::test_"
@@ -420,7 +421,22 @@ LEAVES = (
         GATE + "no_rule_however_broad_lets_a_tool_through_that_nobody_knows",
     ),
     Guard(
-        "gate.py", "if touched.unresolved:", "if False:", TOUCHED + "a_writing_call_with_a_path_that_nobody_can_resolve"
+        "gate.py",
+        "if seen.hides:",
+        "if False:",
+        HIDING + "a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it",
+    ),
+    Guard(
+        "store/memory.py",
+        "other.principal = mine.principal",
+        "other.principal is not null",
+        HIDING + "a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_nothing_else",
+    ),
+    Guard(
+        "gate.py",
+        "if touched.unresolved:",
+        "if False:",
+        TOUCHED + "a_writing_call_with_a_path_that_nobody_can_resolve_counts_as_one_on_instructions",
     ),
     Guard(
         "gate.py",
@@ -454,10 +470,9 @@ LEAVES = (
     ),
     Guard(
         "tools/masked.py",
-        "around.check_paths()",
-        "pass",
-        "downstream/test_touched_by_others.py"
-        "::test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_followed",
+        "            around.check_paths()",
+        "            pass",
+        TOUCHED + "a_call_whose_paths_lead_elsewhere_by_now_is_not_made",
     ),
     Guard(
         "tools/around.py",
