@@ -14,8 +14,9 @@ lies outside the workspace, nobody knows whose it is: a call that writes there i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Literal
@@ -65,6 +66,27 @@ class Wanted:
     declared: Risk = "low"
     touched: Touched | None = None
     brings_hidden: bool = False
+
+
+def idle_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each rule whose glob fits no tool: a slip there, as in a deny rule, protects nothing. `known`: the
+    names of tools; `unmet`: what names of tools begin with that nobody has asked for yet, as those of a server."""
+    names, beginnings = (*known, *OFF, *SEVERAL), tuple(unmet)
+    found = []
+    for rule in rules:
+        fits = any(fnmatchcase(name, rule.tools) for name in names)
+        if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):
+            told = _Row(rule).told
+            near = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
+            meant = f"; {near[0]!r} may be meant" if near else ""
+            found.append(f"{told[:1].upper()}{told[1:]} of the gate fits no tool known so far{meant}.")
+    return tuple(found)
+
+
+def _could_begin(glob: str, beginning: str) -> bool:
+    """Whether the glob could fit a name that begins so, by what stands before its first wildcard."""
+    fixed = re.split(r"[*?\[]", glob, maxsplit=1)[0]
+    return fixed.startswith(beginning) or (beginning.startswith(fixed) and fixed != glob)
 
 
 class Gate:

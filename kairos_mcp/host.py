@@ -189,6 +189,10 @@ class Host:
         """What the sources of tools have to say; starts none."""
         return tooling.noted(self._house)
 
+    def idle_rules(self) -> tuple[str, ...]:
+        """The rules of the gate that fit no tool known so far, in sentences; starts no server."""
+        return tooling.idle(self._house)
+
     def spending(self, scope: str | None, caller: Caller) -> JsonObject:
         """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
         UnknownRun."""

@@ -71,6 +71,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         return
     if not health["exists"]:
         yield Finding("store", "ok", "none yet; it is made at the first run")
+        yield from _tools(settings)
         return
     for text in health["damage"]:
         yield Finding("store", "bad", text, _DAMAGED if text.startswith(BROKEN) else _UNFIT)

@@ -14,6 +14,7 @@ from typing import Literal
 from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.definitions.proposal import stored
 from kairos_mcp.errors import BadArguments, KairosError, NotFound, UnknownTool
+from kairos_mcp.gate import idle_rules
 from kairos_mcp.hall import registering
 from kairos_mcp.hall.house import House
 from kairos_mcp.hall.registering import PIN_CHARS
@@ -108,7 +109,7 @@ async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
             lines.append(ToolLine(each.offered, "-", each.source, each.source, state, each.address, each.pin))
         elif each.row.state == "approved" and each.is_server:
             lines.append(ToolLine(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
-    return tuple(lines), registry.notes(("*",))
+    return tuple(lines), (*registry.notes(("*",)), *idle(house))
 
 
 async def sheet(house: House, name: str) -> ToolSheet:
@@ -163,7 +164,20 @@ async def decided(
 
 def noted(house: House) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
-    return house.wiring.registry(house.wiring.workspace(None)).notes(("*",))
+    registry = house.wiring.registry(house.wiring.workspace(None))
+    return (*registry.notes(("*",)), *idle(house))
+
+
+def idle(house: House) -> tuple[str, ...]:
+    """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
+    begins with its own."""
+    if not house.settings.gate:
+        return ()
+    registry = house.wiring.registry(house.wiring.workspace(None))
+    defined = _defined(house)
+    unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
+    names = (*registry.names, *(each.offered for each in defined))
+    return idle_rules(house.settings.gate, names, (f"{name}__" for name in unmet))
 
 
 def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from threading import Timer
 from typing import TYPE_CHECKING
 
 import anyio
 
+from kairos_mcp.errors import KairosError
 from kairos_mcp.server.door import build_server
 from kairos_mcp.server.wire import connected
 
@@ -46,7 +49,8 @@ async def _serve(settings: Settings, source: int, target: int, parent: int) -> N
 
 @asynccontextmanager
 async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[Host]]]:
-    """The host, opened when it is first reached and closed at the end; its import costs more than ours."""
+    """The host, opened when it is first reached and closed at the end; its import costs more than ours. Where there are
+    rules of the gate it is opened at once, and one that fits no tool is named on stderr: no client shows that."""
     house = AsyncExitStack()
     opened: list[Host] = []
     first = anyio.Lock()
@@ -57,10 +61,21 @@ async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[
                 from kairos_mcp.host import Host
 
                 opened.append(await house.enter_async_context(Host.open(settings, via="mcp")))
+                for text in opened[0].idle_rules():
+                    print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
         return opened[0]
 
+    async def named() -> None:
+        with suppress(KairosError):  # whoever calls first is told
+            await reach()
+
     async with house:
-        yield reach
+        at_once = asyncio.create_task(named()) if settings.gate else None
+        try:
+            yield reach
+        finally:
+            if at_once is not None:
+                await asyncio.wait([at_once])
 
 
 def _take_wire() -> tuple[int, int]:

@@ -90,6 +90,17 @@ class Registry:
     def specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._tools.values())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that a rule may mean: of the tools that are offered, of those that flows of ours call, of those
+        that went."""
+        return (*self._tools, *self._internal, *self._gone)
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """What the names of tools begin with that are not known yet, since their source was never asked."""
+        return tuple(source.name for source in self._sources if not source.tools() and source.may_have(("*",)))
+
     def specs_beside(self, source: str) -> tuple[ToolSpec, ...]:
         """All tools but those of the source of this name."""
         return tuple(tool.spec for name, tool in self._tools.items() if self._origins.get(name) != source)
