@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
@@ -52,19 +52,52 @@ class Meter:
             self.tokens = usage.input_tokens + (usage.output_tokens if answer.private is not None else 0)
 
 
+def believed(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:
+    """The completion, without its usage where that can't be, and what is to be said of it then.
+
+    The one law for every route: a report that can't be is none, so that the bound or the estimate holds.
+    """
+    reason = None if completion.usage is None else _impossible(completion.usage, completion)
+    if reason is None:
+        return completion, ()
+    doubt = f"{path}: a usage was reported that can't be ({reason}); it counts as none, and the estimate holds."
+    return replace(completion, usage=None), (doubt,)
+
+
+def _impossible(usage: Usage, completion: Completion) -> str | None:
+    """Why nobody can have used this, if so: every request is read, and whatever is said was written."""
+    if min(usage.input_tokens, usage.output_tokens, usage.cached_tokens) < 0:
+        return "fewer than no tokens"
+    if usage.input_tokens == 0:
+        return "no tokens were read"
+    if usage.output_tokens == 0 and (completion.content or completion.tool_calls):
+        return "no tokens were written"
+    if usage.cached_tokens > usage.input_tokens:
+        return "more tokens came from a cache than were read"
+    return None
+
+
 def costed(
-    path: str, step: RequestCompletion, answer: Completion | Failure, took: int, bound: Units, *, paid: bool
+    path: str,
+    step: RequestCompletion,
+    answer: Completion | Failure,
+    took: int,
+    bound: Units,
+    *,
+    paid: bool,
+    doubts: tuple[str, ...] = (),
 ) -> Performed:
-    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated."""
+    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated.
+    `doubts`: what is said of a report that was not believed."""
     counts = counts_of(step.purpose)
     match answer:
         case Completion(usage=None) if paid:
-            return Performed(answer, _bounded(bound, counts, took), exactness="bounded")
+            return Performed(answer, _bounded(bound, counts, took), exactness="bounded", notes=doubts)
         case Completion():
             usage = answer.usage or estimated(step, answer)
             spent = tokens_of(usage, counts, took)
             notes = _overshoot(path, spent, bound) if paid else ()
-            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=notes)
+            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=(*doubts, *notes))
         case Failure(unknown_end=True):
             return Performed(answer, _bounded(bound, counts, took), exactness="bounded")
         case _:

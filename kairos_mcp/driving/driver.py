@@ -18,7 +18,7 @@ from kairos_mcp.driving.memory import memory_of
 from kairos_mcp.driving.retries import is_outage, pause_before
 from kairos_mcp.driving.standing import Charged, Standing
 from kairos_mcp.errors import FenceLost, KairosError, ReplayDiffers, Stale, StoreCorrupt, StoreUnavailable, Unreadable
-from kairos_mcp.store import ledger, naming, reading, turns
+from kairos_mcp.store import ledger, naming, reading, requests, turns
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.deposits import take_up
 from kairos_mcp.store.reading import MarkRow, RunRow
@@ -194,6 +194,7 @@ class Driver:
             if taken.resumed:
                 self.standing.resume_pauses()
             self.standing.take_settlements((wish.id, said_in(wish), wish.via) for wish in taken.settled)
+        self.standing.take_withdrawn(requests.uncharged(reader, run.n))
         self.standing.collect(reader)
         self.standing.take_verdicts(reader)
         return False

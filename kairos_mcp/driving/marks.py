@@ -13,6 +13,7 @@ from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import Base
 from kairos_mcp.store.reading import UNKNOWN, MarkRow
+from kairos_mcp.store.requests import WITHDRAWN, Withdrawn
 from kairos_mcp.store.turn import Marked, Settled
 from kairos_mcp.tools.around import Probed
 
@@ -32,7 +33,8 @@ class Mark:
     accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
     a person was asked for leave; `base`: the files that the leave which they gave stands on, `remark` what they said
     with it. `probed`: what a look after a crash found; `unsettled`: a person has to say what came of it; `settled`:
-    they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again."""
+    they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again.
+    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again."""
 
     id: int
     step: Step
@@ -52,6 +54,7 @@ class Mark:
     settled: bool = False
     failing: Performed | None = None
     begun_at: int | None = None  # what was lost: milliseconds since 1970
+    requests: tuple[int, ...] = ()
 
     def leave(self, marked: Marked, granted: Grant) -> None:
         """It was granted, for the first time or again: it may begin, or waits for somebody else."""
@@ -60,6 +63,13 @@ class Mark:
         self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
         self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
         self.grant, self.begun_at, self.failing = None if marked.waits else granted, None, None
+        self.requests = ()
+
+    def withdraw(self, request: Withdrawn) -> None:
+        """What was asked about it was withdrawn: an attempt that ended without an answer."""
+        before = self.ended.charged if self.requests and self.ended is not None else NOTHING
+        self.ended = Ended(WITHDRAWN, before.plus(request.bound))
+        self.requests = (*self.requests, request.request)
 
     def remarked(self, performed: Performed) -> Performed:
         """What came of it, with what the person who gave leave for it said."""

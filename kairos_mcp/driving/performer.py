@@ -12,7 +12,7 @@ from functools import partial
 from kairos_mcp.budget.amounts import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.budget.granting import Claim, Grant
 from kairos_mcp.driving.consent import Considered, Leave, considered
-from kairos_mcp.driving.costing import Meter, Performed, costed
+from kairos_mcp.driving.costing import Meter, Performed, believed, costed
 from kairos_mcp.driving.ending import LET_OUT_S, let_out, outcome_of
 from kairos_mcp.driving.reach import Reach
 from kairos_mcp.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
@@ -231,8 +231,12 @@ class Performer:
         match step:
             case RequestCompletion():
                 answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
+                doubts: tuple[str, ...] = ()
+                if isinstance(answer, Completion):
+                    answer, doubts = believed(path, answer)
                 self.learn(path, step, answer, sent.route)
-                return costed(path, step, answer, _took(began, grant), grant.held, paid=sent.route in self.paid)
+                took, paid = _took(began, grant), sent.route in self.paid
+                return costed(path, step, answer, took, grant.held, paid=paid, doubts=doubts)
             case CallTool():
                 result = await self._call(path, step, grant, began, base)
                 return self._called(path, step, result, _took(began, grant))

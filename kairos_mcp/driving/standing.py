@@ -28,6 +28,7 @@ from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.branches import Branches, Opening
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.reading import WAITED, RunRow
+from kairos_mcp.store.requests import Withdrawn
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.store.turn import Committed, NewMark, Paused, Retry, Settled, Turn
 from kairos_mcp.tools.around import Probed
@@ -116,6 +117,13 @@ class Standing:
             else:
                 self.settle(each.path, Performed(settled_result(each, through), counts_of("call")), "person")
 
+    def take_withdrawn(self, found: Iterable[Withdrawn]) -> None:
+        """What was asked of a client's model and withdrawn is charged before its step is asked about again."""
+        for each in found:
+            mark = self.marks.get(each.path)
+            if mark is not None and mark.open_step and each.request not in mark.requests:
+                mark.withdraw(each)
+
     def undecided(self) -> list[tuple[str, CallTool]]:
         """Calls of which nobody knows yet whether they may be made: `considered` is to say so before the next turn."""
         return [
@@ -170,7 +178,7 @@ class Standing:
 
     def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
-        retries = [] if still else self._begin_again(at)
+        retries = self._charge_withdrawn(at) if still else self._begin_again(at)
         fresh, later = ([], False) if still else self._plan(at)
         answers: list[Settled] = []
         notes: list[str] = []
@@ -203,7 +211,7 @@ class Standing:
             shared=charged.shared,
             taken=tuple(self.taken),
             pause=None if still else pause_for(self.marks.values(), at),
-            otherwise=charged.otherwise,
+            otherwise=charged.otherwise if run.paused is None else None,
         )
 
     def learn(self, turn: Turn, committed: Committed) -> None:
@@ -255,12 +263,17 @@ class Standing:
         self._settle_probed(at)
         return [self._retry(path, mark, at) for path, mark in self.marks.items() if self._begins_again(mark)]
 
+    def _charge_withdrawn(self, at: int) -> list[Retry]:
+        """While nothing is begun: what was withdrawn is charged, and its step waits on as it did."""
+        return [self._retry(path, mark, at, waits=True) for path, mark in self.marks.items() if mark.requests]
+
     def _begins_again(self, mark: Mark) -> bool:
-        """An attempt that ended without an answer, an open completion that a new route performs, an approved call."""
+        """An attempt that ended without an answer, an open completion that a new route performs or that a limit which
+        runs share had no room for, an approved call."""
         if mark.ended is not None or not mark.open_step:
             return mark.ended is not None
         if mark.step.kind == "completion":
-            return self.run.route in self.performer.models
+            return self.run.route in self.performer.models or not mark.held.model_calls
         if mark.unsettled:
             return mark.settled
         return mark.settled or (mark.base is not None and mark.sent.route == "house")
@@ -291,18 +304,21 @@ class Standing:
         """A route that somebody performs, but nobody here."""
         return route not in HANDED_OUT and route not in self.performer.models
 
-    def _retry(self, path: str, mark: Mark, at: int) -> Retry:
+    def _retry(self, path: str, mark: Mark, at: int, *, waits: bool = False) -> Retry:
         route = mark.sent.route
-        if mark.step.kind == "completion" and (mark.open_step or not self._is_out_of_reach(self.run.route)):
+        follows = mark.open_step or not self._is_out_of_reach(self.run.route)
+        if mark.step.kind == "completion" and follows and not waits:
             route = self.run.route  # a reroute counts from the next attempt; a call has no other route
         counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
         claim = self.performer.claim(path, mark.step, route or "", counts)
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
-        if mark.sits_out or self._is_unsettled(mark):
+        if mark.sits_out or waits or self._is_unsettled(mark):
             claim = claim._replace(open_step=True)
         waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
         ended = mark.ended_by(at) or Ended(waited, NOTHING)
-        return Retry(path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared)
+        return Retry(
+            path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared, mark.requests
+        )
 
 
 @contextmanager

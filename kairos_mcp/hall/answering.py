@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kairos_mcp.driving.consent import remark_of
-from kairos_mcp.driving.costing import estimated, tokens_of
+from kairos_mcp.driving.costing import believed, estimated, tokens_of
 from kairos_mcp.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.messages import Completion, ToolResult
 from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
@@ -43,10 +43,10 @@ def deposits(
 def _deposit(path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int) -> Deposit:
     match step:
         case RequestCompletion():
-            answer = turn_from(value, path)
+            answer, doubts = believed(path, turn_from(value, path))
             usage = answer.usage or estimated(step, answer)
             spent = tokens_of(usage)  # what waits is shown in the native wording (reports/items.py)
-            return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native")
+            return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts)
         case CallTool():
             result, whole = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)
             text = (result.kept, whole) if result.kept is not None and whole is not None else None
@@ -93,7 +93,7 @@ def repeated(path: str, value: object, recorded: object, run_id: str, shown_char
     """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
     match recorded:
         case Completion():
-            same = completion_from(value, path) == recorded
+            same = believed(path, completion_from(value, path))[0] == recorded
         case ToolResult(remark=remark):
             same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
         case _:

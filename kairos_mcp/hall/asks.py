@@ -1,18 +1,18 @@
 """Open completions and approvals that a client may answer, its model or its user: which, how asked, what comes back.
 
-An open step waits in the rows like any other; a call that may ask its client puts it there, and deposits the reply.
-When the call ends first nothing is withdrawn from the rows: the next call asks again.
+An open step waits in the rows like any other; what its client's model is asked about it stands there too, as a request
+(store/requests.py), so that it is charged whatever becomes of the client or of this server.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from kairos_mcp.budget.amounts import NOTHING
+from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.budget.granting import CLOSING_MS
 from kairos_mcp.decision_rights import Kind, may_decide
 from kairos_mcp.driving.consent import as_shown
@@ -25,16 +25,19 @@ from kairos_mcp.reports.report import Caller
 from kairos_mcp.routes import after_sampling
 from kairos_mcp.secrecy import masked
 from kairos_mcp.steps import CallTool, DialectName, RequestCompletion, Sent
-from kairos_mcp.store import approvals, asks, owners, reading, runs, settling
+from kairos_mcp.store import approvals, asks, owners, reading, requests, runs, settling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.asks import Asking, AskRow
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.deposits import Deposit
 from kairos_mcp.store.reading import RunRow, WaitingRow
+from kairos_mcp.store.requests import Asked, NewRequest
 from kairos_mcp.store.settling import Settlement, Settling
 from kairos_mcp.tools.tool import as_arguments
 
+ASKERS = 4_096  # runs of which it is known whose call came last
+TAKEN_OVER = "-"  # in place of a session: one in another server asks
 NEWS_S = 1.0  # the longest that a call with a push in the air goes without looking at the rows
 TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
 
@@ -43,7 +46,7 @@ TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
 class Ask:
     """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts.
 
-    `left_s` is what is left of the run's time; None where that is unlimited.
+    `left_s` is what is left of the run's time; None where that is unlimited. `bound`: the most that it costs.
     """
 
     path: str
@@ -51,11 +54,13 @@ class Ask:
     sent: Sent
     prompts: TextPrompts
     left_s: float | None
+    bound: Units
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a client's model said, how many milliseconds a push took (0: the client called again), in which dialect.
+    """What a client's model said, how many milliseconds a push took (0: the client called again), in which dialect, and
+    to which request.
 
     `completion` None: the run's own time was over before the client answered.
     """
@@ -63,6 +68,7 @@ class Reply:
     completion: Completion | None
     milliseconds: int = 0
     dialect: DialectName | None = None
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class Asks:
         self._store = house.store
         self._drivers = house.drivers
         self._answered: set[tuple[str, str]] = set()
-        self._in_the_air: set[tuple[int, str]] = set()
+        self._askers: OrderedDict[int, str] = OrderedDict()
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -129,9 +135,9 @@ class Asks:
         for path, step in self._house.open_steps(run).items():
             match step:
                 case RequestCompletion() if path in waiting:
-                    left = self._time_left(run, step)
+                    left, sent = self._time_left(run, step), waiting[path].sent
                     left_s = None if left is None else left / 1000
-                    found.append(Ask(path, step, waiting[path].sent, prompts, left_s))
+                    found.append(Ask(path, step, sent, prompts, left_s, self._bound(run, path, step, sent)))
                 case _:
                     pass
         return found
@@ -147,7 +153,14 @@ class Asks:
             found += [each for each in waits.approvals.values() if each.expires_at > at]
         if waits.lost and self._by_dialog("settlement"):
             found += self._lost(run, waits.lost)
-        return [each for each in found if each.key not in passed and len(each.preview) <= ELICITED_CHARS]
+        ignored = self._house.sessions.of(caller.session).ignored
+        return [
+            each
+            for each in found
+            if each.key not in passed
+            and (run.n, each.key, each.digest) not in ignored
+            and len(each.preview) <= ELICITED_CHARS
+        ]
 
     def _by_dialog(self, kind: Kind) -> bool:
         return may_decide(kind, "dialog", self._house.settings.approvals)
@@ -178,30 +191,85 @@ class Asks:
         lost = (path + settling.SUFFIX for path in waiting.lost)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
-    async def news(self) -> None:
-        """Return when something was committed, by this process or another; after a second at the latest."""
-        await self._drivers.bell.heard(NEWS_S)
+    async def news(self, within_s: float = NEWS_S, *, calling: bool = True) -> None:
+        """Return when something was committed, by this process or another, or `ring` was called; after a second at the
+        latest. While nobody is `calling` other processes are looked after less often."""
+        await self._drivers.bell.heard(max(0.0, min(within_s, NEWS_S)), hurried=calling)
+
+    def ring(self) -> None:
+        """Something came of what a client was asked, be it no row."""
+        self._drivers.bell.ring()
+
+    def is_silent(self, run_id: str, caller: Caller) -> bool:
+        """Whether this session left a request without an answer before, and the run can do without it."""
+        if not self._house.sessions.of(caller.session).silent or not self.goes_through_clients(run_id, caller):
+            return False
+        return self._may_fall_back(self._house.run(run_id, caller))
+
+    def was_silent(self, caller: Caller) -> None:
+        """This session's model was asked and did not answer in time: it is remembered for this session alone."""
+        self._house.sessions.of(caller.session).silent = True
+
+    def ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
+        """Nobody answered a dialog in this session: it is not shown there again, unless somebody asks for it."""
+        self._house.sessions.of(caller.session).ignore(self._house.run(run_id, caller).n, key, digest)
+
+    def ask_again(self, run_id: str, caller: Caller) -> None:
+        """Show this session the dialogs about the run once more that nobody has answered in it."""
+        self._house.sessions.of(caller.session).forget_ignored(self._house.run(run_id, caller).n)
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def pushing(self, run_id: str, key: str, caller: Caller) -> Iterator[bool]:
-        """Whether no other call of this server has it in the air; until the block ends no other call pushes it."""
-        claimed = (self._house.run(run_id, caller).n, key)
-        mine = claimed not in self._in_the_air
-        self._in_the_air.add(claimed)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self._in_the_air.remove(claimed)
+    def came(self, run_id: str, caller: Caller) -> None:
+        """A call of this session came that can ask about the run: it asks from now on, and no other session here."""
+        n = self._house.run(run_id, caller).n
+        self._askers[n] = caller.session
+        self._askers.move_to_end(n)
+        while len(self._askers) > ASKERS:
+            self._askers.popitem(last=False)
 
-    def in_the_air(self, run_id: str, key: str, caller: Caller) -> bool:
-        """Whether a call of this server is asking a client for it."""
-        return (self._house.run(run_id, caller).n, key) in self._in_the_air
+    def asks_now(self, run_id: str, caller: Caller) -> bool:
+        """Whether this session is the newest that came, so that it may ask; another one's silence holds nothing up."""
+        return self._askers.get(self._house.run(run_id, caller).n) == caller.session
 
-    async def put(self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None) -> AskRow | None:
-        """Put them to a client that answers by calling again: the ask of before while it stands, else a new one.
+    def stands(self, run_id: str, request: int, caller: Caller) -> bool:
+        """Whether no other session has taken over from a request of this one. Where one has, be it in another server,
+        this one asks no more until it calls again."""
+        if not requests.is_withdrawn(self._store.reader, request):
+            return True
+        n = self._house.run(run_id, caller).n
+        if self._askers.get(n) == caller.session:
+            self._askers[n] = TAKEN_OVER
+        return False
+
+    async def begin(self, run_id: str, ask: Ask, caller: Caller) -> int | None:
+        """Note that this session's model is asked now; the request's number. None where something else comes first: the
+        step waits no more, or what another session was asked is withdrawn and charged."""
+        run, at = self._house.run(run_id, caller), self._house.clock()
+        mine, new = await self._owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
+        asked = await self._store.submit(lambda connection: requests.ask(connection, run, new, mine, at))
+        if asked.requests:
+            return asked.requests[0]
+        self._drivers.go_on(run, mine, asked.fence)
+        return None
+
+    async def withdraw(self, run_id: str, request: int, caller: Caller) -> None:
+        """Give up on a request: it is charged with its bound."""
+        run, at = self._house.run(run_id, caller), self._house.clock()
+        mine = await self._owner(run)
+        fence = await self._store.submit(lambda connection: requests.withdraw(connection, run, [request], mine, at))
+        self._drivers.go_on(run, mine, fence)
+
+    async def refused(self, request: int) -> None:
+        """The client said that its model won't answer: that costs nothing."""
+        at = self._house.clock()
+        await self._store.submit(lambda connection: requests.end(connection, [request], "refused", at))
+
+    async def put(
+        self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None
+    ) -> AskRow | Asked | None:
+        """Put them to a client that answers by calling again: the ask of before while it stands, else a new one, once
+        what others were asked is withdrawn and charged.
 
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
         None is given where the run may take another route.
@@ -209,7 +277,12 @@ class Asks:
         run = self._house.run(run_id, caller)
         unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
         asking = self._asking([each.path for each in found], caller, again_s, unanswered)
-        return await self._store.submit(lambda connection: asks.put(connection, run, asking))
+        new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
+        mine = await self._owner(run)
+        put = await self._store.submit(lambda connection: asks.put(connection, run, asking, new, mine))
+        if isinstance(put, Asked):
+            self._drivers.go_on(run, mine, put.fence)
+        return put
 
     async def put_approvals(
         self, run_id: str, found: Sequence[Question], caller: Caller, *, again_s: float | None
@@ -240,6 +313,8 @@ class Asks:
 
     async def take(self, run_id: str, nonce: str, replies: Mapping[str, Reply], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
+        if replies:
+            self._house.sessions.of(caller.session).silent = False
         run = self._house.run(run_id, caller)
         deposits, at = self._deposits(run, replies), self._house.clock()
         mine = await self._owner(run)
@@ -252,6 +327,7 @@ class Asks:
         """Deposit the reply to a push; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
+            self._house.sessions.of(caller.session).silent = False
         run = self._house.run(run_id, caller)
         deposits, at = self._deposits(run, {path: reply}), self._house.clock()
         mine = await self._owner(run)
@@ -351,7 +427,15 @@ class Asks:
         said = masked.completion(reply.completion, self._house.wiring.mask)
         usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
-        return Deposit(path, said, spent, usage.cached_tokens, usage.exactness, dialect=reply.dialect)
+        told = usage.cached_tokens, usage.exactness
+        return Deposit(path, said, spent, *told, dialect=reply.dialect, request=reply.request)
+
+    def _bound(self, run: RunRow, path: str, step: RequestCompletion, sent: Sent) -> Units:
+        """The most that asking about the step costs."""
+        counts = counts_of(step.purpose)._replace(rounds=0)
+        claim = self._drivers.standing(run).performer.claim(path, step, run.route, counts)
+        read, written = claim.input_bound, sent.max_tokens or step.max_tokens
+        return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
 def _waits(why: str) -> str:

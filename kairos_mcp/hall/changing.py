@@ -180,6 +180,8 @@ async def control(
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
         body, because = _wish_body(house, run, action, limits, route, caller)
+    if action == "reroute":
+        house.sessions.of(caller.session).silent = False  # whoever sends a run there wants it to be tried
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way

@@ -31,23 +31,26 @@ class Bell:
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
-        self.listeners = 0
+        self._listeners = 0
+        self.hurried = 0  # how many of the listeners have a call waiting for them
 
     def ring(self) -> None:
-        if self.listeners:
+        if self._listeners:
             rung, self._next = self._next, asyncio.Event()
             rung.set()
 
-    async def heard(self, within_s: float) -> None:
+    async def heard(self, within_s: float, *, hurried: bool = True) -> None:
         """Return at the next ring, or after `within_s` seconds."""
-        self.listeners += 1
+        self._listeners += 1
+        self.hurried += hurried
         try:
             async with asyncio.timeout(within_s):
                 await self._next.wait()
         except TimeoutError:
             pass
         finally:
-            self.listeners -= 1
+            self._listeners -= 1
+            self.hurried -= hurried
 
 
 class Drivers:
@@ -236,7 +239,7 @@ class Drivers:
 
     async def _look_around(self) -> None:
         while True:
-            busy = self._moving or self.bell.listeners
+            busy = self._moving or self.bell.hurried
             await asyncio.sleep(LOOK_S if busy else IDLE_LOOK_S)
             try:
                 await self._look_once()

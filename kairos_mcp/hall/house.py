@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.decision_rights import Kind, check, way_of
 from kairos_mcp.errors import Busy
 from kairos_mcp.hall.drivers import Drivers
+from kairos_mcp.hall.sessions import Sessions
 from kairos_mcp.hall.wiring import Wiring
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.steps import Step
@@ -28,6 +29,7 @@ class House:
     clock: Callable[[], int]
     new_id: Callable[[], str]
     by_hand: bool
+    sessions: Sessions = field(default_factory=Sessions)
 
     async def called(self) -> None:
         """Something was asked of this server: it may own runs now, and looks for ownerless ones."""

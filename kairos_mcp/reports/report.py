@@ -44,13 +44,14 @@ EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact a
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
-    offers its own model; `elicits`: it can show them a dialog."""
+    offers its own model; `elicits`: it can show them a dialog; `session`: the one that they call in."""
 
     principal: str = "local"
     via: str = "mcp"
     client: str = ""
     samples: bool = False
     elicits: bool = False
+    session: str = ""
 
     @property
     def row(self) -> tuple[str, str, str]:
@@ -296,4 +297,8 @@ def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, t
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
         texts.append(f"{many(tally.lost, 'attempt')} ended unknown and {charged} bound.")
+    if tally.withdrawn:
+        charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
+        asked = f"{many(tally.withdrawn, 'request')} to a client's model"
+        texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
     return tuple(texts)

@@ -19,6 +19,7 @@ from kairos_mcp.server.call import Call, Resumed
 from kairos_mcp.server.pushing import Open
 from kairos_mcp.store import settling
 from kairos_mcp.store.approvals import is_key
+from kairos_mcp.store.requests import Asked
 
 
 async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
@@ -31,6 +32,9 @@ async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResu
     found = _open(call, run_id)
     if not (found.completions or found.approvals):
         return False
+    if found.completions and call.host.asks.is_silent(run_id, call.caller):
+        why = "this client has left such a request without an answer before"
+        return await call.host.asks.fall_back(run_id, why, call.caller)
     if not call.client.modern:
         return await pushing.push_all(call, run_id, lambda: _open(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
@@ -93,8 +97,10 @@ async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Map
                 word = eliciting.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
                 if isinstance(word, UsersWord | UsersSettlement):
                     said[key] = word
-                else:
-                    call.passed.update(brought if word == "nobody" else (key,))
+                    continue
+                call.passed.update(brought if word == "nobody" else (key,))
+                if word != "unclear":
+                    call.host.asks.ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
     await call.host.asks.decide(resumed.run_id, said, call.caller, nonce=nonce)
@@ -109,7 +115,11 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
     if found.completions:
         row = await asks.put(run_id, found.completions, call.caller, again_s=again_s)
         if row is None:
+            asks.was_silent(call.caller)
             return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
+        if isinstance(row, Asked):
+            await asks.news()
+            return True  # what another session was asked has to be charged first
         dialect, by_path = call.client.dialect, {each.path: each for each in found.completions}
         for key, path in row.keys.items():
             asked = by_path[path]

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anyio.abc import TaskGroup
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from kairos_mcp.reports.report import Beat, Caller
+from kairos_mcp.server.client_sessions import ClientSession
 from kairos_mcp.server.patience import Patience
 from kairos_mcp.steps import DialectName
 
@@ -73,7 +75,8 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait.
+    """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait; in which
+    session it comes, and the tasks for what it asks.
 
     `passed`: the keys of approvals that this call asks about no more, since its user left them or is not there.
     """
@@ -84,4 +87,6 @@ class Call:
     resumed: Resumed | None
     on_beat: Callable[[Beat], Awaitable[None]]
     patience: Patience
+    session: ClientSession
+    tasks: TaskGroup
     passed: set[str] = field(default_factory=set)

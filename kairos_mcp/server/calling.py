@@ -58,13 +58,15 @@ async def carried_out(
         client, resumed = Client.of(ctx), Resumed.of(params.request_state)
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
         host = await reach()
-        label = _client(ctx, host.mask)
-        caller = Caller(principal=principal(), client=label, samples=client.samples, elicits=client.elicits)
+        who, label = principal(), _client(ctx, host.mask)
+        session = ctx.lifespan_context.of(ctx, who, label)
+        caller = Caller(who, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         host.wake()
-        call = Call(host, caller, client, resumed, tell, patience, passed)
-        if resumed is not None and not await take(call, resumed, params.input_responses):
-            call = replace(call, client=replace(client, refused=True))
-        return await tool.handle(call, asked)
+        async with session.asking() as tasks:
+            call = Call(host, caller, client, resumed, tell, patience, session, tasks, passed)
+            if resumed is not None and not await take(call, resumed, params.input_responses):
+                call = replace(call, client=replace(client, refused=True))
+            return await tool.handle(call, asked)
     except KairosError as error:
         return error_result(error, (await reach()).mask)
     except Exception:

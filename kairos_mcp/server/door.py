@@ -12,6 +12,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
+from kairos_mcp.server.client_sessions import ClientSessions, serving
 from kairos_mcp.server.listing import listed
 from kairos_mcp.server.patience import PATIENCE, Patience
 from kairos_mcp.server.sealing import Sealing
@@ -28,7 +29,7 @@ LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client m
 
 def build_server(
     reach: Callable[[], Awaitable[Host]], settings: Settings, patience: Patience = PATIENCE
-) -> Server[dict[str, Any]]:
+) -> Server[ClientSessions]:
     """A server over a host, which is reached at the first call: a client that only looks pays for no house.
 
     One server may serve many connections, in every protocol era.
@@ -53,6 +54,7 @@ def build_server(
         instructions=instructions(settings, listing),
         cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_HOLDS_MS, scope="public")},
         get_tool_input_schema=schemas.get,
+        lifespan=serving,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )

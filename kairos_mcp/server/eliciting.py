@@ -32,8 +32,8 @@ SETTLE_FORM = _form("settlement", ["leave", "already_done", "reattempt"], "note"
 
 GOAL_CHARS = 300  # of the goal in a dialog: it says what for, the preview what
 
-Left = Literal["passed", "nobody"]
-"""No decision: the user left the dialog, or nobody was there to see it."""
+Left = Literal["unclear", "left", "nobody"]
+"""No decision: the form came back without one, the user left the dialog, or nobody was there to see it."""
 
 
 def request(purpose: Purpose, question: Question) -> wire.ElicitRequest:
@@ -63,19 +63,23 @@ def _goal(purpose: Purpose) -> str:
 def word(
     key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
 ) -> UsersWord | UsersSettlement | Left:
-    """What the user decided about the question under `key`, as they were shown it (`digest`). A form without a decision
-    is none; a decline counts once somebody can have seen it, and settles nothing."""
+    """What the user decided about the question under `key`, as they were shown it (`digest`). What came before anybody
+    can have seen it is nobody's; a form without a decision is none; a decline settles nothing."""
     match reply.action, reply.content:
+        case "accept" | "decline", _ if took_s < instant_s:
+            return "nobody"
         case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settling.is_key(key):
             return UsersSettlement(said, digest, _feedback(rest.get("note")))
         case "accept" | "decline", _ if settling.is_key(key):
-            return "nobody" if reply.action == "decline" and took_s < instant_s else "passed"
+            return "left"
         case "accept", {"decision": "approve" | "deny" as said, **rest}:
             return UsersWord(said, _feedback(rest.get("feedback")))
         case "decline", _:
-            return "nobody" if took_s < instant_s else UsersWord("deny")
+            return UsersWord("deny")
+        case "cancel", _:
+            return "left"
         case _:
-            return "passed"
+            return "unclear"
 
 
 def _feedback(given: object) -> str | None:

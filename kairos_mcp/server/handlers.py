@@ -24,15 +24,18 @@ async def rest(call: Call, run_id: str, wait_s: float, *, attached: bool = False
     A run that needs the client's model moves only while such a call is open.
     """
     until_s = time.monotonic() + wait_s
-    while True:
-        await _until_rest(call, run_id, until_s)
-        match await asking.ask(call, run_id, until_s):
-            case wire.InputRequiredResult() as asked:
-                return asked
-            case False:
-                break
-            case _:
-                pass
+    if call.client.samples:
+        call.host.asks.came(run_id, call.caller)
+    with call.session.calling(run_id, call):
+        while True:
+            await _until_rest(call, run_id, until_s)
+            match await asking.ask(call, run_id, until_s):
+                case wire.InputRequiredResult() as asked:
+                    return asked
+                case False:
+                    break
+                case _:
+                    pass
     await _until_rest(call, run_id, until_s)
     return results.run_result(call.host.report(run_id, call.caller, attached=attached))
 
@@ -95,6 +98,8 @@ async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
 
 
 async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
+    if asked.ask:
+        call.host.asks.ask_again(asked.run_id, call.caller)
     if call.resumed is None and asked.answers:
         await call.host.answer(asked.run_id, asked.answers, call.caller)
     return await rest(call, asked.run_id, asked.wait)

@@ -1,32 +1,36 @@
-"""Asking up to 2025-11-25: requests pushed to the client while its own call is open, side by side.
+"""Asking up to 2025-11-25: requests pushed to the client, side by side, each in a task of its own.
 
-What ends a push to its model without an answer: the client says no, errs or stays silent; the run's own time is
-over; the call is; or the answer is no longer wanted, since the run was cancelled or has gone another way. A dialog
-has as long as the call: its user may be thinking. What opens meanwhile in other branches is pushed beside it.
+Where the session keeps them they go on when the call that asked has ended (client_sessions.py): a slow model's answer
+and a late decision count, and the next call finds what is in the air. What ends a push without an answer: the client
+says no, errs or goes away; the run's own time is over; the answer is no longer wanted. A client that stays silent is
+asked no more on behalf of a run that may go another way; a dialog may stay open, since its user may be thinking.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import anyio
 import mcp_types as wire
-from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from kairos_mcp.errors import KairosError, UnknownRun
 from kairos_mcp.hall.asks import Ask, Question, Reply, UsersSettlement, UsersWord
-from kairos_mcp.messages import Completion
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
 from kairos_mcp.server import eliciting
 from kairos_mcp.server.call import Call
+from kairos_mcp.server.client_sessions import Push
 
-Bound = Literal["silence", "time", "call"]
+log = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,183 +44,191 @@ class Open:
 async def push_all(call: Call, run_id: str, find: Callable[[], Open], until_s: float) -> bool:
     """Push side by side what `find` finds. True when something came of it: an answer, another route, or news from
     elsewhere."""
-    pushes = Pushes(call, run_id, find, until_s)
+    asks, caller, watched, failed = call.host.asks, call.caller, dict[str, Push](), dict[str, str]()
+    while True:
+        await _begin(call, run_id, find(), watched, failed)
+        await call.on_beat(call.host.beat(run_id, caller))
+        ended = [push for push in watched.values() if push.ended]
+        for push in ended:
+            del watched[push.key]
+            _note(call, push, find, failed)
+        pending = [push for push in watched.values() if not push.is_dialog]
+        if failed and not pending:
+            return await asks.fall_back(run_id, next(iter(failed.values())), caller)
+        if ended and not failed:
+            return not any(push.gone for push in ended)
+        if time.monotonic() >= until_s:
+            return False
+        if silent := _silent(call, pending):
+            asks.was_silent(caller)
+            why = f"the client did not answer within {silent.patience_s:g} s"
+            return await asks.fall_back(run_id, why, caller)
+        await asks.news(until_s - time.monotonic())
+        if not watched:  # another session is asking: look again
+            return True
+
+
+def _note(call: Call, push: Push, find: Callable[[], Open], failed: dict[str, str]) -> None:
+    """What has become of a push. A dialog that was passed over is not shown again in this call; one that nobody saw
+    says that nobody sees the others either."""
+    if push.trouble is not None:
+        raise push.trouble
+    if push.passed:
+        call.passed.add(push.key)
+    if push.unseen:
+        call.passed.update(each.key for each in find().approvals)
+    if push.failure is not None and push.stands:
+        failed[push.key] = push.failure
+
+
+def _silent(call: Call, pending: Sequence[Push]) -> Push | None:
+    """The push that says that its client is silent, if one does: nobody is silent beside a dialog, where one has taken
+    over, or twice."""
+    if any(push.is_dialog for push in call.session.pushes.values()):
+        return None
+    for push in pending:
+        if push.stands and not push.told and push.silent_s >= push.patience_s:
+            push.told = True
+            return push
+    return None
+
+
+async def _begin(call: Call, run_id: str, found: Open, watched: dict[str, Push], failed: dict[str, str]) -> None:
+    """Push what is open and not in the air in this session, the model's first, since some clients take one after the
+    other; watch what is in the air already."""
+    session, asks = call.session, call.host.asks
+    watched |= {push.key: push for push in session.of_run(run_id)}
+    if asks.asks_now(run_id, call.caller) and session.may_push(run_id, call):
+        fresh = [each for each in found.completions if each.path not in watched and each.path not in failed]
+        number = len(fresh) + sum(not push.is_dialog for push in watched.values())
+        for each in fresh:
+            push = Push(run_id, each.path, patience_s=_patience_s(call, number))
+            session.pushes[run_id, each.path] = push  # before anything is awaited: another call of it finds it there
+            watched[each.path] = push
+            try:
+                with anyio.CancelScope(shield=True):  # what stands in the rows is sent
+                    push.request = await asks.begin(run_id, each, call.caller)
+            finally:
+                if push.request is None:
+                    push.ended = True
+                    del session.pushes[run_id, each.path]
+            if push.request is None:
+                await asks.news()
+            else:
+                call.tasks.start_soon(_carried_out, call, push, partial(_ask_model, call, push, each))
+    for row in found.approvals:
+        if row.key not in watched and session.may_push(run_id, call):
+            push = watched[row.key] = session.pushes[run_id, row.key] = Push(run_id, row.key, True)
+            call.tasks.start_soon(_carried_out, call, push, partial(_ask_user, call, push, row))
+
+
+def _patience_s(call: Call, number: int) -> float:
+    """How long a client may stay silent. Some answer one push after the other, while the clocks of all run: the time
+    for an answer grows with their number."""
+    patience = call.patience
+    return (patience.later_s if call.host.asks.has_answered(call.caller) else patience.first_s) * number
+
+
+async def _carried_out(call: Call, push: Push, asking: Callable[[], object]) -> None:
+    """One push, until it is answered or nobody wants an answer any more. Raises nothing but cancellation."""
     try:
-        await pushes.carry_out()
-    except ExceptionGroup as several:
-        raise _first(several) from None
-    if not pushes.begun:  # another call of this client is asking already
-        await call.on_beat(call.host.beat(run_id, call.caller))
-        await call.host.asks.news()
-        return True
-    if pushes.failures:
-        return await call.host.asks.fall_back(run_id, pushes.failures[0], call.caller)
-    return pushes.moved
+        async with anyio.create_task_group() as both:
+            both.start_soon(_until_unwanted, call, push, both.cancel_scope)
+            await asking()  # type: ignore[misc]  # a coroutine of either kind
+            both.cancel_scope.cancel()
+    except Exception as error:
+        push.trouble = _first(error)
+        log.exception("a push failed", exc_info=push.trouble)
+    finally:
+        push.ended = True
+        call.session.pushes.pop((push.run_id, push.key), None)
+        call.host.asks.ring()
 
 
-@dataclass(slots=True)
-class Pushes:
-    """Some pushes in the air. `scopes` is what each can be called off by, `called_off` those that were; `begun` all
-    that were ever made here, `dialogs` how many of those in the air are shown to a person."""
+async def _until_unwanted(call: Call, push: Push, scope: anyio.CancelScope) -> None:
+    asks, caller = call.host.asks, call.caller
+    while True:
+        await asks.news(calling=False)
+        try:
+            wanted = push.key in asks.wanted(push.run_id, caller)
+            if push.request is not None and not push.closing:
+                push.stands = asks.stands(push.run_id, push.request, caller)
+        except UnknownRun:
+            wanted = False
+        except KairosError:
+            continue  # the store is busy, or gone for a while
+        if not wanted:
+            scope.cancel()
+            return
 
-    call: Call
-    run_id: str
-    find: Callable[[], Open]
-    until_s: float
-    failures: list[str] = field(default_factory=list)
-    moved: bool = False
-    dialogs: int = 0
-    begun: set[str] = field(default_factory=set)
-    scopes: dict[str, anyio.CancelScope] = field(default_factory=dict)
-    called_off: set[str] = field(default_factory=set)
 
-    async def carry_out(self) -> None:
-        async with anyio.create_task_group() as beside:
-            async with anyio.create_task_group() as pushes:
-                self._begin(pushes)
-                beside.start_soon(self._watch, pushes)
-            beside.cancel_scope.cancel()
-
-    def _begin(self, pushes: TaskGroup) -> None:
-        """Push what is open and not in the air: the model's first, since some clients take one after the other."""
-        found, asks, caller = self.find(), self.call.host.asks, self.call.caller
-        completions = [each for each in found.completions if not asks.in_the_air(self.run_id, each.path, caller)]
-        approvals = [each for each in found.approvals if not asks.in_the_air(self.run_id, each.key, caller)]
-        number = len(completions) + len(self.scopes)
-        for ask in completions:
-            if ask.path not in self.begun:
-                self.begun.add(ask.path)
-                pushes.start_soon(self._push, ask, number)
-        for row in approvals:
-            if row.key not in self.begun:
-                self.begun.add(row.key)
-                pushes.start_soon(self._show, row)
-
-    # -- to its model ------------------------------------------------------------------------------------------
-
-    async def _push(self, each: Ask, number: int) -> None:
-        within_s, bound = self._patience(each, number)
-        began = time.monotonic()
-        with self.call.host.asks.pushing(self.run_id, each.path, self.call.caller) as mine:
-            if not mine:
-                self.moved = True  # another call was quicker: look again
-                return
-            try:
-                with anyio.move_on_after(within_s) as scope:
-                    self.scopes[each.path] = scope
-                    said = await self._pushed(each)
-                    await self._answered(each, Reply(said, _since(began), self.call.client.dialect))
-                    return
-            except (MCPError, ValidationError, BadReply) as error:
-                self._failed(error)
-                return
-            finally:
-                del self.scopes[each.path]
-            if each.path in self.called_off:
-                self.moved = True
-            elif bound == "time":
-                await self._answered(each, Reply(None, _since(began)))
-            elif bound == "silence":
-                self.failures.append(f"the client did not answer within {within_s:g} s")
-
-    def _patience(self, each: Ask, number: int) -> tuple[float, Bound]:
-        """How long this push may take, and what bounds it. Some clients answer one push after the other, while the
-        clocks of all run: the time for an answer grows with their number, and beside a dialog nobody is silent."""
-        patience, answers = self.call.patience, self.call.host.asks.has_answered(self.call.caller)
-        bounds: list[tuple[float, Bound]] = [(max(0.0, self.until_s - time.monotonic()), "call")]
-        if not self.dialogs:
-            bounds.append(((patience.later_s if answers else patience.first_s) * number, "silence"))
-        if each.left_s is not None:
-            bounds.append((each.left_s, "time"))
-        return min(bounds)
-
-    async def _pushed(self, each: Ask) -> Completion:
-        call, ctx = self.call, self.call.client.ctx
-        reply = await ctx.session.send_request(
-            sampling.request(each.step, each.sent, call.client.dialect, each.prompts),
-            wire.CreateMessageResultWithTools,
-            metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
-        )
-        return sampling.completion(reply, each.step, each.path, call.client.dialect)
-
-    async def _answered(self, each: Ask, reply: Reply) -> None:
-        """Deposit it. Shielded: an answer that was given is not thrown away because the time was over meanwhile."""
-        self.moved = True
+async def _ask_model(call: Call, push: Push, each: Ask) -> None:
+    """Ask the client's model, and deposit what it says. What is given up is charged, whatever ends it."""
+    asks, caller, request = call.host.asks, call.caller, push.request
+    assert request is not None
+    try:
+        with anyio.move_on_after(each.left_s) as scope:
+            asked = sampling.request(each.step, each.sent, call.client.dialect, each.prompts)
+            reply = await _sent(call, asked, wire.CreateMessageResultWithTools)
+            push.closing = True
+            said = sampling.completion(reply, each.step, each.path, call.client.dialect)
+            with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
+                took = int(push.silent_s * 1000)
+                await asks.deposit(push.run_id, each.path, Reply(said, took, call.client.dialect, request), caller)
+            return
+        if scope.cancelled_caught:
+            await asks.deposit(push.run_id, each.path, Reply(None, int(push.silent_s * 1000)), caller)
+    except MCPError as error:
+        push.closing = True
+        if error.error.code == wire.CONNECTION_CLOSED:
+            push.gone = True  # nobody refused: the client is gone, and the run waits for another call
+            await asks.withdraw(push.run_id, request, caller)
+        else:
+            push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
+            await asks.refused(request)
+    except (BadReply, ValidationError) as error:
+        push.closing = True
+        push.failure = error.reason if isinstance(error, BadReply) else "the client's answer is no completion"
+        await asks.withdraw(push.run_id, request, caller)
+    except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await self.call.host.asks.deposit(self.run_id, each.path, reply, self.call.caller)
-
-    def _failed(self, error: MCPError | ValidationError | BadReply) -> None:
-        match error:
-            case MCPError() if error.error.code == wire.CONNECTION_CLOSED:
-                pass  # nobody refused: the client is gone, and the run waits for another call
-            case MCPError():
-                self.failures.append(f"the client refused ({error.error.code}: {error.error.message[:200]})")
-            case BadReply():
-                self.failures.append(error.reason)
-            case _:
-                self.failures.append("the client's answer is no completion")
-
-    # -- to its user -------------------------------------------------------------------------------------------
-
-    async def _show(self, row: Question) -> None:
-        """Put a question to the client's user. One that is not decided is not asked again in this call."""
-        call, began = self.call, time.monotonic()
-        self.dialogs += 1
-        with call.host.asks.pushing(self.run_id, row.key, call.caller) as mine:
-            try:
-                if not mine:
-                    self.moved = True
-                    return
-                with anyio.move_on_after(max(0.0, self.until_s - began)) as scope:
-                    self.scopes[row.key] = scope
-                    reply = await call.client.ctx.session.send_request(
-                        eliciting.request(call.host.purpose(self.run_id, call.caller), row),
-                        wire.ElicitResult,
-                        metadata=ServerMessageMetadata(related_request_id=call.client.ctx.request_id),
-                    )
-                    took_s, instant_s = time.monotonic() - began, call.patience.instant_s
-                    await self._decided(row, eliciting.word(row.key, row.digest, reply, took_s, instant_s))
-                    return
-            except (MCPError, ValidationError):
-                call.passed.update(each.key for each in self.find().approvals)  # this client can't show one after all
-            finally:
-                self.scopes.pop(row.key, None)
-                self.dialogs -= 1
-            self.moved = self.moved or row.key in self.called_off
-
-    async def _decided(self, row: Question, word: UsersWord | UsersSettlement | eliciting.Left) -> None:
-        match word:
-            case UsersWord() | UsersSettlement():
-                self.moved = True
-                with anyio.CancelScope(shield=True):
-                    await self.call.host.asks.decide(self.run_id, {row.key: word}, self.call.caller)
-            case "nobody":
-                self.call.passed.update(each.key for each in self.find().approvals)
-            case "passed":
-                self.call.passed.add(row.key)
-
-    # -- meanwhile ---------------------------------------------------------------------------------------------
-
-    async def _watch(self, pushes: TaskGroup) -> None:
-        """Signs of life for the client; the end of a push whose answer nobody wants any more; what opens beside."""
-        call = self.call
-        while True:
-            await call.on_beat(call.host.beat(self.run_id, call.caller))
-            await call.host.asks.news()
-            wanted = call.host.asks.wanted(self.run_id, call.caller)
-            for key, scope in self.scopes.items():
-                if key not in wanted:
-                    self.called_off.add(key)
-                    scope.cancel()
-            if self.dialogs:  # else the call goes round by itself as soon as these pushes have ended
-                self._begin(pushes)
+            await asks.withdraw(push.run_id, request, caller)
+        raise
 
 
-def _first(several: ExceptionGroup) -> Exception:
+async def _ask_user(call: Call, push: Push, row: Question) -> None:
+    """Show an approval to the client's user, and take what they decide about exactly that."""
+    asks, began = call.host.asks, time.monotonic()
+    try:
+        dialog = eliciting.request(call.host.purpose(push.run_id, call.caller), row)
+        reply = await _sent(call, dialog, wire.ElicitResult)
+    except (MCPError, ValidationError) as error:
+        push.gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
+        word: UsersWord | UsersSettlement | eliciting.Left = "nobody"  # this client can't show one after all
+    else:
+        took_s = time.monotonic() - began
+        word = eliciting.word(row.key, row.digest, reply, took_s, call.patience.instant_s)
+    match word:
+        case UsersWord() | UsersSettlement():
+            with anyio.CancelScope(shield=True):
+                await asks.decide(push.run_id, {row.key: word}, call.caller)
+        case "unclear":
+            push.passed = True
+        case _ if not push.gone:
+            push.passed, push.unseen = True, word == "nobody"
+            asks.ignored(push.run_id, row.key, row.digest, call.caller)
+        case _:
+            pass
+
+
+async def _sent(call: Call, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
+    """The client's answer. Where it may come after the call, the request goes over the connection, not the call."""
+    ctx = call.client.ctx
+    kept = call.session.tasks is not None
+    within = None if kept else ServerMessageMetadata(related_request_id=ctx.request_id)
+    return await ctx.session.send_request(request, kind, metadata=within)
+
+
+def _first(error: Exception) -> Exception:
     """What is to be told where several things went wrong at once."""
-    error = several.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
-
-
-def _since(began: float) -> int:
-    return int((time.monotonic() - began) * 1000)
+    return _first(error.exceptions[0]) if isinstance(error, ExceptionGroup) else error

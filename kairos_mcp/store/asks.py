@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import apsw
 
@@ -14,6 +14,7 @@ from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.deposits import Deposit, deposit, wish
 from kairos_mcp.store.reading import RunRow, run_by_number, waiting
+from kairos_mcp.store.requests import Asked, NewRequest, ask, of_ask, withdraw
 from kairos_mcp.store.runs import note
 from kairos_mcp.store.settling import Settling
 
@@ -47,17 +48,25 @@ class Asking:
     unanswered: str | None
 
 
-def put(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
-    """The ask that stands, or a new one; None where it counts as refused."""
+def put(
+    connection: apsw.Connection, run: RunRow, asking: Asking, new: Sequence[NewRequest], owner: int
+) -> AskRow | Asked | None:
+    """The ask that stands, or a new one, made of these requests; None where it counts as refused, and what came of the
+    requests where something has to be done first."""
     before = _unanswered(connection, run, asking)
-    if before is None:
-        return _ask(connection, run, asking)
-    if before.at > asking.stale_at:
-        return before
-    if asking.unanswered is None:
-        return None
-    note(connection, run, asking.unanswered)
-    return _ask(connection, run, asking)
+    if before is not None and _is_in_the_air(connection, before):
+        if before.at > asking.stale_at:
+            return before
+        if asking.unanswered is None:
+            return None
+        note(connection, run, asking.unanswered)
+    asked = ask(connection, run, new, owner, asking.at)
+    return _ask(connection, run, asking) if asked.requests else asked
+
+
+def _is_in_the_air(connection: apsw.Connection, before: AskRow) -> bool:
+    """Whether no other client was asked since."""
+    return all(each.ended is None for each in of_ask(connection, before.nonce).values())
 
 
 def put_once(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
@@ -103,10 +112,16 @@ def take_answers(
 ) -> int | None:
     """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
 
-    What comes later stores nothing. Gives the fence if the run was taken.
+    What comes later stores nothing; what was asked and is not answered by it is withdrawn. Gives the fence if the run
+    was taken.
     """
-    first = consume(connection, run, nonce, at)
-    return deposit_open(connection, run, deposits, owner=owner, at=at) if first else None
+    if not consume(connection, run, nonce, at):
+        return None
+    asked = {path: each.id for path, each in of_ask(connection, nonce).items()}
+    answers = [replace(each, request=asked.get(each.path)) for each in deposits]
+    fence = deposit_open(connection, run, answers, owner=owner, at=at)
+    given_up = withdraw(connection, run, list(asked.values()), owner, at)
+    return given_up if fence is None else fence
 
 
 def deposit_open(

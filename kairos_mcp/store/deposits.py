@@ -11,8 +11,8 @@ import apsw
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
-from kairos_mcp.steps import Answer, DialectName, Limits
-from kairos_mcp.store import branches, stretching
+from kairos_mcp.steps import Answer, DialectName, Limits, Refused
+from kairos_mcp.store import branches, requests, stretching
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
@@ -28,8 +28,8 @@ Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """An answer that somebody brings for an open step: the step's path, what it costs, and in which dialect it was
-    asked."""
+    """An answer that somebody brings for an open step: the step's path, what it costs, in which dialect it was asked,
+    and the request that it answers, where a client's model was asked."""
 
     path: str
     answer: Answer
@@ -38,6 +38,8 @@ class Deposit:
     exactness: Exactness | None = None
     text: tuple[str, str] | None = None
     dialect: DialectName | None = None
+    request: int | None = None
+    notes: Sequence[str] = ()
 
 
 def deposit(
@@ -59,16 +61,19 @@ def deposit(
     purse = Purse(connection, read_account(connection, run.account), branches.of_run(connection, run.account))
     for step, each in fresh:
         spent = each.tokens.plus(counts_of(step.kind))
+        if isinstance(each.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
+            spent = spent._replace(model_calls=0)
         settled = Settled(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
         insert_answer(connection, settled, at)
         purse.settle(step.path, step.held, spent, step.shared)
+        requests.answered(connection, purse, step, each.request, run.fence, at)
         _say_dialect(connection, step, each.dialect)
         if each.text is not None:
             rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
     if not fresh:
         return None
     purse.write()
-    for said in flagged(purse.passed()):
+    for said in (*flagged(purse.passed()), *(said for _, each in fresh for said in each.notes)):
         note(connection, run, said)
     return take(connection, run.n, owner, dead)
 
@@ -155,6 +160,7 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
                 rows(connection, GO_ON, (run.n,))
             case "reroute":
                 rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
+                requests.withdraw_all(connection, run.n, at)
             case "extend":
                 _extend(connection, run, each.body)
             case "verdict":

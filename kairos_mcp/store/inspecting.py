@@ -53,6 +53,8 @@ def _columns(outcome: Any) -> Iterator[Column]:
         yield Column(name, _MARK.format(name, name), read)
         yield Column(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
     yield Column("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
+    bound = "select run.id, path, bound from request join mark on mark.id = request.mark join run on run.n = mark.run"
+    yield Column("bound of a request", bound, decode_units)
     leave = "select run.id, approval.key, base from approval join run on run.n = approval.run"
     yield Column("files of an approval", leave, decode_texts)
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"

@@ -11,7 +11,7 @@ from operator import add
 
 import apsw
 
-from kairos_mcp.budget.amounts import NOTHING, Account, Units
+from kairos_mcp.budget.amounts import NOTHING, Account, Units, shared_part
 from kairos_mcp.budget.granting import Claim, Grant, grant
 from kairos_mcp.errors import StoreCorrupt
 from kairos_mcp.steps import Refused
@@ -77,6 +77,19 @@ class Purse:
             self._owe(number, (*[-amount for amount in let_go], *cost))
         if cost[1] > let_go[1] or cost[2] > let_go[2] or cost[4] > let_go[4]:  # tokens read, written, their price
             self._passed.update((self.own.id, *within, *shared))
+
+    def at_most(self, path: str, held: Units, spent: Units, shared: Shared) -> Units:
+        """So much of `spent` as every account that the step is charged to has left, once it has let go of `held`."""
+        around = [self.own, *(self._branch(number) for number in branches.above(self.branches, path))]
+        lefts = [each.settle(held, NOTHING).rest for each in around]
+        lefts += [self._read(number).settle(shared_part(held), NOTHING).rest for number in shared]
+        least = {
+            unit: min([amount, *(left for rest in lefts if (left := getattr(rest, unit)) is not None)])
+            for unit, amount in spent._asdict().items()
+        }
+        read = min(least["input_tokens"], least["total_tokens"])
+        written = min(least["output_tokens"], least["total_tokens"] - read)
+        return Units(**{**least, "input_tokens": read, "output_tokens": written, "total_tokens": read + written})
 
     def hold(self, path: str, claim: Claim, shared: Shared) -> Grant | Refused:
         """Leave for the step at this path, held in every account that it is charged to; or the first refusal."""

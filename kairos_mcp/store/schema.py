@@ -9,6 +9,9 @@ account  a limit: caps (null: none), what open and begun steps hold, what is spe
          charged; of a principal's day (day, whose `name` and which `period`), or of a mandate (its id in `name`) within
          that; a mark and an attempt name in `shared` the accounts of these last two that they are charged to
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
+request  a completion of an open step that was asked of a client's model: of which session, in which ask (`nonce`;
+         null: a push), the most that it costs (`bound`), how it `ended` (answered, refused, withdrawn; null: it is in
+         the air), and, once it was withdrawn, the attempt that is `charged` with its bound (0: the step's answer is)
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
 memory   what a tool keeps about a run, by name: a plan of edits; what a call is about to change, until it is answered
@@ -100,6 +103,13 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     create unique index account_within on account(parent, name) where parent is not null;
+    """,
+    """
+    create table request(id integer primary key, run integer not null references run,
+        mark integer not null references mark, session text not null, nonce text, at integer not null,
+        bound text not null, ended text, ended_at integer, charged integer);
+    create index request_run on request(run);
+    create index request_mark on request(mark);
     """,
 )
 

@@ -12,10 +12,9 @@ import apsw
 
 from kairos_mcp.budget.amounts import Units
 from kairos_mcp.messages import Completion
-from kairos_mcp.store import unpriced
+from kairos_mcp.store import requests, unpriced
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.connection import row, rows, valid
-from kairos_mcp.store.reading import WAITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,13 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Figures of a run that no account holds. `lost`: attempts whose end is unknown; `unpriced`: models that it asked
-    although nobody knows their price, so that its dollars are without them."""
+    """Figures of a run that no account holds. `lost`: attempts whose end is unknown; `withdrawn`: requests to a
+    client's model that were given up before an answer came; `unpriced`: models that it asked although nobody knows
+    their price, so that its dollars are without them."""
 
     attempts: int
     lost: int
+    withdrawn: int
     cached: int
     exactness: tuple[str, ...]
     unpriced: tuple[str, ...] = ()
@@ -82,7 +83,8 @@ def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
 def tally(connection: apsw.Connection, n: int) -> Tally:
     figures = row(
         connection,
-        "select coalesce(sum(by_route <> 'house'), 0), coalesce(sum(cached), 0), group_concat(distinct exactness)"
+        f"select coalesce(sum({valid('spent')} ->> '$[1]' > 0), 0), coalesce(sum(cached), 0),"
+        " group_concat(distinct exactness)"
         " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
         (n,),
     )
@@ -90,15 +92,17 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     answered, cached, exactness = figures
     again = row(
         connection,
-        "select count(*) - coalesce(sum(ended = ?), 0), coalesce(sum(ended = 'unknown'), 0),"
+        f"select coalesce(sum({valid('lost')} ->> '$[1]' > 0), 0), coalesce(sum(ended = 'unknown'), 0),"
         f" coalesce(max({valid('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
         " from attempt join mark on mark.id = attempt.mark where run = ?",
-        (WAITED, n),
+        (n,),
     )
     assert again is not None
     tries, lost, charged = again
     kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
-    return Tally(answered + tries, lost, cached, tuple(kinds), unpriced.of_run(connection, n))
+    return Tally(
+        answered + tries, lost, requests.in_vain(connection, n), cached, tuple(kinds), unpriced.of_run(connection, n)
+    )
 
 
 def has_private(connection: apsw.Connection, n: int) -> bool:

@@ -50,7 +50,8 @@ class NewMark(NamedTuple):
 
 class Retry(NamedTuple):
     """A further attempt at the step at `path`, marked as `mark`. The one before ended as `ended` and lets go of
-    `freed`, a part of `held`; it stays charged with `lost`."""
+    `freed`, a part of `held`; it stays charged with `lost`. `requests`: what was asked of a client's model and
+    withdrawn, for which `lost` is the most that it costs; it is charged as far as so much is left."""
 
     path: str
     mark: int
@@ -61,6 +62,7 @@ class Retry(NamedTuple):
     lost: Units
     ended: str
     shared: Shared = NOT_SHARED
+    requests: Sequence[int] = ()
 
 
 class Paused(NamedTuple):

@@ -17,10 +17,10 @@ from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, memory, unpriced
+from kairos_mcp.store import approvals, memory, reading, requests, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
 from kairos_mcp.store.approvals import Asking
-from kairos_mcp.store.codec import encode, encode_answer, encode_units
+from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.flagged import USED_UP, flagged, hopeless
 from kairos_mcp.store.purse import Purse
@@ -57,6 +57,9 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     for mark, path, held, shared in turn.released:
         if not _is_answered(connection, mark):
             purse.settle(path, held, NOTHING, shared)
+            step = reading.step_at(connection, turn.run, path)
+            if step is not None:
+                requests.give_up(connection, purse, step, turn.fence, turn.at)
     if turn.opens:
         purse.open(turn.opens)
     marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
@@ -93,10 +96,11 @@ def _used_up(otherwise: Paused | None, marked: Sequence[Marked]) -> Paused | Non
 
 
 def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
-    """Whether a wish, or an answer for one of these open marks, was left that the owner has not seen."""
+    """Whether a wish, or an answer for one of these open marks, was left that the owner has not seen, or something that
+    was asked about one was withdrawn and is to be charged."""
     if row(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return any(_is_answered(connection, mark) for mark in waiting)
+    return bool(requests.uncharged(connection, run)) or any(_is_answered(connection, mark) for mark in waiting)
 
 
 def _is_answered(connection: apsw.Connection, mark: int) -> bool:
@@ -191,7 +195,10 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
 
     Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
     """
-    purse.settle(retry.path, retry.freed, retry.lost, retry.shared)
+    if (found := reading.body_at(connection, turn.run, retry.path)) is not None:  # while this turn was made
+        return Marked(retry.mark, None, decode_answer(found), retry.sent)
+    lost = purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost
+    purse.settle(retry.path, retry.freed, lost, retry.shared)
     if not retry.claim.open_step:
         memory.forget(connection, turn.run, retry.path)
     shared = turn.shared if retry.claim.counts.model_calls else NOT_SHARED
@@ -200,15 +207,17 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     if refused is not None:
         shared, leave = NOT_SHARED, Grant(NOTHING, 0, 0)
     if isinstance(leave, Refused):
-        settled = Settled(retry.mark, retry.path, leave, NOTHING, retry.lost, "house", exactness="bounded")
+        settled = Settled(retry.mark, retry.path, leave, NOTHING, lost, "house", exactness="bounded")
         insert_answer(connection, settled, turn.at)
+        requests.charged(connection, retry.requests, requests.IN_THE_ANSWER)
         purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
         return Marked(retry.mark, None, leave, retry.sent)
     sent = _with_grant(retry.sent, leave, retry.sent.tail)
     waits = retry.claim.open_step or refused is not None
-    held, lost = encode_units(leave.held), encode_units(retry.lost)
-    bindings = (retry.mark, turn.fence, turn.at, held, encode(sent), lost, retry.ended, waits, encode_shared(shared))
+    figures = encode_units(leave.held), encode(sent), encode_units(lost)
+    bindings = (retry.mark, turn.fence, turn.at, *figures, retry.ended, waits, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
+    requests.charged(connection, retry.requests, connection.last_insert_rowid())
     return Marked(retry.mark, leave, None, sent, waits, shared, refused)
 
 

@@ -59,6 +59,23 @@ class Absent(Person):
         raise AssertionError
 
 
+@dataclass
+class Thinking(Person):
+    """Somebody who takes their time: they decide once `decided` is set; `closed` once the dialog was taken away."""
+
+    decided: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, ctx: object, params: wire.ElicitRequestFormParams) -> wire.ElicitResult | wire.ErrorData:
+        self.seen.append(params)
+        try:
+            await self.decided.wait()
+        except asyncio.CancelledError:
+            self.closed.set()
+            raise
+        return self.replies[len(self.seen) - 1]
+
+
 def accepts(**content: Any) -> wire.ElicitResult:
     return wire.ElicitResult(action="accept", content=content)
 
@@ -72,7 +89,7 @@ async def seated(
     era: str,
     person: Person | None,
     *,
-    patience: Patience = PATIENCE,
+    patience: Patience = UNHURRIED,
     mind: Mind | None = None,
     name: str = "a client",
 ) -> AsyncIterator[Door]:

@@ -23,6 +23,7 @@ from approvals.people import (
     UNHURRIED,
     Absent,
     Person,
+    Thinking,
     accepts,
     asks_for,
     opened,
@@ -61,15 +62,44 @@ async def test_a_denial_carries_what_they_said(place, era):
         assert verdicts(place) == [("deny", "local", "elicitation", "use b.txt")]
 
 
-async def test_a_decline_within_no_time_means_that_nobody_is_there(place, era):
-    person = Person([DECLINES, accepts(decision="approve")])
+@pytest.mark.parametrize(
+    "reply",
+    [DECLINES, CANCELS, accepts(decision="approve"), accepts(decision="deny")],
+    ids=["no", "left", "yes", "deny"],
+)
+async def test_what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more(place, era, reply):
+    person = Person([reply, reply])
+    async with opened(place) as host, seated(host, era, person, patience=PATIENCE) as door:
+        run_id = await waiting(host, place)
+        for _ in range(3):
+            run = await door.ask("run_continue", {"run_id": run_id})
+            assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
+        assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
+        async with seated(host, era, Person([accepts(decision="approve")]), name="another client") as other:
+            await other.ask("run_continue", {"run_id": run_id})
+        assert verdicts(place) == [("approve", "local", "elicitation", None)]
+
+
+async def test_a_dialog_that_was_left_is_shown_again_where_somebody_asks_for_it(place, era):
+    person = Person([CANCELS, accepts(decision="approve")])
     async with opened(place) as host, seated(host, era, person) as door:
         run_id = await waiting(host, place)
-        run = await door.ask("run_continue", {"run_id": run_id})
-        assert (run["status"], [item["key"] for item in run["waiting"]]) == ("input_required", [KEY])
+        await door.ask("run_continue", {"run_id": run_id})
+        await door.ask("run_continue", {"run_id": run_id})
         assert (verdicts(place), len(person.seen)) == (UNDECIDED, 1)
-        await door.ask("run_continue", {"run_id": run_id})  # the next call asks again
+        await door.ask("run_continue", {"run_id": run_id, "ask": True})
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
+
+
+async def test_another_call_about_the_same_step_under_a_new_digest_is_shown(place, era):
+    """What nobody answered was about exactly that: a key with another digest is another question."""
+    person = Person([CANCELS, accepts(decision="approve")])
+    async with opened(place) as host, seated(host, era, person) as door:
+        run_id = await waiting(host, place)
+        await door.ask("run_continue", {"run_id": run_id})
+        place.rows("update approval set digest = ?", "f" * 64)
+        await door.ask("run_continue", {"run_id": run_id})
+        assert (len(person.seen), verdicts(place)[0][0]) == (2, "approve")
 
 
 async def test_a_later_decline_denies(place, era):
@@ -81,7 +111,7 @@ async def test_a_later_decline_denies(place, era):
 @pytest.mark.parametrize(
     "reply",
     [
-        *(CANCELS, accepts(), accepts(decision="yes"), accepts(decision=["approve"]), accepts(decision="APPROVE")),
+        *(accepts(), accepts(decision="yes"), accepts(decision=["approve"]), accepts(decision="APPROVE")),
         *(accepts(feedback="approve"), accepts(approve=True), wire.ElicitResult(action="accept")),
     ],
 )
@@ -155,13 +185,50 @@ async def test_a_preview_too_long_for_a_dialog_is_left_to_the_command_and_never_
     assert [shown.message.endswith(preview) for shown in person.seen] == [True] * (1 - more)
 
 
-async def test_a_dialog_that_stays_open_ends_with_the_call_and_the_item_stays(place):
-    person = Absent()
+async def test_a_dialog_stays_open_after_the_call_and_a_late_decision_counts(place):
+    person = Thinking([accepts(decision="approve", feedback="at last")])
     async with opened(place) as host, seated(host, LEGACY, person) as door:
         run_id = await waiting(host, place)
-        run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
-        assert (run["status"], run["waiting"][0]["key"], len(person.seen)) == ("input_required", KEY, 1)
+        for _ in range(2):
+            run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+            assert (run["status"], run["waiting"][0]["key"], len(person.seen)) == ("input_required", KEY, 1)
         assert verdicts(place) == UNDECIDED
+        person.decided.set()
+        async with asyncio.timeout(10):
+            while verdicts(place) == UNDECIDED:
+                await door.ask("run_status", {"run_ids": [run_id], "until": "attention", "wait_s": 1})
+        assert verdicts(place) == [("approve", "local", "elicitation", "at last")]
+        assert [item["kind"] for item in (await door.ask("run_status"))["runs"][0]["waiting"]] == ["tool_call"]
+
+
+async def test_a_dialog_is_shown_to_another_session_too_and_closed_there_when_one_has_decided(place):
+    first, second = Thinking([accepts(decision="approve")]), Thinking([accepts(decision="deny")])
+    async with (
+        opened(place) as host,
+        seated(host, LEGACY, first, name="first") as one,
+        seated(host, LEGACY, second, name="second") as two,
+    ):
+        run_id = await waiting(host, place)
+        await one.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+        await two.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+        assert (len(first.seen), len(second.seen)) == (1, 1)
+        second.decided.set()
+        async with asyncio.timeout(10):
+            await first.closed.wait()
+        assert verdicts(place) == [("deny", "local", "elicitation", None)]
+        assert not first.decided.is_set()
+
+
+async def test_a_dialog_ends_with_its_session_and_the_next_one_is_asked_anew(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        person = Thinking([accepts(decision="deny")])
+        async with seated(host, LEGACY, person) as door:
+            await door.ask("run_continue", {"run_id": run_id, "wait_s": 0.2})
+        assert verdicts(place) == UNDECIDED
+        async with seated(host, LEGACY, Person([accepts(decision="approve")])) as door:
+            await door.ask("run_continue", {"run_id": run_id})
+        assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
 async def test_a_dialog_is_closed_when_somebody_else_has_decided(place):

@@ -125,7 +125,9 @@ async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(pl
             assert list(other.input_requests) == ["round-1#2"]  # nobody else has refused
         async with connected(host, MODERN, Mind([]), patience=HASTY) as door:
             carried = await door.asked("planner_run", {"goal": "go"}, state=first.request_state)
-            assert list(carried.input_requests) == ["round-1"]  # a call with a state is no refusal
+            assert list(carried.input_requests) == [
+                "round-1#3"
+            ]  # a call with a state is no refusal; it takes over again
             assert (await door.came_to("run_status", {}))["runs"][0]["route"] == "sampling"  # nor one that can't ask
             refused = await door.came_to("planner_run", {"goal": "go"})
             assert refused["route"] == "caller"
@@ -165,7 +167,7 @@ async def test_a_push_is_bounded_by_the_run_s_own_time(place):
         ended = await door.ask("planner_run", {"goal": "go", "limits": {"seconds": 1}, "wait_s": 15})
     assert mind.asked  # it answered within its second
     assert ended["status"] == "completed"
-    assert 0.4 <= ended["usage"]["seconds"] <= 1
+    assert 0.3 <= ended["usage"]["seconds"] <= 1
 
 
 async def test_a_run_out_of_time_closes(place):

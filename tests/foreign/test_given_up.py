@@ -1,0 +1,49 @@
+"""The SDK's client of 2025 gives up on each call before its model has answered: where what it was asked outlives the
+call, its run gets to the end, and nothing is asked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.cells import PYTHON_1
+from tests.foreign.driving import drive
+from tests.foreign.environs import Environ
+from tests.foreign.served import Place, Transport
+
+pytestmark = pytest.mark.foreign
+
+CALL_S, MODEL_S = 1.0, 2.5
+
+
+def given_up(environment: Callable[[Environ], Path], place: Place, transport: Transport, model_calls: int) -> dict:
+    client = replace(PYTHON_1, script="mcp_1_gives_up.py")
+    more = {"limits": {"model_calls": model_calls}}
+    folder = environment(client.environ)
+    return dict(drive(client, folder, place, transport, call_s=CALL_S, model_s=MODEL_S, more=more))
+
+
+@pytest.mark.parametrize("transport", ["stdio", "sse", "http"])
+def test_a_slow_model_with_an_impatient_client_gets_to_the_end_and_is_asked_once_a_round(
+    transport: Transport, environment: Callable[[Environ], Path], tmp_path: Path
+) -> None:
+    """Over HTTP too: this client tells nobody that it gave up, so its call stays open, and what was asked with it."""
+    place = Place(tmp_path / "place").lay()
+    told = given_up(environment, place, transport, 6)
+    assert told["gave_up"] >= 3
+    assert (told["result"]["status"], told["result"]["summary"]) == ("completed", place.word)
+    assert told["asked"] == told["result"]["usage"]["model_calls"] == 3
+    assert place.replays(told["result"]["run_id"])
+
+
+@pytest.mark.parametrize("transport", ["stdio", "sse", "http"])
+def test_no_more_is_asked_than_model_calls_are_left(
+    transport: Transport, environment: Callable[[Environ], Path], tmp_path: Path
+) -> None:
+    place = Place(tmp_path / "place").lay()
+    told = given_up(environment, place, transport, 2)
+    assert told["result"]["status"] == "completed"
+    assert told["asked"] == told["result"]["usage"]["model_calls"] == 2

@@ -1,0 +1,273 @@
+"""Clients that give up before their model has answered, that go away, or that stay silent: what each ask costs, whose
+answer counts, and who may ask next."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mcp_types as wire
+import pytest
+from house import Place, assert_all_lawful, assert_lawful, reads, says
+
+from kairos_mcp.host import Host
+from kairos_mcp.server.patience import PATIENCE
+from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, spoken
+
+WITHIN_S = 15.0
+
+
+@dataclass
+class Slow(Mind):
+    """A model that takes its time for each turn, longer than its client waits for a call. `asked` counts at once."""
+
+    seconds: float = 0.4
+    begun: int = 0
+
+    async def __call__(self, ctx: object, params: wire.CreateMessageRequestParams) -> Reply:
+        self.begun += 1
+        await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=self.seconds)
+        return await super().__call__(ctx, params)
+
+
+@dataclass
+class Counting(Silent):
+    """A model that never answers; `begun` counts how often it was asked."""
+
+    begun: int = 0
+
+    async def __call__(self, ctx: object, params: wire.CreateMessageRequestParams) -> Reply:
+        self.begun += 1
+        return await super().__call__(ctx, params)
+
+
+async def gives_up(door: Door, name: str, arguments: dict[str, Any], after_s: float) -> dict[str, Any] | None:
+    """A call that its client waits for no longer than this; None where it had to give up."""
+    call = asyncio.create_task(door.ask(name, arguments))
+    done, _ = await asyncio.wait([call], timeout=after_s)
+    if done:
+        return call.result()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    return None
+
+
+async def the_run(door: Door) -> dict[str, Any]:
+    (run,) = (await door.ask("run_status"))["runs"]
+    return run
+
+
+async def asked_until_it_ends(door: Door, arguments: dict[str, Any], after_s: float) -> dict[str, Any]:
+    async with asyncio.timeout(WITHIN_S):
+        ended = await gives_up(door, "planner_run", arguments, after_s)
+        while ended is None or ended["status"] not in ("completed", "failed"):
+            run_id = (await the_run(door))["run_id"]
+            ended = await gives_up(door, "run_continue", {"run_id": run_id}, after_s)
+        return ended
+
+
+async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(place: Place):
+    mind = Slow([reads("a.txt"), reads("b.txt"), says("done")])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        ended = await asked_until_it_ends(door, {"goal": "go", "limits": {"model_calls": 4}}, 0.15)
+    assert (ended["status"], ended["summary"]) == ("completed", "done")
+    assert (mind.begun, ended["usage"]["model_calls"]) == (3, 3)
+
+
+async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: Place):
+    async with Host.open(place.settings(), via="mcp") as host:
+        mind = Counting([])
+        async with connected(host, LEGACY, mind) as door:
+            assert await gives_up(door, "planner_run", {"goal": "go"}, 0.5) is None
+            waits = await the_run(door)
+            assert (waits["status"], waits["usage"]["model_calls"]) == ("input_required", 0)
+        async with connected(host, LEGACY) as door:
+            run = await the_run(door)
+        assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
+        assert run["usage"]["exactness"] == "bounded"
+        assert run["usage"]["input_tokens"] > 1_000
+        assert run["usage"]["output_tokens"] >= 1_024
+        assert (run["status"], run["route"]) == ("input_required", "sampling")
+        assert any("without an answer" in note for note in run["degraded"])
+        assert_all_lawful(host)
+
+
+@pytest.mark.parametrize("limits", [{"model_calls": 2}, {"total_tokens": 9_000}], ids=str)
+async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place: Place, limits: dict[str, int]):
+    begun = 0
+    async with Host.open(place.settings(), via="mcp") as host:
+        run: dict[str, Any] = {"status": "", "run_id": None}
+        for _ in range(6):
+            mind = Counting([])
+            async with connected(host, LEGACY, mind) as door:
+                if run["run_id"] is None:
+                    arguments = {"goal": "go", "limits": limits, "route": "sampling"}
+                    await gives_up(door, "planner_run", arguments, 0.3)
+                else:
+                    await gives_up(door, "run_continue", {"run_id": run["run_id"]}, 0.3)
+            begun += mind.begun
+            async with connected(host, LEGACY) as door:
+                run = await the_run(door)
+            assert_lawful(place, run["run_id"])
+            if run["status"] == "completed":
+                break
+        assert (run["status"], run["stop_reason"]) == ("completed", "budget")
+        assert begun <= 2
+        for unit, most in limits.items():
+            used = run["usage"]
+            spent = used[unit] if unit in used else used["input_tokens"] + used["output_tokens"]
+            assert spent <= most, unit
+        assert_all_lawful(host)
+
+
+async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody(place: Place):
+    """The first one's call is still open and waits: it asks no more, and its silence moves the run nowhere."""
+    dead, living = Counting([]), Mind([reads("a.txt"), says("by the living")])
+    hasty = replace(PATIENCE, first_s=1.0)
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, dead, patience=hasty, name="dead") as one,
+        connected(host, LEGACY, living, name="living") as two,
+    ):
+        call = asyncio.create_task(one.ask("planner_run", {"goal": "go", "wait_s": 3}))
+        await asyncio.wait_for(dead.reached.wait(), 5)
+        run_id = (await the_run(two))["run_id"]
+        async with asyncio.timeout(2.5):
+            ended = await two.ask("run_continue", {"run_id": run_id})
+        assert (ended["status"], ended["route"], ended["summary"]) == ("completed", "sampling", "by the living")
+        assert (dead.begun, len(living.asked)) == (1, 2)
+        assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (3, 3)
+        assert (await call)["status"] == "completed"
+        assert_all_lawful(host)
+
+
+async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_replaces_the_bound(place: Place):
+    """The first client was taken over from; it answers first all the same, and the other one's ask is called off."""
+    late, other = Counting([says("late")]), Counting([])
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, late, name="late") as one,
+        connected(host, LEGACY, other, name="other") as two,
+    ):
+        assert await gives_up(one, "planner_run", {"goal": "go"}, 0.3) is None
+        run_id = (await the_run(two))["run_id"]
+        call = asyncio.create_task(two.ask("run_continue", {"run_id": run_id}))
+        await asyncio.wait_for(other.reached.wait(), 5)
+        late.go.set()
+        ended = await asyncio.wait_for(call, 5)
+        assert (ended["status"], ended["summary"]) == ("completed", "late")
+        assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)  # the other one was asked too
+        assert_all_lawful(host)
+
+
+async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
+    hasty = replace(PATIENCE, first_s=0.2)
+    async with Host.open(place.settings(), via="mcp") as host:
+        mind = Counting([])
+        async with connected(host, LEGACY, mind, patience=hasty) as door:
+            first = await door.ask("planner_run", {"goal": "one"})
+            assert first["route"] == "caller"
+            second = await door.ask("planner_run", {"goal": "two"})
+            assert (second["route"], second["usage"]["model_calls"]) == ("caller", 0)
+        assert mind.begun == 1
+        async with connected(host, LEGACY, Mind([says("by another session")]), patience=hasty) as door:
+            third = await door.ask("planner_run", {"goal": "three"})
+            assert (third["route"], third["summary"]) == ("sampling", "by another session")
+        assert_all_lawful(host)
+
+
+async def test_a_call_of_the_same_session_adopts_the_ask_in_the_air(place: Place):
+    mind = Counting([says("once")])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        run_id = (await the_run(door))["run_id"]
+        waits = await door.ask("run_continue", {"run_id": run_id, "wait_s": 0})
+        assert (waits["status"], waits["next"]["tool"]) == ("input_required", "run_continue")
+        call = asyncio.create_task(door.ask("run_continue", {"run_id": run_id}))
+        asyncio.get_running_loop().call_later(0.2, mind.go.set)
+        ended = await asyncio.wait_for(call, 5)
+        assert (ended["summary"], mind.begun, ended["usage"]["model_calls"]) == ("once", 1, 1)
+
+
+async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place):
+    mind = Counting([says("in the meantime")])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        mind.go.set()
+        run_id = (await the_run(door))["run_id"]
+        await door.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 5})
+        run = await the_run(door)
+        assert (run["status"], run["summary"]) == ("completed", "in the meantime")
+
+
+async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
+    """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, LEGACY, Counting([])) as door:
+            assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        place.rows("update request set ended = null, ended_at = null, charged = null")
+        place.rows("update run set outcome = null")
+    async with at_the_door(place.settings(), LEGACY, Mind([says("by the next")])) as door:
+        run_id = (await the_run(door))["run_id"]
+        ended = await door.ask("run_continue", {"run_id": run_id})
+        assert (ended["summary"], ended["usage"]["model_calls"]) == ("by the next", 3)
+
+
+async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
+    async with Host.open(place.settings(), via="mcp") as host:
+        async with connected(host, MODERN, Mind([]), name="one") as one:
+            first = await one.asked("planner_run", {"goal": "go"})
+            run_id = (await the_run(one))["run_id"]
+            async with connected(host, MODERN, Mind([]), name="two") as two:
+                second = await two.asked("run_continue", {"run_id": run_id})
+                assert list(second.input_requests) == ["round-1#2"]
+                run = await the_run(two)
+                assert run["usage"]["model_calls"] == run["usage"]["attempts"] == 1
+            answers = {"round-1": spoken(says("the first"), native=False)}
+            ended = await one.came_to("planner_run", {"goal": "go"}, state=first.request_state, answers=answers)
+            assert (ended["status"], ended["summary"]) == ("completed", "the first")
+            assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (2, 2)
+        assert_all_lawful(host)
+
+
+async def test_on_the_modern_protocol_no_limit_is_passed_by_a_client_that_never_answers(place: Place):
+    hasty = replace(PATIENCE, again_s=-1.0)
+    arguments = {"goal": "go", "route": "sampling", "limits": {"model_calls": 2}}
+    async with at_the_door(place.settings(), MODERN, Mind([]), patience=hasty) as door:
+        for key in ("round-1", "round-1#2"):
+            asked = await door.asked("planner_run", arguments)
+            assert list(asked.input_requests) == [key]
+        ended = await door.came_to("planner_run", arguments)
+        assert (ended["status"], ended["stop_reason"], ended["usage"]["model_calls"]) == ("completed", "budget", 2)
+        assert len(place.rows("select nonce from ask")) == 2
+
+
+async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: Place):
+    mind = Counting([])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        run_id = (await the_run(door))["run_id"]
+        await door.ask("run_control", {"run_id": run_id, "action": "cancel"})
+        run = await the_run(door)
+        assert (run["status"], run["usage"]["model_calls"], run["usage"]["attempts"]) == ("cancelled", 1, 1)
+        assert bodies(place, run_id) == {}
+
+
+async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
+    @dataclass
+    class Refusing(Silent):
+        answers: list[Any] = field(default_factory=list)
+
+        async def __call__(self, ctx: object, params: wire.CreateMessageRequestParams) -> Any:
+            self.reached.set()
+            await self.go.wait()
+            return wire.ErrorData(code=-1, message="no")
+
+    mind = Refusing([])
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
+        mind.go.set()
+        run_id = (await the_run(door))["run_id"]
+        run = await door.ask("run_continue", {"run_id": run_id, "wait_s": 5})
+        assert (run["usage"]["model_calls"], run["usage"]["input_tokens"]) == (0, 0)
