@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.decision_rights import Kind, check, way_of
-from kairos_mcp.errors import Busy
+from kairos_mcp.driving.driver import out_of_step
+from kairos_mcp.errors import Busy, ReplayDiffers, Unreadable
 from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.sessions import Sessions
 from kairos_mcp.hall.wiring import Wiring
 from kairos_mcp.reports.report import Caller
-from kairos_mcp.steps import Step
+from kairos_mcp.runner import Runner
+from kairos_mcp.steps import Recorded, Step
 from kairos_mcp.store import approvals, owners, reading
+from kairos_mcp.store.naming import named
 from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 
@@ -50,6 +54,24 @@ class House:
         waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
         steps = self.drivers.standing(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
+
+    def steps(self, run: RunRow) -> Mapping[str, Step]:
+        """What the flow of the run waits for, by path. Raises Stale, StoreCorrupt.
+
+        A run may be looked at from anywhere: where its folder is not one of this server's, its flow is built from its
+        rows alone, and nothing is opened.
+        """
+        if run.workspace is None or Path(run.workspace) in self.settings.workspaces:
+            return self.drivers.standing(run).runner.waiting
+        self.wiring.check_version(run)
+        runner = Runner(self.wiring.thawed(run).flow())
+        try:
+            runner.fold(Recorded(row.path, row.digest, row.answer) for row in reading.record(self.store.reader, run.n))
+        except ReplayDiffers as differs:
+            raise out_of_step(run.id, differs) from differs
+        except Unreadable as damaged:
+            raise named(run, damaged) from damaged
+        return runner.waiting
 
     def may_drive(self, run: RunRow) -> bool:
         """A person's command acts on the run's own workspace, a server on those it was given; neither goes on with a

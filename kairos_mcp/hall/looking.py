@@ -56,7 +56,7 @@ class Purpose:
 def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
     run = house.run(run_id, caller)
-    steps = (lambda: house.drivers.standing(run).runner.waiting) if full else None
+    steps = (lambda: house.steps(run)) if full else None
     around = replace(_circumstances(house, run, attached), decides=_decides(house, caller))
     try:
         return _report(house, run, around, steps)

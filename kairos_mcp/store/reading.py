@@ -20,8 +20,8 @@ from kairos_mcp.store.codec import decode_answer, decode_sent, decode_shared, de
 from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
-    "n, id, flow, version, spec, principal, via, client, workspace, account, created_at, owner, fence, route,"
-    " paused, outcome, ended_at, resume_at, mandate"
+    "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
+    " route, paused, outcome, ended_at, resume_at, mandate"
 )
 
 

@@ -80,7 +80,7 @@ def _columns(new: NewRun) -> dict[str, Any]:
         "client": new.client,
         "key": new.key,
         "start_digest": new.start_digest,
-        "workspace": new.workspace,
+        "workspace": new.workspace or "",
         "created_at": new.at,
         "route": new.route,
         "mandate": new.mandate,
@@ -96,8 +96,8 @@ def _insert(connection: apsw.Connection, table: str, columns: dict[str, Any]) ->
 
 def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
     if new.key is not None:
-        by_key = "select n, id, start_digest from run where principal = ? and key = ?"
-        found = row(connection, by_key, (new.principal, new.key))
+        by_key = "select n, id, start_digest from run where principal = ? and workspace = ? and key = ?"
+        found = row(connection, by_key, (new.principal, new.workspace or "", new.key))
         if found is None:
             return None
         if found[2] != new.start_digest:
@@ -111,9 +111,9 @@ def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
         return mandates.open_run(connection, new.principal, new.mandate)
     found = row(
         connection,
-        "select n from run where start_digest = ? and principal = ? and key is null and outcome is null"
-        " and created_at > ? order by n desc limit 1",
-        (new.start_digest, new.principal, new.at - ATTACH_MS),
+        "select n from run where start_digest = ? and principal = ? and workspace = ? and key is null"
+        " and outcome is null and created_at > ? order by n desc limit 1",
+        (new.start_digest, new.principal, new.workspace or "", new.at - ATTACH_MS),
     )
     return run_by_number(connection, found[0]) if found else None
 

@@ -1,6 +1,9 @@
 """The tables, as a list of migrations; the file's `user_version` says how many have been applied.
 
-run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome
+run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome;
+         `workspace` is the real path of the one folder that it works in, '' for none, and belongs to the identity of
+         its start and its key; `seq` rises with each commit of the run, `news_seq` is its value at the newest change
+         that whoever waits for the run can use
 mark     a step that was asked: `held` is null while it is open (handed out), else what it reserved (begun)
 answer   the one answer of a mark; its primary key makes a second one impossible
 attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
@@ -105,6 +108,11 @@ MIGRATIONS: tuple[str, ...] = (
     create unique index account_within on account(parent, name) where parent is not null;
     """,
     """
+    update run set workspace = '' where workspace is null;
+    alter table run add column seq integer not null default 0;
+    alter table run add column news_seq integer not null default 0;
+    drop index run_key;
+    create unique index run_key on run(principal, workspace, key) where key is not null;
     create table request(id integer primary key, run integer not null references run,
         mark integer not null references mark, session text not null, nonce text, at integer not null,
         bound text not null, ended text, ended_at integer, charged integer);
