@@ -44,7 +44,7 @@ class RunContinue(Arguments):
         "usage?}; tool_call: {content, is_error?, data?}; approval: {decision: approve|deny, digest, feedback?}; "
         "settle: {settlement, digest, note?}",
     )
-    ask: bool | None = Field(None, description="true: show dialogs again that nobody answered")
+    ask: bool | None = Field(None, description="Show dialogs again")
     wait_s: Wait | None = Field(None, description="Default 45")
 
     @property
