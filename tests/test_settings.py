@@ -98,14 +98,15 @@ def test_workspaces_are_resolved_folders_each_once(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "a")
     environ = {"KAIROS_WORKSPACE": f"{tmp_path}/a:{tmp_path}/b:{tmp_path}/link"}
-    assert settings_of(tmp_path, environ=environ).workspaces == (tmp_path / "a", tmp_path / "b")
+    assert settings_of(tmp_path / "home", environ=environ).workspaces == (tmp_path / "a", tmp_path / "b")
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
-    settings = settings_of(tmp_path, 'workspaces = ["project"]\nscript = "s.jsonl"\n')
+    (tmp_path / "home").mkdir()
+    settings = settings_of(tmp_path / "home", 'workspaces = ["../project"]\nscript = "s.jsonl"\n')
     assert settings.workspaces == (tmp_path / "project",)
-    assert settings.script == tmp_path / "s.jsonl"
+    assert settings.script == tmp_path / "home" / "s.jsonl"
 
 
 def test_gate_rules_keep_their_order(tmp_path: Path) -> None:

@@ -137,9 +137,13 @@ def _workspaces(settings: Settings) -> Iterator[Finding]:
     for folder in settings.workspaces:
         if not os.access(folder, os.R_OK | os.X_OK):
             yield Finding("workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out.")
-        elif settings.home.is_relative_to(folder):
-            cure = "Name a smaller folder, or another --home."
-            yield Finding("workspace", "note", f"{folder} holds the state folder, which tools could read", cure)
+        elif (inside := settings.home.resolve()).is_relative_to(folder):
+            text = f"{folder} holds the state folder, which no tool sees"
+            if inside.parent == folder:
+                yield Finding("workspace", "ok", text)
+            else:
+                cure = "Name another --home: a sandbox hides it only at the top of a workspace or outside."
+                yield Finding("workspace", "note", f"{text}; programs can't be run there", cure)
         else:
             yield Finding("workspace", "ok", str(folder))
 

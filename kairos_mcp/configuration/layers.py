@@ -61,6 +61,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         zone_named(values["time_zone"])
     if "workspaces" in values:
         values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
+        _check_outside(values["workspaces"], home)
     for name in ("command_reads", "skills"):
         if name in values:
             values[name] = tuple(dict.fromkeys(_path(text) for text in values[name]))
@@ -75,6 +76,13 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         origins=MappingProxyType({"home": home_from, **origins}),
         **values,
     )
+
+
+def _check_outside(workspaces: tuple[Path, ...], home: Path) -> None:
+    """Raises ConfigError for a workspace that is the state folder, or lies in it: nothing there is for a run."""
+    for folder in workspaces:
+        if folder.is_relative_to(home.resolve()):
+            raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
 
 
 def _home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:

@@ -198,7 +198,9 @@ class Wiring:
     def _means(self, workspace: str | None) -> Means:
         if self._workers is None:
             self._workers = Workers(THREADS, "kairos-tools")
-        opener = self._opened.enter_context(Opener(Path(workspace))) if workspace is not None else None
+        opener = None
+        if workspace is not None:
+            opener = self._opened.enter_context(Opener(Path(workspace), private=self.settings.home))
         networked, judged = self._networked()
         folder = Path(workspace) if workspace is not None else None
         scopes = scopes_of(folder, self.settings) if folder is not None else None

@@ -46,6 +46,10 @@ class Entry:
     kind: Kind
 
 
+class PrivateFolder(PermissionError):
+    """What was to be opened lies in the server's own folder."""
+
+
 class _Held:
     """A descriptor closed with its last user: while a thread still opens, its number is not given away."""
 
@@ -61,11 +65,14 @@ class _Held:
 class Opener:
     """Opens beneath one folder and holds that folder's descriptor until closed; for use from several threads.
 
-    `walk=True` takes the walk even where the kernel could resolve, `exchange=False` does without renameat2.
-    `by_kernel` and `by_exchange` tell what is used.
+    What lies in the `private` folder is never opened, wherever in the workspace that is and by whatever name: it is
+    known by its identity. `walk=True` takes the walk even where the kernel could resolve, `exchange=False` does
+    without renameat2. `by_kernel` and `by_exchange` tell what is used.
     """
 
-    def __init__(self, workspace: Path, *, walk: bool = False, exchange: bool = True) -> None:
+    def __init__(
+        self, workspace: Path, *, private: Path | None = None, walk: bool = False, exchange: bool = True
+    ) -> None:
         try:
             self._root: _Held | None = _Held(os.open(workspace, FOLDER))
         except OSError as error:
@@ -74,6 +81,7 @@ class Opener:
                 "Name an existing folder with --workspace.",
             ) from None
         self.workspace = workspace
+        self._private = private
         kernel: Opening | None = None if walk else by_kernel(self._root.fd)
         self.by_kernel = kernel is not None
         self._open: Opening = kernel or by_walk(self._root.fd)
@@ -132,7 +140,30 @@ class Opener:
         root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
         if root is None:
             raise ValueError("the opener is closed")
-        return self._open(root.fd if beneath is None else beneath, plain, flags)
+        at = root.fd if beneath is None else beneath
+        fd = self._open(at, plain, flags)
+        if self._private is not None:
+            try:
+                self._refuse_private(at, plain, fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def _refuse_private(self, at: int, plain: str, fd: int) -> None:
+        """Raises PrivateFolder if what was opened is the private folder or lies in it. An opened folder `at` is outside
+        it: it was opened here."""
+        assert self._private is not None
+        try:
+            private = os.stat(self._private)
+        except OSError:  # it is not there yet
+            return
+        if os.fstat(fd).st_dev != private.st_dev:  # no way beneath leads to another file system
+            return
+        above = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
+        statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)
+        if any(os.path.samestat(each, private) for each in (os.fstat(fd), *statuses)):
+            raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
 
     def is_folder(self, path: str) -> bool:
         """Whether this is a folder; raises as `file` does for what can't be opened at all."""
@@ -206,6 +237,9 @@ def whole(fd: int, plain: str, most: int) -> bytes:
 def explained(error: OSError, plain: str) -> KairosError:
     """The leaf that fits what opening `plain` failed with."""
     where = said(plain)
+    if isinstance(error, PrivateFolder):
+        text = f"{where} is in this server's own folder, where no tool reads or writes."
+        return PathDenied(text, "Work on other files of the workspace.")
     match error.errno:
         case errno.ENOENT:
             return NotFound(f"{where} does not exist.", "list_files and search_files show what there is.")

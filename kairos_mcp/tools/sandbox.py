@@ -162,7 +162,8 @@ class Sandbox:
             yield from _own(self.workspace, placeholders=not self.lasting)
         for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
             yield Place(_topmost(sealed.path, self.workspace), "sealed")
-        yield from _there("hidden", self.hidden)
+        hidden = list(_there("hidden", self.hidden))  # what lies in another one is gone with it
+        yield from (each for each in hidden if not any(other.path in each.path.parents for other in hidden))
 
 
 def rooted(workspace: Path, root: int) -> Path:

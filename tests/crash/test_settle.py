@@ -14,6 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
+import sandboxed
 from house import ME, Books, Place, rests, says, started
 from talker import Talker
 from waiting import awaited
@@ -53,6 +54,7 @@ def made(place: Place) -> int:
 
 def killed_in_a_command(place: Place, approvals: str = "ask") -> str:
     """The run of a server that was killed while its command ran."""
+    sandboxed.required()
     commands(place, approvals)
     with Talker.start(place) as first:
         run_id = first.call("planner_run", goal="make", tools=["run_command"], wait_s=0)["run_id"]

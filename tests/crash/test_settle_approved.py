@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+import sandboxed
 from house import Place
 from talker import Talker
 from test_settle import WITHIN_S, commands, made, waits_for_a_person
@@ -15,6 +16,7 @@ from waiting import awaited
 
 def killed_in_an_approved_command(place: Place) -> str:
     """The run of a server that was killed while a command ran that its user had approved."""
+    sandboxed.required()
     commands(place)
     (place.home / "kairos.toml").write_text('approvals = "host"\n')
     with Talker.start(place) as first:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sandboxed
 from waiting import awaited
 
 from kairos_mcp.configuration.key_sources import secret
@@ -63,6 +64,8 @@ class Bench:
         self, name: str, command: tuple[str, ...] = (), *, workspace: Path | None = None, **more: Any
     ) -> Downstream:
         setting = ServerSetting(name, command, **{"sandbox": False, **more})
+        if command and setting.sandbox:
+            sandboxed.required()
 
         def resolve(reference: str) -> str:
             return secret(reference, self.environ)

@@ -1082,6 +1082,71 @@ SERVERS_OF_OTHERS = (
     ),
 )
 
+STATE = "tools/test_state_folder.py::test_"
+OWNERSHIP = "test_ownership.py::test_"
+BUBBLEWRAP = "tools/test_bubblewrap.py::test_"
+
+OWN_MACHINE = (
+    Guard(
+        "tools/opener.py",
+        "        if self._private is not None:\n            try:",
+        "        if False:\n            try:",
+        STATE + "the_opener_knows_the_folder_by_its_identity[False]",
+        quick=True,
+    ),
+    Guard(
+        "configuration/layers.py",
+        "    check_state_folder(home, environ)\n",
+        "",
+        OWNERSHIP + "what_another_user_may_replace_is_seen_behind_a_link",
+        quick=True,
+    ),
+    Guard(
+        "configuration/ownership.py",
+        "(above and found.st_mode & stat.S_ISVTX)",
+        "found.st_mode & stat.S_ISVTX",
+        OWNERSHIP + "a_folder_of_everybodys_is_fine_above_where_it_is_sticky_and_never_as_the_state_folder",
+    ),
+    Guard(
+        "configuration/layers.py",
+        "        check_settings_file(_path(named), environ)\n",
+        "",
+        OWNERSHIP + "a_settings_file_elsewhere_that_others_may_write_is_refused",
+    ),
+    Guard(
+        "tools/bubblewrap.py",
+        "if part in folders]",
+        "if part]",
+        BUBBLEWRAP + "a_folder_that_programs_may_write_makes_no_sandbox_though_path_names_it",
+        quick=True,
+    ),
+    Guard(
+        "tools/sandbox.py",
+        "(*self.sealed, *find_bubblewrap().installed)",
+        "self.sealed",
+        BUBBLEWRAP + "a_program_can_not_write_the_bubblewrap_that_makes_its_sandbox",
+    ),
+    Guard(
+        "tools/supervisor.py",
+        "    _end_all()\n    _exit_as",
+        "    _exit_as",
+        COMMAND + "without_a_sandbox_what_left_the_session_ends_with_the_program_too[time]",
+    ),
+    Guard(
+        "models/provider_look.py",
+        "        if 300 <= response.status_code < 400:",
+        "        if False:",
+        "providers/test_failures.py::test_"
+        "a_redirect_is_named_with_where_it_leads_and_neither_followed_nor_tried_again[openai:small-302]",
+    ),
+    Guard(
+        "tools/downstream/link.py",
+        "                self._flooded()\n",
+        "",
+        "downstream/test_downstream_transports.py::test_a_reply_that_is_too_large_is_told_as_that_and_at_once[http]",
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -1093,4 +1158,5 @@ GUARDS = (
     *WORDS,
     *DAMAGED,
     *SERVERS_OF_OTHERS,
+    *OWN_MACHINE,
 )

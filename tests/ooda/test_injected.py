@@ -101,6 +101,7 @@ def watched(tmp_path) -> Iterator[Watched]:
         yield Watched(world)
 
 
+@pytest.mark.sandbox
 @pytest.mark.parametrize("fetching", [False, True])
 async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(watched, fetching):
     """Whatever a run asks leave for is left waiting; the rest is refused. With http_fetch too: a host that is private
@@ -226,6 +227,7 @@ def word_for(run: dict[str, Any]) -> str:
             return str(run["output"]["cycles"][0]["status"])
 
 
+@pytest.mark.sandbox
 async def test_what_is_watched_would_be_seen(watched):
     """With leave for all of it, each sensor shows something: the tests above are not blind."""
     world = watched.world

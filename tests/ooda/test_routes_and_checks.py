@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from approvals.people import UNHURRIED, Person, accepts, seated
 from house import asked_digests, assert_all_lawful
 from sampling.minds import Mind
@@ -66,6 +67,7 @@ async def test_a_command_that_judges_is_approved_once_for_a_version_of_the_manda
         assert len(person.seen) == 2
 
 
+@pytest.mark.sandbox
 async def test_an_approved_check_does_not_let_an_act_through(place, era):
     argv = ["touch", "made.txt"]
     mandate = {**FREE, "acceptance": [{"check": "command_succeeds", "argv": argv}], "risk_budget": "medium"}

@@ -158,6 +158,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
     assert pets.heard == []
 
 
+@pytest.mark.sandbox
 async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_are_pinned(desk: Desk) -> None:
     log, listing = desk.place.workspace / "log", desk.place.workspace / "listing.json"  # what its sandbox shows
     listing.write_text(desk.listing.read_text())

@@ -91,7 +91,10 @@ def test_the_bits_that_lend_rights_are_not_kept(changing: Desk) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_an_owner_is_kept(changing: Desk) -> None:
     changing.write({"t": "one"})
-    os.chown(changing.workspace / "t", 12345, 23456)
+    try:
+        os.chown(changing.workspace / "t", 12345, 23456)
+    except OSError:
+        pytest.skip("this root has no other users")
     assert not changing.call("edit_file", path="t", old_string="one", new_string="two").is_error
     status = (changing.workspace / "t").stat()
     assert (status.st_uid, status.st_gid) == (12345, 23456)
