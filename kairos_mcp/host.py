@@ -264,6 +264,10 @@ class Host:
         """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""
         return await changing.release(self._house, owner, caller)
 
+    async def resume(self, run_id: str, caller: Caller) -> None:
+        """Go on with a run that was paused, or whose server has ended. Raises UnknownRun, Busy."""
+        await changing.resume(self._house, run_id, caller)
+
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""
         await changing.drive_here(self._house, run_id)

@@ -1,4 +1,4 @@
-"""`answer` and `cancel`: a person's word to a run that somebody else may own."""
+"""`answer`, `resume` and `cancel`: a person's word to a run that somebody else may own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kairos_mcp.cli.exits import COMPLETED, FAILED
-from kairos_mcp.cli.running import PERSON, speak, stay, with_host
+from kairos_mcp.cli.running import PERSON, person, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -42,6 +42,18 @@ def answer_run(
     else:
         say(f"stored; run {run_id} is {report.status}")
     return COMPLETED
+
+
+def resume_run(flags: Flags, run_id: str, *, principal: str, as_json: bool) -> int:
+    """Take up a run that was paused, or whose server or command was killed, and stay until it waits or ends; one that
+    moves elsewhere is watched."""
+    who = person(principal)
+
+    async def begin(host: Host) -> str:
+        await host.resume(run_id, who)
+        return run_id
+
+    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json, who=who), flags, as_json=as_json)
 
 
 def cancel_run(flags: Flags, run_id: str, *, as_json: bool) -> int:

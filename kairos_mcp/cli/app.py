@@ -22,6 +22,7 @@ COMMANDS: Acts = {
     "answer": steering.answer,
     "approve": steering.approve,
     "deny": steering.deny,
+    "resume": steering.resume,
     "cancel": steering.cancel,
     "replay": looking.replay,
     "export": looking.export,

@@ -63,7 +63,11 @@ def start(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -
     """Start a run and stay with it until it rests."""
 
     async def begin(host: Host) -> str:
-        return (await host.start_planner(request, PERSON)).run_id
+        started = await host.start_planner(request, PERSON)
+        if started.attached:  # of the same words a moment ago; whoever drove it may have been killed
+            tell(f"run {started.run_id} of the same words is open")
+            await host.drive_here(started.run_id)
+        return started.run_id
 
     return stay(settings, begin, quiet=quiet)
 

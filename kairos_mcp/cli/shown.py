@@ -143,12 +143,15 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
 
 
 def say_paused(report: RunReport, flags: Flags) -> None:
-    """Where a mandate's run stands at a pause of its own, the command with which a person goes on."""
+    """Where a run stands still, the command with which a person goes on."""
     match report.status, report.output:
         case "paused", {"mandate_id": str(), "mandate_status": "paused_goal_drift"}:
             say(f"\n  {command(flags, 'cancel', report.run_id)}")
         case "paused", {"mandate_id": str(name), "mandate_status": "paused_at_checkpoint" | "paused_risk_exceeded"}:
             say(f"\n  {command(flags, 'mandate', 'run', name, '--resume')}")
+        case "paused", _ if report.next is not None and report.next["tool"] in ("run_control", "run_status"):
+            if report.next["arguments"].get("action", "resume") == "resume":
+                say(f"\n  {command(flags, 'resume', report.run_id)}")
 
 
 def traced_line(item: JsonObject) -> str:

@@ -89,6 +89,13 @@ def command_of(run: RunRow, key: str) -> str:
     return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
 
 
+def resume_of(run: RunRow) -> str:
+    """The command by which a person goes on with a run."""
+    return shlex.join(
+        ["kairos-mcp", "resume", *([] if run.principal == LOCAL else ["--principal", run.principal]), run.id]
+    )
+
+
 def repeated(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
     """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
     match recorded:

@@ -253,6 +253,24 @@ def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits
     freeze.refuse_unpriced(route, model, house.settings, limit)
 
 
+async def resume(house: House, run_id: str, caller: Caller) -> None:
+    """Go on with a run as a person's command may: with one that was paused, and with one whose server has ended. One
+    that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy."""
+    run = house.run(run_id, caller)
+    house.check_awake(run)
+    if run.outcome is None and _is_paused(house, run):
+        await control(house, run_id, "resume", caller)
+    await drive_here(house, run_id)
+
+
+def _is_paused(house: House, run: RunRow) -> bool:
+    """By a person, by an empty account, or by its flow, which waits for leave to go on."""
+    if run.paused is not None or run.resume_at is not None:
+        return True
+    with naming.rows_of(run):
+        return any(row.kind == "pause" for row in approvals.waits(house.store.reader, run.n).steps.values())
+
+
 async def drive_here(house: House, run_id: str) -> None:
     """Own a run that nobody living owns and drive it: a person's command may, where it has what that takes; else it
     leaves a server a moment to go on with it. Raises UnknownRun."""

@@ -9,7 +9,7 @@ import apsw
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.hall.answering import command_of
+from kairos_mcp.hall.answering import command_of, resume_of
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.periods import moment
 from kairos_mcp.reports import mandated
@@ -99,7 +99,8 @@ def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObje
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)
-    return _call("run_status", {"run_ids": [run.id]}, "Any call makes this server try to go on with it.")
+    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: {resume_of(run)}."
+    return _call("run_status", {"run_ids": [run.id]}, why)
 
 
 def _reason(run: RunRow) -> str | None:

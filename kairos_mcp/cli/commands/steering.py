@@ -1,4 +1,4 @@
-"""Runs that wait or move: answered, given leave or refused it, cancelled, settled."""
+"""Runs that wait or move: answered, given leave or refused it, taken up, cancelled, settled."""
 
 from __future__ import annotations
 
@@ -66,6 +66,16 @@ def deny(
     return decide_run(
         flags, run, key, "deny", feedback, digest=digest, principal=principal, drive=drive, as_json=as_json
     )
+
+
+def resume(run: Run, *, principal: Whose = LOCAL, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Go on with a run that was paused, or whose process died.
+
+    Exit codes are those of `run`.
+    """
+    from kairos_mcp.cli.answering import resume_run
+
+    return resume_run(flags, run, principal=principal, as_json=as_json)
 
 
 def cancel(run: Run, *, as_json: AsJson = False, flags: AllFlags) -> int:
