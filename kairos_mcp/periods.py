@@ -29,15 +29,20 @@ class Day:
 def day_at(at: int, time_zone: str) -> Day:
     """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
     zone = zone_named(time_zone)
-    today = datetime.fromtimestamp(at / 1000, zone).date()
-    begins = _midnight(today, zone)
-    ends = _midnight(today + ONE_DAY, zone) if today < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
-    return Day(today.isoformat(), begins, ends)
+    return day_named(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
 
 
 def moment(at: int) -> str:
     """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def day_named(name: str, time_zone: str) -> Day:
+    """The day of this name (`2026-11-22`). Raises ValueError for what names none, ConfigError for an unknown zone."""
+    zone, day = zone_named(time_zone), date.fromisoformat(name)
+    begins = _midnight(day, zone)
+    ends = _midnight(day + ONE_DAY, zone) if day < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
+    return Day(day.isoformat(), begins, ends)
 
 
 @lru_cache(maxsize=4)

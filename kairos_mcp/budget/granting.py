@@ -44,7 +44,8 @@ class Grant(NamedTuple):
     timeout_ms: int
 
 
-SHARED = ("day", "mandate")  # scopes of the accounts that runs share: one of these that is empty pauses a run
+NO_DAY = "no day"  # the scope of a refusal where it can't be said which day a model call belongs to
+SHARED = ("day", "mandate", NO_DAY)  # scopes of the accounts that runs share: one of these that is empty pauses a run
 WHOLE = "whole "  # before such a scope: not even an empty account of this kind has room for what was asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.cli.running import PERSON, person, with_host
 from kairos_mcp.cli.shown import dollars
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
@@ -35,6 +35,8 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
         case _ if "day" in told:
             of = f"mandate {told['scope'].partition(':')[2]}, " if scope != "day" else ""
             say(f"{of}{told['day']} ({told['time_zone']}), until {told['resets_at']}")
+            if "note" in told:
+                say(f"  {told['note']}")
             _say_figures(told)
             for each in told["by"]:
                 whom = [each["route"], *(each[name] for name in ("model", "agent") if each[name])]
@@ -51,6 +53,22 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
                 deep = "  " * (1 + each["branch"].count("/"))
                 say(f"{deep}branch {each['branch']}")
                 _say_figures(each, f"{deep}  ")
+    return COMPLETED
+
+
+def trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
+    """A person's word that the clock is right: days after today that were begun count as begun no more."""
+
+    async def trust(host: Host) -> list[str]:
+        return await host.trust_clock(person(principal))
+
+    gone = with_host(load_settings(flags, os.environ), trust)
+    if as_json:
+        say_json({"no_longer_begun": gone})
+    elif gone:
+        say(f"No longer counted as begun: {', '.join(gone)}. What was used on it counts when it comes.")
+    else:
+        say("No day after today was begun: there was nothing to correct.")
     return COMPLETED
 
 

@@ -38,10 +38,12 @@ REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made ag
 
 
 class Charged(NamedTuple):
-    """What model calls are charged to beside the run's account, and how the run is paused where that is used up."""
+    """What model calls are charged to beside the run's account, and how the run is paused where that is used up;
+    `barred`: it is paused so before any model call."""
 
     shared: Shared = NOT_SHARED
     otherwise: Paused | None = None
+    barred: bool = False
 
 
 @dataclass(slots=True)
@@ -212,6 +214,7 @@ class Standing:
             taken=tuple(self.taken),
             pause=None if still else pause_for(self.marks.values(), at),
             otherwise=charged.otherwise if run.paused is None else None,
+            barred=charged.barred,
         )
 
     def learn(self, turn: Turn, committed: Committed) -> None:

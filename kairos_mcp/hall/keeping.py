@@ -11,8 +11,10 @@ import apsw
 
 from kairos_mcp.errors import KairosError, StoreBusy
 from kairos_mcp.hall.house import House
-from kairos_mcp.store import owners, prune
+from kairos_mcp.periods import day_at
+from kairos_mcp.store import accounts, owners, prune
 from kairos_mcp.store.connection import connect, mapped_errors, rows
+from kairos_mcp.store.flagged import no_day
 from kairos_mcp.store.reading import data_version
 from kairos_mcp.store.store import Store
 from kairos_mcp.store.writer import Job
@@ -133,3 +135,18 @@ def _shrink(store: Store) -> bool:
         return True
     finally:
         connection.close()
+
+
+async def trust_clock(house: House, principal: str) -> list[str]:
+    """Call the days after today a mistake of the clock, as a person says, and let runs that were paused for it go on;
+    gives the names of those days."""
+    at = house.clock()
+    today = day_at(at, house.settings.time_zone).name
+
+    def correct(connection: apsw.Connection) -> list[str]:
+        gone = accounts.call_mistaken(connection, principal, today, at)
+        wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
+        rows(connection, wake, (at, principal, no_day(principal)))
+        return gone
+
+    return await house.store.submit(correct)

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from kairos_mcp.driving.days import day_to_charge
 from kairos_mcp.errors import BadArguments, UnknownTool
 from kairos_mcp.flows.ooda.order import EDITING
 from kairos_mcp.flows.ooda.phases import PHASES
@@ -20,7 +21,6 @@ from kairos_mcp.hall.starting import Beginning, Started, begin, said
 from kairos_mcp.mandates.mandate import Mandate, mandate_of
 from kairos_mcp.mandates.schedules import due
 from kairos_mcp.messages import JsonObject, canonical, digest_of
-from kairos_mcp.periods import day_at
 from kairos_mcp.reports.items import iso
 from kairos_mcp.reports.mandated import mandate_status
 from kairos_mcp.reports.report import Caller
@@ -182,10 +182,11 @@ async def _saved(house: House, mandate: Mandate, caller: Caller) -> bool:
         mandate.goal_hash,
         house.clock(),
     )
-    today = day_at(house.clock(), house.settings.time_zone).name
+    at, zone = house.clock(), house.settings.time_zone
 
     def save(connection: apsw.Connection) -> bool:
         changed = mandates.save(connection, row)
+        today = day_to_charge(connection, caller.principal, at, zone).day.name
         day = accounts.find_day(connection, caller.principal, today) if changed else None
         if day is not None and accounts.find_mandate(connection, day.id, row.id) is not None:
             accounts.mandate_account(connection, day.id, row.id, mandate.day)

@@ -93,7 +93,7 @@ def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObje
         why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."
         return _call("run_control", resume, why)
     if run.paused is not None and run.resume_at is None:
-        return _call("run_control", resume, "It was paused.")
+        return _call("run_control", resume, f"It was paused: {run.paused}")
     if pause is not None:
         return _call(*mandated.after_pause(run, pause))
     if lacks:

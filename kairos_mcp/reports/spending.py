@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from kairos_mcp.budget.amounts import NOTHING, Account, Units
 from kairos_mcp.configuration.settings import DAY_CAPS, outside_limits
+from kairos_mcp.driving.days import DayToCharge, day_to_charge
 from kairos_mcp.errors import UnknownMandate
 from kairos_mcp.hall.house import House
 from kairos_mcp.messages import JsonObject
-from kairos_mcp.periods import Day, day_at, moment
+from kairos_mcp.periods import day_at, moment
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.steps import Limits
 from kairos_mcp.store import accounts, branches, naming, unpriced
 from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.flagged import no_day
 
 NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
@@ -50,10 +52,11 @@ def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
 
 
 def _day(house: House, caller: Caller) -> JsonObject:
-    today = _today(house)
+    meant = _today(house, caller)
+    today = meant.day
     account = Account(0, house.settings.day, NOTHING, NOTHING)
     used = accounts.find_day(house.store.reader, caller.principal, today.name) if house.store.exists else None
-    told = {"scope": "day", **_period(house, today)}
+    told = {"scope": "day", **_period(house, meant, caller)}
     if used is None:
         return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, house.settings.day, used.held, used.spent)
@@ -68,15 +71,15 @@ def _day(house: House, caller: Caller) -> JsonObject:
 
 def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
     """What all runs of a mandate used today."""
-    today, reader = _today(house), house.store.reader
-    day = accounts.find_day(reader, caller.principal, today.name) if house.store.exists else None
+    meant, reader = _today(house, caller), house.store.reader
+    day = accounts.find_day(reader, caller.principal, meant.day.name) if house.store.exists else None
     account = accounts.find_mandate(reader, day.id, mandate) if day is not None else None
     if account is None:
         raise UnknownMandate(
             f"Nothing was used for a mandate {mandate[:64]!r} today.",
             "budget_status without a scope names those of today.",
         )
-    told = {"scope": f"{OF_A_MANDATE}{mandate}", **_period(house, today)}
+    told = {"scope": f"{OF_A_MANDATE}{mandate}", **_period(house, meant, caller)}
     uncounted = unpriced.by_account(reader)
     return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
 
@@ -98,12 +101,21 @@ def _by(house: House, account: int) -> list[JsonObject]:
     ]
 
 
-def _today(house: House) -> Day:
-    return day_at(house.clock(), house.settings.time_zone)
+def _today(house: House, caller: Caller) -> DayToCharge:
+    zone = house.settings.time_zone
+    if not house.store.exists:
+        return DayToCharge(day_at(house.clock(), zone))
+    return day_to_charge(house.store.reader, caller.principal, house.clock(), zone)
 
 
-def _period(house: House, today: Day) -> JsonObject:
-    return {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
+def _period(house: House, meant: DayToCharge, caller: Caller) -> JsonObject:
+    today = meant.day
+    told = {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
+    if meant.barred:
+        return told | {"note": no_day(caller.principal)}
+    if meant.ahead:
+        return told | {"note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."}
+    return told
 
 
 def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:

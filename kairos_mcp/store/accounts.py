@@ -27,6 +27,7 @@ READ = f"select {', '.join(amounts('cap', 'held', 'spent'))}, scope from account
 _READ_ANY = READ + "?"
 _READ_BRANCH = READ.replace("scope from", "'branch ' || name from") + "?"
 _FIND = "select id from account where scope = 'day' and name = ? and period = ?"
+_NEWEST_DAY = "select max(period) from account where scope = 'day' and name = ? and mistaken is null"
 _MAKE = f"insert into account(scope, name, period, {', '.join(amounts('cap'))}) values ('day', ?, ?{', ?' * 8})"
 _MAKE_MANDATE = (
     f"insert into account(scope, parent, name, {', '.join(amounts('cap'))}) values ('mandate', ?, ?{', ?' * 8})"
@@ -72,10 +73,29 @@ def day_account(connection: apsw.Connection, principal: str, day: str, caps: Lim
     if found is None:
         rows(connection, _MAKE, (principal, day, *wanted))
         return read_account(connection, connection.last_insert_rowid())
+    rows(connection, "update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
     known = read_account(connection, found[0])
     if known.caps != caps:
         rows(connection, _CAP, (*wanted, known.id))
     return known._replace(caps=caps)
+
+
+def newest_day(connection: apsw.Connection, principal: str) -> str | None:
+    """The name of the latest day that was begun for a principal, but for those that a person called a mistake."""
+    found = row(connection, _NEWEST_DAY, (principal,))
+    return None if found is None else found[0]
+
+
+def call_mistaken(connection: apsw.Connection, principal: str, after: str, at: int) -> list[str]:
+    """Let the days after this one not count as begun: a person says that the clock was wrong when they were. What was
+    spent on one stays, and counts when it comes. Gives their names."""
+    found = rows(
+        connection,
+        "update account set mistaken = ? where scope = 'day' and name = ? and period > ? and mistaken is null"
+        " returning period",
+        (at, principal, after),
+    )
+    return sorted(name for (name,) in found)
 
 
 def mandate_account(connection: apsw.Connection, day: int, mandate: str, caps: Limits) -> Account:
@@ -202,7 +222,7 @@ _LOST = f"""
     select 1 from (select run, at, shared from mark union all
         select mark.run, attempt.at, attempt.shared from attempt join mark on mark.id = attempt.mark) as charged
     join run on run.n = charged.run, json_each({valid("charged.shared")})
-    where principal = ? and charged.at >= ? and charged.at < ? and value not in (select id from account) limit 1
+    where principal = ? and charged.at >= ? and value not in (select id from account) limit 1
 """
 
 
@@ -225,10 +245,10 @@ def check(connection: apsw.Connection, account: int) -> None:
                 )
 
 
-def check_none_lost(connection: apsw.Connection, principal: str, begins: int, ends: int) -> None:
-    """Raises StoreCorrupt where something was charged between these moments to an account that is not there: what a
+def check_none_lost(connection: apsw.Connection, principal: str, since: int) -> None:
+    """Raises StoreCorrupt where something was charged from this moment on to an account that is not there: what a
     day has used does not begin anew."""
-    if row(connection, _LOST, (principal, begins, ends)) is not None:
+    if row(connection, _LOST, (principal, since)) is not None:
         raise StoreCorrupt("An account that a day's calls were charged to is gone.", _NO_MORE)
 
 

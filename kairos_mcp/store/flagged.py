@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 from kairos_mcp.budget.amounts import Account
 from kairos_mcp.budget.granting import WHOLE
@@ -13,6 +14,16 @@ USED_UP = {
     "mandate": "What this mandate may use on a day is used up (`kairos-mcp budget`).",
 }
 """Why a run is paused, by the scope of the account that is used up."""
+
+
+def no_day(principal: str) -> str:
+    """Why a run is paused where the clock is so far behind that no day can be charged."""
+    whose = f" --principal {quote(principal)}" if principal != "local" else ""
+    return (
+        "The clock shows a day more than 48 hours before one that was begun already, so no model call is made. Set the"
+        f" clock; or, if it is right now, run `kairos-mcp budget --trust-clock{whose}`."
+    )
+
 
 _GROUPS = {"run": "limits", "day": "day", "mandate": "the mandate's day"}
 

@@ -9,8 +9,9 @@ answer   the one answer of a mark; its primary key makes a second one impossible
 attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
 account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run; of a branch (`scope`
          branch, its path in `name`, within the account `parent` around it), to which the steps below that path are
-         charged; of a principal's day (day, whose `name` and which `period`), or of a mandate (its id in `name`) within
-         that; a mark and an attempt name in `shared` the accounts of these last two that they are charged to
+         charged; of a principal's day (day, whose `name` and which `period`; `mistaken`: when a person said that the
+         clock was wrong as it was begun), or of a mandate (its id in `name`) within that; a mark and an attempt name in
+         `shared` the accounts of these last two that they are charged to
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 request  a completion of an open step that was asked of a client's model: of which session, in which ask (`nonce`;
          null: a push), the most that it costs (`bound`), how it `ended` (answered, refused, withdrawn; null: it is in
@@ -118,6 +119,7 @@ MIGRATIONS: tuple[str, ...] = (
         bound text not null, ended text, ended_at integer, charged integer);
     create index request_run on request(run);
     create index request_mark on request(mark);
+    alter table account add column mistaken integer;
     """,
 )
 

@@ -78,8 +78,8 @@ class Turn(NamedTuple):
     their paths and what they hold, that nobody needs any more; one that was answered meanwhile holds nothing.
     `branches`: the accounts of the run's branches; `opens`: those that begin, outer ones first. `shared`: what new
     model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
-    the run is paused as `otherwise` says. `pause`: the run is paused, whatever is left. `taken`: deposits that this
-    turn acts on."""
+    the run is paused as `otherwise` says; so it is before any model call where the turn is `barred`. `pause`: the run
+    is paused, whatever is left. `taken`: deposits that this turn acts on."""
 
     run: int
     run_id: str
@@ -102,6 +102,7 @@ class Turn(NamedTuple):
     taken: Sequence[int] = ()
     pause: Paused | None = None
     otherwise: Paused | None = None
+    barred: bool = False
 
     @property
     def says_something(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, Account, Units
-from kairos_mcp.budget.granting import SHARED, Grant
+from kairos_mcp.budget.granting import NO_DAY, SHARED, Claim, Grant
 from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import ToolResult
@@ -92,7 +92,7 @@ def _used_up(otherwise: Paused | None, marked: Sequence[Marked]) -> Paused | Non
     refused = next((each.refused for each in marked if each.refused is not None), None)
     if refused is None or otherwise is None:
         return None
-    return Paused(USED_UP[refused.scope], otherwise.resume_at)
+    return otherwise if refused.scope == NO_DAY else Paused(USED_UP[refused.scope], otherwise.resume_at)
 
 
 def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
@@ -124,8 +124,7 @@ def insert_answer(connection: apsw.Connection, settled: Settled, at: int) -> Non
 
 def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -> Marked:
     told = _where_it_stands(new, purse)
-    shared = turn.shared if new.claim.counts.model_calls else NOT_SHARED
-    leave = purse.hold(new.path, new.claim, shared)
+    shared, leave = _leave(turn, purse, new.path, new.claim)
     if isinstance(leave, Refused):
         if leave.scope in SHARED:
             return Marked(0, None, None, new.sent, waits=True, refused=leave)
@@ -144,6 +143,18 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
     purse.settle(new.path, leave.held, spent, shared)
     mark = _insert_mark(connection, turn, new, None, sent, shared)
     return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
+
+
+def _leave(turn: Turn, purse: Purse, path: str, claim: Claim) -> tuple[Shared, Grant | Refused]:
+    """The leave to begin a step, and the shared accounts that it is charged to: a model call's alone."""
+    if not claim.counts.model_calls:
+        return NOT_SHARED, purse.hold(path, claim, NOT_SHARED)
+    if turn.barred:
+        return NOT_SHARED, _NO_DAY
+    return turn.shared, purse.hold(path, claim, turn.shared)
+
+
+_NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 
 
 def _where_it_stands(new: NewMark, purse: Purse) -> str | None:
@@ -201,8 +212,7 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     purse.settle(retry.path, retry.freed, lost, retry.shared)
     if not retry.claim.open_step:
         memory.forget(connection, turn.run, retry.path)
-    shared = turn.shared if retry.claim.counts.model_calls else NOT_SHARED
-    leave = purse.hold(retry.path, retry.claim, shared)
+    shared, leave = _leave(turn, purse, retry.path, retry.claim)
     refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
     if refused is not None:
         shared, leave = NOT_SHARED, Grant(NOTHING, 0, 0)

@@ -159,7 +159,7 @@ async def test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved
     assert [books[name].spent.input_tokens for name in ("2026-11-20", "2026-11-21")] == [5_000, 6_000]
 
 
-async def test_a_clock_that_was_set_back_finds_what_that_day_has_used(place: Place) -> None:
+async def test_a_clock_that_was_set_back_finds_what_was_used_after_midnight(place: Place) -> None:
     clock = Clock()
     settings = place.settings(*LINES, day=Limits(model_calls=4), time_zone=ZONE)
     async with house_at(settings, clock) as host:
@@ -172,12 +172,13 @@ async def test_a_clock_that_was_set_back_finds_what_that_day_has_used(place: Pla
     assert [book.spent.model_calls for book in days_of(place).values()] == [4, 4]
 
 
-async def test_a_pause_that_a_wrong_clock_began_ends_when_the_clock_is_right_again(place: Place) -> None:
+async def test_a_pause_that_a_wrong_clock_began_ends_when_a_person_says_that_it_is_right_again(place: Place) -> None:
     clock = Clock(at("2031-01-01T12:00"))
     async with house_at(place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE), clock) as host:
         run_id = await started(host)
         assert host.report(run_id, ME).resume_at == "2031-01-02T05:00:00Z"
         clock.now = NOON
+        await host.trust_clock(ME)
         assert (await ended(host, run_id)).summary == "done"
 
 

@@ -79,10 +79,16 @@ def budget(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run, or mandate:ID; without one: today.")] = None,
     *,
     days: Annotated[bool, typer.Option("--days", help="The newest days in place of today.")] = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Say that the clock is right: later days were begun by mistake.")
+    ] = False,
+    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="With --trust-clock: whose.")] = LOCAL,
     as_json: AsJson = False,
     flags: StateFlags,
 ) -> int:
     """What is spent and left: today and on whom, on the days before, of a mandate today, or of a run."""
-    from kairos_mcp.cli.spending import show_budget
+    from kairos_mcp.cli import spending
 
-    return show_budget(flags, run, days=days, as_json=as_json)
+    if trust_clock:
+        return spending.trust_clock(flags, principal, as_json=as_json)
+    return spending.show_budget(flags, run, days=days, as_json=as_json)
