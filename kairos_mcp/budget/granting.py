@@ -69,6 +69,11 @@ def grant(
     return leave
 
 
+def least(claim: Claim) -> Units:
+    """What a completion needs at least: all that it may read, and the fewest tokens that are worth their price."""
+    return _granted(claim, min(USEFUL_TOKENS, claim.wanted_tokens), 0).held
+
+
 def _of_one_around(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
     """The leave, within what is left of an account around the nearest, which alone keeps a closing call free."""
     rest = account.rest

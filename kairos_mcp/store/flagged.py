@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from shlex import quote
+from typing import NamedTuple
 
 from kairos_mcp.budget.amounts import Account
-from kairos_mcp.budget.granting import WHOLE
+from kairos_mcp.budget.granting import WHOLE, Claim, least
 from kairos_mcp.steps import Answer, Refused
 
 USED_UP = {
@@ -37,19 +38,49 @@ def flagged(passed: Iterable[tuple[Account, str]]) -> Iterator[str]:
         yield f"{took} {_told(unit, spent + held)}{others}."
 
 
-def hopeless(answers: Iterable[Answer | None]) -> Iterator[str]:
-    """What to do where a step needs more than a whole day of some account has: it was refused for good."""
-    for answer in answers:
-        match answer:
+class Asked(NamedTuple):
+    """A completion that was asked for, what came of it, and whether its account had paid for none before."""
+
+    path: str
+    claim: Claim
+    answer: Answer | None
+    first: bool
+
+
+def too_small(asked: Iterable[Asked]) -> Iterator[str]:
+    """How much a model call needs that was refused for good: where a whole day of some account has no room for it, or
+    where a limit has none for the very first one."""
+    for each in asked:
+        match each.answer:
             case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE):
                 limit = _named(scope.removeprefix(WHOLE), unit)
                 price = ", or set price_input and price_output where the model has no price" * (unit == "nano_usd")
                 yield (
-                    f"{limit} is {_told(unit, cap)} for a whole day, and the next model call needs more than that:"
-                    f" no day has room for it. Raise that limit, or give the run less to read{price}."
+                    f"{limit} is {_told(unit, cap)} for a whole day, and the next model call needs{_up_to(each, unit)}"
+                    f" more than that: no day has room for it. Raise that limit, or give the run less to read{price}."
+                )
+            case Refused(limit=unit, allowed=cap, scope=scope) if each.first and _is_bounded(each, unit):
+                amount = _told(unit, getattr(least(each.claim), unit))
+                yield (
+                    f"{each.path} was not begun: it may need up to {amount} of {_named(scope, unit)}, which is"
+                    f" {_told(unit, cap)}. What a model may read is counted as a token a byte until one has reported"
+                    " its tokens; fewer tools or a shorter context need less."
                 )
             case _:
                 pass
+
+
+_BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
+
+
+def _up_to(asked: Asked, unit: str) -> str:
+    """How much that is, where it can be said."""
+    return f" up to {_told(unit, getattr(least(asked.claim), unit))}," if _is_bounded(asked, unit) else ""
+
+
+def _is_bounded(asked: Asked, unit: str) -> bool:
+    """Whether what the call needs of this unit is known before it is made."""
+    return unit in _BOUNDED and (unit != "nano_usd" or asked.claim.price is not None)
 
 
 def _named(scope: str, unit: str) -> str:

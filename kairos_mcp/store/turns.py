@@ -22,7 +22,7 @@ from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, enco
 from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.flagged import USED_UP, flagged, hopeless
+from kairos_mcp.store.flagged import USED_UP, Asked, flagged, too_small
 from kairos_mcp.store.purse import Purse
 from kairos_mcp.store.turn import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
 
@@ -63,12 +63,19 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     if turn.opens:
         purse.open(turn.opens)
     marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
-    marked += [_mark(connection, turn, new, purse) for new in turn.marks]
+    asked = [
+        Asked(retry.path, retry.claim, each.answer, first=False)
+        for retry, each in zip(turn.retries, marked, strict=True)
+    ]
+    for new in turn.marks:
+        first = not purse.nearest(new.path).spent.model_calls
+        marked.append(_mark(connection, turn, new, purse))
+        asked.append(Asked(new.path, new.claim, marked[-1].answer, first))
     for text in turn.texts:
         rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
     purse.write()
     uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
-    for note in (*turn.notes, *flagged(purse.passed()), *hopeless(each.answer for each in marked), *uncounted):
+    for note in (*turn.notes, *flagged(purse.passed()), *too_small(asked), *uncounted):
         rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
     paused = turn.pause or _used_up(turn.otherwise, marked)
     if paused is not None:

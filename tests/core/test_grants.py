@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of
-from kairos_mcp.budget.granting import Claim, Grant, grant
+from kairos_mcp.budget.granting import Claim, Grant, grant, least
 from kairos_mcp.steps import Limits, Refused
 
 ROUND = Claim(counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9))
@@ -57,6 +57,13 @@ def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     closed = grant(after, closing)
     assert isinstance(closed, Grant)
     assert closed.max_tokens == 1_024
+
+
+@pytest.mark.parametrize("unit", [unit for unit in LEFT if unit != "milliseconds"])
+def test_the_first_round_fits_into_what_one_needs_at_least_and_into_nothing_less(unit: str) -> None:
+    needed = getattr(least(ROUND), unit)
+    assert isinstance(grant(Account(1, Limits(**{unit: needed}), NOTHING, NOTHING), ROUND), Grant)
+    assert isinstance(grant(Account(1, Limits(**{unit: needed - 1}), NOTHING, NOTHING), ROUND), Refused)
 
 
 @pytest.mark.parametrize("purpose", ["phase", "repair"])

@@ -1066,6 +1066,30 @@ DAMAGED = (
 
 SILENCE = "downstream/test_silence.py::test_"
 
+CLOCK = "budgets/test_clock_set_back.py::test_"
+
+DAYS = (
+    Guard(
+        "driving/days.py",
+        "    if newest is None or newest <= today.name:",
+        "    if today:",
+        CLOCK + "a_day_once_begun_is_charged_until_the_clock_has_passed_it",
+        quick=True,
+    ),
+    Guard(
+        "store/turns.py",
+        "    if turn.barred:",
+        "    if False:",
+        CLOCK + "a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
+    ),
+    Guard(
+        "store/turns.py",
+        "*too_small(asked), ",
+        "",
+        "budgets/test_too_small.py::test_no_run_of_no_rounds_is_without_a_word_why",
+    ),
+)
+
 SERVERS_OF_OTHERS = (
     Guard(
         "tools/downstream/line.py",
