@@ -9,7 +9,7 @@ import apsw
 from kairos_mcp.errors import KairosError
 from kairos_mcp.freezing.freeze import VERSIONS, thaw
 from kairos_mcp.histories.replaying import Entry, Recording, replayed
-from kairos_mcp.store import ledger, reading, schema
+from kairos_mcp.store import ledger, reading, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect, rows
 
@@ -40,7 +40,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
         for row in reading.record(connection, n)
     ]
     try:
-        thawed = thaw(run.spec, lambda content_hash: reading.text(connection, content_hash) or "")
+        thawed = thaw(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")
         found = replayed(Recording(run.id, thawed, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"

@@ -56,7 +56,7 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
     return COMPLETED
 
 
-def trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
+def correct_days(flags: Flags, principal: str, *, as_json: bool) -> int:
     """A person's word that the clock is right: days after today that were begun count as begun no more."""
 
     async def trust(host: Host) -> list[str]:

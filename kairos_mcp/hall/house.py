@@ -37,6 +37,7 @@ class House:
 
     async def called(self) -> None:
         """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
+        await self.wiring.put_back()
         if not self.by_hand:
             self.drivers.wake()
             await self.drivers.pick_up()

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
+
+import apsw
 
 from kairos_mcp.configuration.key_sources import secret
 from kairos_mcp.configuration.settings import Settings, skill_folders
@@ -17,7 +20,7 @@ from kairos_mcp.driving.reach import Reach
 from kairos_mcp.driving.standing import Standing
 from kairos_mcp.errors import BadArguments, KairosError, Stale
 from kairos_mcp.finding import SEARCH
-from kairos_mcp.freezing import freeze
+from kairos_mcp.freezing import freeze, sources
 from kairos_mcp.freezing.freeze import VERSIONS, Thawed, thaw
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.messages import Completion
@@ -31,10 +34,12 @@ from kairos_mcp.routes import Minds
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import DialectName, Failure
-from kairos_mcp.store import mandates, reading
+from kairos_mcp.store import mandates, runs, texts
 from kairos_mcp.store.approvals import Again, Asking
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.codec import no
+from kairos_mcp.store.reading import RunRow, run_by_number
 from kairos_mcp.store.store import Store
+from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import Commands, Shelves, builtin_tools, network_tools
 from kairos_mcp.tools.elsewhere import Elsewhere
 from kairos_mcp.tools.internal import internal_tools
@@ -46,6 +51,7 @@ from kairos_mcp.tools.touched_paths import TouchedPaths, stands_in
 from kairos_mcp.tools.workers import Workers
 
 THREADS = 10  # reads side by side (SYSTEMS.md P3)
+_PUT_BACK = "A text of this run was damaged in the state file; it was made again from its source."
 THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
 
 
@@ -62,6 +68,7 @@ class Wiring:
         self._elsewhere = Elsewhere(settings, store, self._key)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
+        self._mended: dict[tuple[str, int], str] = {}  # by the hash of a text and the run that was read
 
     def workspace(self, wanted: str | None) -> str | None:
         """The configured folder that is meant: by its path, or its name where that is unambiguous; the first is
@@ -124,10 +131,22 @@ class Wiring:
 
     def thawed(self, run: RunRow) -> Thawed:
         """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
-        return self._thawed(run.spec)
+        return self._thawed(run.spec, run.workspace, run.n)
 
-    def _thaw(self, spec: str) -> Thawed:
-        return thaw(spec, self._text)
+    def _thaw(self, spec: str, workspace: str | None, run: int) -> Thawed:
+        return thaw(spec, lambda content_hash: self._text(content_hash, workspace, run))
+
+    async def put_back(self) -> None:
+        """Write the texts that were found damaged, or gone, and could be made again; each of their runs says so."""
+        mended, self._mended = self._mended, {}
+        if mended:
+
+            def write(connection: apsw.Connection) -> None:
+                texts.keep(connection, ((content_hash, body) for (content_hash, _), body in mended.items()))
+                for run in {run for _, run in mended}:
+                    runs.note(connection, run_by_number(connection, run), _PUT_BACK)
+
+            await self._store.submit(write)
 
     def standing(self, run: RunRow) -> Standing:
         """The run in memory, not folded yet."""
@@ -243,8 +262,22 @@ class Wiring:
         granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
         return all(registry.knows(spec.name) or (thawed.behind and spec.name == SEARCH) for spec in granted)
 
-    def _text(self, content_hash: str) -> str:
-        return reading.text(self._store.reader, content_hash) or ""
+    def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
+        """A text of a run's spec; a damaged one from its source, if that is at hand. Raises Unreadable."""
+        try:
+            found = texts.read(self._store.reader, content_hash)
+            trouble = None if found is not None else no("text that a run refers to")
+        except DamagedText as damaged:
+            found, trouble = None, damaged
+        if trouble is None:
+            return found or ""
+        rest = trouble.body if isinstance(trouble, DamagedText) else b""
+        served = workspace if workspace is not None and Path(workspace) in self.settings.workspaces else None
+        for body in sources.at_hand(self.settings, self.registry(served), served, rest):
+            if sha256(body.encode()).hexdigest() == content_hash:
+                self._mended[content_hash, run] = body
+                return body
+        raise trouble
 
 
 def scripted(script: Script) -> Model:

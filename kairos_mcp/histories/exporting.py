@@ -33,7 +33,7 @@ from kairos_mcp.messages import Completion, JsonObject
 from kairos_mcp.reports.retold import answers_by_path, kinds_by_path, told
 from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.steps import Answer
-from kairos_mcp.store import reading, telling
+from kairos_mcp.store import reading, telling, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.reading import MarkRow, RunRow
@@ -78,7 +78,7 @@ def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask
     yield Head(run.id, __version__)
     yield _run(run, masking)
     for content_hash in referred_texts(run, record):
-        body = reading.text(connection, content_hash)
+        body = texts.read(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield Text(content_hash, masking.text(body, masking.at.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}

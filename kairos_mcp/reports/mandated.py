@@ -18,7 +18,7 @@ from kairos_mcp.mandates.mandate import Mandate
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import Pause, Step
-from kairos_mcp.store import mandates, reading, telling
+from kairos_mcp.store import mandates, telling, texts
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.reading import RunRow
@@ -151,7 +151,7 @@ _TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "
 def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
     """The tool of an act, from the decision that it was given or that was made before it."""
     if spec.given_text is not None:
-        decision = decode_fields(reading.text(connection, spec.given_text) or "")
+        decision = decode_fields(texts.read(connection, spec.given_text) or "")
     else:
         turn = telling.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
@@ -163,7 +163,7 @@ def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) ->
 
 
 def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
-    return read_mandate(reading.text(connection, spec.mandate_text or "") or "")
+    return read_mandate(texts.read(connection, spec.mandate_text or "") or "")
 
 
 def _awaits(waits: Waits) -> JsonObject | None:

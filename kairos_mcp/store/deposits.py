@@ -12,7 +12,7 @@ from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer, DialectName, Limits, Refused
-from kairos_mcp.store import branches, requests, stretching
+from kairos_mcp.store import branches, requests, stretching, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
@@ -69,7 +69,7 @@ def deposit(
         requests.answered(connection, purse, step, each.request, run.fence, at)
         _say_dialect(connection, step, each.dialect)
         if each.text is not None:
-            rows(connection, "insert or ignore into text(hash, body) values (?, ?)", each.text)
+            texts.keep(connection, (each.text,))
     if not fresh:
         return None
     purse.write()

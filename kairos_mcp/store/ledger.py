@@ -12,7 +12,7 @@ import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
 from kairos_mcp.errors import StoreCorrupt, Unreadable
-from kairos_mcp.store import accounts, branches, inspecting, schema
+from kairos_mcp.store import accounts, branches, inspecting, schema, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
 from kairos_mcp.store.connection import row, rows, valid
@@ -30,7 +30,12 @@ def damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[s
         return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
     if unlike := schema.differences(connection):
         return [f"{BROKEN}: {'; '.join(unlike[:SHOWN])}"]  # what is asked below may not be there
-    loose = [*_loose_rows(connection), *_missing_texts(connection), *_lost_accounts(connection)]
+    loose = [
+        *_loose_rows(connection),
+        *_missing_texts(connection),
+        *texts.damage(connection),
+        *_lost_accounts(connection),
+    ]
     return [*loose, *inspecting.unreadable(connection, outcome), *_wrong_sums(connection)]
 
 

@@ -297,11 +297,6 @@ def answers_of(connection: apsw.Connection, marks: list[int]) -> list[tuple[int,
     return list(rows(connection, f"select mark, body from answer where mark in ({places})", marks))
 
 
-def text(connection: apsw.Connection, content_hash: str) -> str | None:
-    found = row(connection, "select body from text where hash = ?", (content_hash,))
-    return found[0] if found else None
-
-
 def data_version(connection: apsw.Connection) -> int:
     """Changes when any other connection has committed."""
     found = row(connection, "pragma data_version")

@@ -10,7 +10,7 @@ import apsw
 
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import mandates
+from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.reading import RunRow, is_due, run_by_number
 
@@ -56,8 +56,7 @@ def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
     still open. Raises Stale where the time it is due for was run before."""
     if (same := _made_before(connection, new)) is not None:
         return Made(same, True)
-    for text in new.texts:
-        rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
+    texts.keep(connection, new.texts)
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
     account = _insert(connection, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:

@@ -13,7 +13,7 @@ import apsw
 
 from kairos_mcp.errors import StoreBusy, StoreCorrupt, StoreUnavailable
 from kairos_mcp.spec import GIVEN
-from kairos_mcp.store import approvals, owners, reading, schema
+from kairos_mcp.store import approvals, owners, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import Durability, connect, mapped_errors, row, valid
 from kairos_mcp.store.owners import Ownership
@@ -136,7 +136,7 @@ class Store:
             case "result":
                 kept: str | None = getattr(answer, "kept", None)
                 content: str = getattr(answer, "content", "")
-                return reading.text(connection, kept) if kept else content
+                return texts.read(connection, kept) if kept else content
             case "completion":
                 said: str = getattr(answer, "content", "")
                 return said
@@ -155,7 +155,7 @@ class Store:
         )
         given, before = found or (None, None)
         if path == GIVEN:
-            return None if given is None else reading.text(connection, given)
+            return None if given is None else texts.read(connection, given)
         return None if before is None else self.whole_text(connection, before, path)
 
     async def close(self) -> None:

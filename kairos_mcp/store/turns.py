@@ -17,7 +17,7 @@ from kairos_mcp.budget.standing_line import standing_line
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, memory, reading, requests, unpriced
+from kairos_mcp.store import approvals, memory, reading, requests, texts, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
 from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
@@ -71,8 +71,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         first = not purse.nearest(new.path).spent.model_calls
         marked.append(_mark(connection, turn, new, purse))
         asked.append(Asked(new.path, new.claim, marked[-1].answer, first))
-    for text in turn.texts:
-        rows(connection, "insert or ignore into text(hash, body) values (?, ?)", text)
+    texts.keep(connection, turn.texts)
     purse.write()
     uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
     for note in (*turn.notes, *flagged(purse.passed()), *too_small(asked), *uncounted):

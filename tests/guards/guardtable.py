@@ -1062,6 +1062,21 @@ DAMAGED = (
         "                dict[str, str]().setdefault(run_id,",
         UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
     ),
+    Guard(
+        "store/texts.py",
+        "    if sha256(body).hexdigest() != content_hash:\n        raise DamagedText(content_hash, body)\n",
+        "",
+        "records/test_damaged_texts.py::test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other"
+        "[a wrong but valid byte]",
+        quick=True,
+    ),
+    Guard(
+        "store/texts.py",
+        " on conflict(hash) do update set body = excluded.body",
+        " on conflict(hash) do update set body = body",
+        "records/test_damaged_texts.py::test_a_shared_text_is_put_back_by_whoever_reads_it"
+        "[prompts-a wrong but valid byte]",
+    ),
 )
 
 SILENCE = "downstream/test_silence.py::test_"

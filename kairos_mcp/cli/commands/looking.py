@@ -87,8 +87,8 @@ def budget(
     flags: StateFlags,
 ) -> int:
     """What is spent and left: today and on whom, on the days before, of a mandate today, or of a run."""
-    from kairos_mcp.cli import spending
+    from kairos_mcp.cli.spending import correct_days, show_budget
 
     if trust_clock:
-        return spending.trust_clock(flags, principal, as_json=as_json)
-    return spending.show_budget(flags, run, days=days, as_json=as_json)
+        return correct_days(flags, principal, as_json=as_json)
+    return show_budget(flags, run, days=days, as_json=as_json)

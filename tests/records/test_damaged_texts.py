@@ -1,0 +1,112 @@
+"""A damaged text stops the runs that use it and no other; it is put back where what it was made of is at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from house import ASK, ME, Place, answered, asks, reads, rests, says, started
+
+from kairos_mcp.errors import Unreadable
+from kairos_mcp.host import Host
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.reports.trace import TraceQuery
+
+pytestmark = pytest.mark.unreplayed
+
+LINES = (asks("why"), says("done"))
+DAMAGE = {
+    "a byte that no text has": "cast(substr(body, 1, 40) || cast(x'ff' as text) || substr(body, 42) as text)",
+    "a wrong but valid byte": "substr(body, 1, 40) || iif(substr(body, 41, 1) = 'x', 'y', 'x') || substr(body, 42)",
+}
+
+
+def damage(place: Place, how: str, part: str, run_id: str) -> str:
+    """Damage a text that the run's spec refers to; gives its hash."""
+    ((spec,),) = place.rows("select spec from run where id = ?", run_id)
+    content_hash: str = json.loads(spec)[f"{part}_text"]
+    place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", content_hash)
+    return content_hash
+
+
+def body(place: Place, content_hash: str) -> bytes:
+    ((found,),) = place.rows("select cast(body as blob) from text where hash = ?", content_hash)
+    return bytes(found)
+
+
+async def two_runs(place: Place) -> tuple[str, str]:
+    """Two runs that wait for their caller, with prompts and tools in common."""
+    async with Host.open(place.settings(*LINES), via="mcp") as host:
+        return (
+            await started(host, "this one, of many words that are its own alone", caller_tools=(ASK,)),
+            await started(host, "the other", caller_tools=(ASK,)),
+        )
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
+    place: Place, kairos: Callable[..., Any], how: str
+) -> None:
+    this, other = await two_runs(place)
+    damage(place, how, "user", this)
+    said = kairos("doctor", "--json")
+    texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
+    assert texts == [f"texts are damaged of {this}"]
+    async with Host.open(place.settings(*LINES), via="mcp") as host:
+        shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
+        assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
+        with pytest.raises(Unreadable, match=this):
+            await host.answer(this, {"round-1/call-1": {"content": "yes"}}, ME)
+        assert (await answered(host, other, round_1__call_1={"content": "yes"})).status == "completed"
+        fresh = await started(host, "a third", caller_tools=(ASK,))
+        assert host.report(fresh, ME).status == "input_required"
+        await host.control(this, "cancel", ME)
+        assert (await rests(host, this)).status == "cancelled"
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("part", ["tools", "system", "prompts", "dialect"])
+async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: str, part: str) -> None:
+    """The tools are those of the house here: what a caller brings is at nobody's hand."""
+    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+        run_id = await started(host, route="caller")
+        ((spec,),) = place.rows("select spec from run where id = ?", run_id)
+        before = body(place, json.loads(spec)[f"{part}_text"])
+    content_hash = damage(place, how, part, run_id)
+    assert body(place, content_hash) != before
+    async with Host.open(place.settings(), via="mcp") as host:
+        assert host.report(run_id, ME).waiting[0]["kind"] == "completion"
+        report = await answered(host, run_id, round_1={"content": "done"})
+        assert report.status == "completed"
+        assert any("made again from its source" in note for note in report.degraded)
+        assert host.health(thorough=True)["damage"] == []
+    assert body(place, content_hash) == before
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("part", ["tools", "system", "prompts"])
+async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: str) -> None:
+    this, _ = await two_runs(place)
+    content_hash = damage(place, how, part, this)
+    damaged = body(place, content_hash)
+    async with Host.open(place.settings(*LINES), via="mcp") as host:
+        fresh = await started(host, "a third", caller_tools=(ASK,))
+        assert host.report(fresh, ME).status == "input_required"
+        assert body(place, content_hash) != damaged
+        assert (await answered(host, this, round_1__call_1={"content": "yes"})).status == "completed"
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: str) -> None:
+    (place.workspace / "long.txt").write_text("line\n" * 6_000)
+    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+        run_id = await started(host)
+        kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
+        place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])
+        with pytest.raises(Unreadable, match=run_id):
+            host.trace(run_id, TraceQuery(ref="round-1/call-1"), Caller())
+        assert host.report(run_id, ME).status == "completed"
+        (told,) = host.health(thorough=True)["damage"]
+    assert told == f"texts are damaged of {run_id}"
