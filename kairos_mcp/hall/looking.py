@@ -78,7 +78,7 @@ def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circums
     lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
     overdue = run.resume_at is not None and reading.is_due(run.resume_at, house.clock())
     left = run.outcome is None and (run.owner is not None or overdue)
-    lacks = tuple(house.wiring.lacks(run)) if left and not lives else ()
+    lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
     return Circumstances(lives, house.drivers.trouble(run.n) or asleep, lacks, attached)
 

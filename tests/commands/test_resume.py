@@ -64,6 +64,7 @@ def test_a_killed_run_is_shown_with_the_command_that_takes_it_up_and_that_comman
     run_id = killed_while_thinking(kairos)
     shown = kairos("show", run_id)
     assert "paused" in shown.out
+    assert "lacks" not in shown.out  # a command goes into the run's own workspace
     (line,) = [line for line in shown.out.splitlines() if line.startswith("  ") and " resume " in line]
     resumed = subprocess.run(
         shlex.split(line),
