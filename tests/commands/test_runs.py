@@ -285,9 +285,7 @@ def test_a_mistyped_variable_is_named_at_the_start_with_the_one_that_may_be_mean
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C.UTF-8"}])
-def test_a_file_whose_name_is_not_ascii_is_listed_and_read_in_every_locale(
-    kairos, locale: dict[str, str]
-) -> None:
+def test_a_file_whose_name_is_not_ascii_is_listed_and_read_in_every_locale(kairos, locale: dict[str, str]) -> None:
     (kairos.folder / "über.txt").write_text("old words", encoding="utf-8")
     wanted = [
         {"id": "1", "name": "list_files", "arguments": {}},

