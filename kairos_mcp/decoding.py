@@ -15,7 +15,7 @@ from kairos_mcp.messages import JsonObject
 
 REPLY_BYTES = 4 * 1024 * 1024
 DEPTH = 64
-_INTEGER = 2**63 - 1  # what SQLite and most readers hold exactly
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1  # what SQLite and most readers hold exactly
 _TOO_MANY_DIGITS = "an integer does not fit into 64 bits"
 _NO_NUMBER = "NaN and Infinity are no JSON numbers"
 _INVISIBLE = " \t\r\n\ufeff\u200b\u200c\u200d\u2060"
@@ -96,7 +96,7 @@ def _flaw(part: object) -> str | None:
         case bool() | None | list() | tuple():
             return None
         case int():
-            return _TOO_MANY_DIGITS if abs(part) > _INTEGER else None
+            return None if _SMALLEST <= part <= _LARGEST else _TOO_MANY_DIGITS
         case float():
             return None if math.isfinite(part) else _NO_NUMBER
         case dict():

@@ -154,6 +154,9 @@ def _opener() -> Finding:
     handle = os.open(os.sep, os.O_RDONLY)
     try:
         found = by_kernel(handle)
+    except OSError as error:
+        said = f"openat2 is there and fails ({error.strerror}): files can't be opened"
+        return Finding("containment", "bad", said, "Tell whoever maintains this program.")
     finally:
         os.close(handle)
     if found is not None:

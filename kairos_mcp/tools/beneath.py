@@ -20,6 +20,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 _OPENAT2 = 437  # the same on every architecture of Linux but alpha
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
+_NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)  # the kernel's word for it, and those of sandboxes
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
 Opening = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
@@ -29,7 +30,8 @@ Renaming = Callable[[int, str, str, int], None]  # (the folder's descriptor, fro
 
 
 def by_kernel(root: int) -> Opening | None:
-    """`openat2`, or None where there is none (before Linux 5.6) or a sandbox forbids it."""
+    """`openat2`, or None where there is none (before Linux 5.6) or a sandbox forbids it. Raises OSError where it fails
+    otherwise: then this call of it is wrong, and to walk instead would hide that."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes
@@ -55,8 +57,10 @@ def by_kernel(root: int) -> Opening | None:
 
     try:
         os.close(openat2(root, ".", FOLDER))
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
     return openat2
 
 
@@ -113,17 +117,25 @@ def _step(at: int, name: str, flags: int, home: tuple[int, str]) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
-    if _file_system(found) != home:
-        os.close(found)
+    inside = False
+    try:
+        inside = _file_system(found) == home
+    finally:
+        if not inside:
+            os.close(found)
+    if not inside:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
     return found
 
 
 def _file_system(fd: int) -> tuple[int, str]:
-    """What NO_XDEV compares: the device and, where it is told, the mount (a bind mount keeps its device)."""
+    """What NO_XDEV compares: the device and, on Linux, the mount, since a bind mount keeps its device. Where /proc does
+    not tell the mount nothing is opened."""
+    device = os.fstat(fd).st_dev
+    if not sys.platform.startswith("linux"):
+        return device, ""
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
-            mount = next((line for line in told if line.startswith("mnt_id")), "")
-    except OSError:
-        mount = ""
-    return os.fstat(fd).st_dev, mount
+            return device, next(line for line in told if line.startswith("mnt_id"))
+    except (OSError, StopIteration):
+        raise OSError(errno.ENOTSUP, "neither openat2 nor /proc/self/fdinfo is there") from None

@@ -82,9 +82,15 @@ class Opener:
             ) from None
         self.workspace = workspace
         self._private = private
-        kernel: Opening | None = None if walk else by_kernel(self._root.fd)
+        try:
+            kernel: Opening | None = None if walk else by_kernel(self._root.fd)
+            self._open: Opening = kernel or by_walk(self._root.fd)
+        except OSError as error:
+            raise ConfigError(
+                f"Files can't be opened safely here ({_word(error)}).",
+                "Run `kairos-mcp doctor`, and mount /proc if this is a container without it.",
+            ) from None
         self.by_kernel = kernel is not None
-        self._open: Opening = kernel or by_walk(self._root.fd)
         self.rename: Renaming | None = renaming() if exchange else None
         self.by_exchange = self.rename is not None
         self.turn = Lock()  # of those who compare and rename; without an exchange they would undo each other

@@ -134,6 +134,65 @@ def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
     assert time.process_time() - begun < 5
 
 
+def nested(depth: int, opening: str, closing: str, inner: str = "1") -> str:
+    return opening * depth + inner + closing * depth
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack(opening: str, closing: str) -> None:
+    for text in (nested(100_000, opening, closing), opening * 100_000):
+        with pytest.raises(Undecodable, match="deeper"):
+            strict_json(text)
+
+
+BESIDE = ["[]", "{}", "[[]]", '{"b":{}}', '"[[[{{{"', '"]]]}}}"', '"\\\\\\"[["'] * 50
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("beside", [[], BESIDE], ids=["alone", "beside others"])
+def test_exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them(
+    opening: str, closing: str, beside: list[str]
+) -> None:
+    for before, after in ((beside, []), ([], beside)):
+        for depth in (1, 62, 63):
+            assert strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+        for depth in (64, 65):
+            with pytest.raises(Undecodable, match="deeper than 64"):
+                strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+
+
+def test_a_value_is_let_in_down_to_64_levels_as_its_text_is() -> None:
+    def levels(number: int) -> object:
+        value: object = 1
+        for n in range(number):
+            value = [value] if n % 2 else {"a": value}
+        return value
+
+    for number in (1, 63, 64):
+        assert unfit(levels(number)) is None
+    for number in (65, 66, 1_000, 100_000):
+        assert unfit(levels(number)) == "nested deeper than 64 levels"
+
+
+WITHIN = [0, -1, 2**63 - 1, -(2**63), -(2**63) + 1]
+BEYOND = [2**63, -(2**63) - 1, 10**19, -(10**19), 10**20, -(10**20), 10**5_000]
+
+
+@pytest.mark.parametrize("number", WITHIN)
+def test_integers_of_64_bits_are_let_in(number: int) -> None:
+    assert unfit(number) is None
+    assert strict_json(f"[{number}]") == [number]
+    assert decode_object(f'{{"a": {number}}}') == {"a": number}
+
+
+@pytest.mark.parametrize("number", BEYOND, ids=lambda number: f"{number.bit_length()} bits")
+def test_integers_beyond_64_bits_are_not(number: int) -> None:
+    text = f"-1{'0' * 5_000}" if number.bit_length() > 1_000 else str(number)
+    assert unfit(number) == "an integer does not fit into 64 bits"
+    with pytest.raises(Undecodable, match="64 bits"):
+        strict_json(f"[{text}]")
+
+
 def test_a_value_that_cannot_be_stored_says_why() -> None:
     deep: object = 1
     for _ in range(100):

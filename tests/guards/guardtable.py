@@ -36,6 +36,7 @@ COMMAND = "tools/test_command.py::test_"
 KEPT = "tools/test_instructions_kept.py::test_"
 EDITED = "secrets/test_edited_files.py::test_"
 DECODING = "flows/test_decoding.py::test_"
+OPENER = "tools/test_opener.py::test_"
 QUOTED = "flows/ooda/test_quoted.py::test_"
 GRANTS = "core/test_grants.py::test_"
 NOT_PLAIN = DECODING + "what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason"
@@ -735,6 +736,42 @@ PROGRAMS = (
 )
 
 OUTSIDE = (
+    Guard(
+        "decoding.py",
+        'if text.count("[") + text.count("{") <= DEPTH:',
+        'if text.count("[") <= DEPTH:',
+        DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
+    ),
+    Guard(
+        "decoding.py",
+        '        elif token[0] in "]}":\n            depth -= 1\n',
+        "",
+        DECODING + "exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them",
+    ),
+    Guard(
+        "decoding.py",
+        "_SMALLEST <= part <= _LARGEST",
+        "abs(part) <= _LARGEST",
+        DECODING + "integers_of_64_bits_are_let_in",
+    ),
+    Guard(
+        "tools/beneath.py",
+        'return device, next(line for line in told if line.startswith("mnt_id"))',
+        'return device, ""',
+        OPENER + "a_bind_mount_on_the_same_device_is_not_crossed",
+    ),
+    Guard(
+        "tools/beneath.py",
+        "_OPENAT2 = 437",
+        "_OPENAT2 = 9_437",
+        OPENER + "the_kernel_s_own_way_is_taken_where_the_kernel_has_it",
+    ),
+    Guard(
+        "tools/opener.py",
+        "while piece and have < count:",
+        "while False:",
+        OPENER + "what_is_given_in_pieces_is_read_whole",
+    ),
     Guard(
         "flows/brief.py",
         'return "\\n".join(f"> {line}" if line else ">" for line in text.splitlines())',

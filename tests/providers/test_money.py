@@ -116,6 +116,31 @@ def test_a_stated_price_goes_before_the_list_and_is_rounded_up() -> None:
     assert stated.cost(Usage(10, 1), "gpt-5") == 10 * 63 + 2_000
 
 
+@pytest.mark.parametrize(
+    ("stated", "price"),
+    [
+        ((0.0, 0.0), (0, 0)),
+        ((0.0, 15.0), (0, 15_000)),
+        ((0.0005, 0.0), (1, 0)),
+        ((0.001, 0.0011), (1, 2)),
+        ((1e-9, 1e-9), (1, 1)),
+    ],
+)
+def test_a_free_token_costs_nothing_and_the_least_price_a_nano_dollar(
+    stated: tuple[float, float], price: tuple[int, int]
+) -> None:
+    tariff = Tariff("openai:mine", stated=stated)
+    assert tariff.dearest() == Price(*price)
+    assert tariff.cost(Usage(7, 3), None) == 7 * price[0] + 3 * price[1]
+    assert tariff.cost(Usage(0, 0), None) == 0
+
+
+def test_a_reply_of_no_tokens_costs_nothing_and_what_is_less_than_a_nano_dollar_costs_one() -> None:
+    known = Tariff("openai:gpt-4.1-nano")  # a cached token of it is 25 nano-dollars
+    assert known.cost(Usage(0, 0), None) == 0
+    assert known.cost(Usage(1, 0, 1), None) == 25
+
+
 def test_address_and_price_hold_for_the_configured_provider_and_model(tmp_path: Path) -> None:
     settings = Settings(tmp_path, (), model="openai:a", base_url="http://here/v1", price_input=1.0, price_output=2.0)
     assert Tariff.configured(settings, "openai:a") == Tariff("openai:a", "http://here/v1", (1.0, 2.0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,3 +73,12 @@ class Desk:
     def lines(self, result: ToolResult) -> list[str]:
         """What a listing or a search shows, without its bracketed notes."""
         return [line for line in result.content.splitlines() if not line.startswith("[")]
+
+
+def has_openat2() -> bool:
+    """Whether this kernel has openat2 and lets us call it: asked without what is tested, and with nothing to open."""
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(437, -1, None, None, 0)  # EINVAL: a struct of no size
+    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EACCES)
