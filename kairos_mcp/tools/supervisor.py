@@ -48,7 +48,7 @@ def supervise(leash: int, begin: Callable[[], None]) -> NoReturn:
     for stream in (0, 1, 2):  # or nobody would see that the program closed them
         os.dup2(silent, stream)
     status = _ended(program, leash, woken)
-    _end_all()
+    _end_all(mine_too=status is None)
     _exit_as(status)
 
 
@@ -68,9 +68,13 @@ def _ended(program: int, leash: int, woken: int) -> int | None:
                     return found[1]
 
 
-def _end_all() -> None:
+def _end_all(*, mine_too: bool) -> None:
+    """`mine_too`: nobody asks how the program ended. Elsewhere than on Linux the group is ended with this process in
+    it, or else, by its number, by the process that is told the status."""
     if not sys.platform.startswith("linux"):
-        os.killpg(0, signal.SIGKILL)  # and this process with it
+        if mine_too:
+            os.killpg(0, signal.SIGKILL)
+        return
     until = time.monotonic() + END_S
     while time.monotonic() < until:
         # Those that were just ended leave their own children here: it is looked again until there are none.

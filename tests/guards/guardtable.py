@@ -1204,7 +1204,7 @@ OWN_MACHINE = (
     ),
     Guard(
         "tools/supervisor.py",
-        "    _end_all()\n    _exit_as",
+        "    _end_all(mine_too=status is None)\n    _exit_as",
         "    _exit_as",
         COMMAND + "without_a_sandbox_what_left_the_session_ends_with_the_program_too[time]",
     ),
