@@ -136,6 +136,7 @@ class Settings:
     private_hosts: tuple[HostRule, ...] = ()
     http_tools: tuple[HttpDefinition, ...] = ()
     approvals: Approvals = "ask"
+    approval_hours: int = 72
     commands: CommandMode = "sandboxed"
     command_reads: tuple[Path, ...] = ()
     command_writes: tuple[str, ...] = ()
@@ -254,7 +255,8 @@ CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in D
 SETTINGS = (
     *("workspaces", "durability", "route", "script", "tools"),
     *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
-    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "keep_days", "gate"),
+    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "approval_hours"),
+    *("keep_days", "gate"),
     *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
     *("commands", "command_reads", "command_writes", "skills", "instructions"),
     *CAP_NAMES,

@@ -121,6 +121,7 @@ class _Given(_Strict):
     limits: _Caps | None = None
     day: _DayCaps | None = None
     approvals: Approvals | None = None
+    approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
     gate: list[_Rule] | None = None
     servers: dict[ServerName, GivenServer] | None = None
     http_fetch: bool | None = None

@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass, replace
 
 from kairos_mcp.decision_rights import way_of
-from kairos_mcp.errors import ApprovalExpired, ApprovalsFull, Denied
+from kairos_mcp.errors import Denied
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.store.approvals import EXPIRES_MS, PENDING, SUFFIX, Again, ApprovalRow, Asking
+from kairos_mcp.store.approvals import SUFFIX, Again, ApprovalRow, Asking
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
 from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
@@ -28,6 +28,15 @@ class Leave:
     """The call may be made. `again`: because a person gave leave for exactly this before."""
 
     again: Again | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedIn:
+    """Where a person is asked: the workspace that the call is made in, what must not be shown, how long they have."""
+
+    workspace: str | None
+    mask: Mask
+    lasts_ms: int
 
 
 Considered = Leave | ToolResult | Asking
@@ -52,9 +61,7 @@ def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolR
             return None
 
 
-def considered(
-    gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, workspace: str | None, mask: Mask
-) -> Considered:
+def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, asked: AskedIn) -> Considered:
     """Leave to make the call, the result that it has without being made, or what a person is to be asked.
 
     `tool` None: one of the caller's. Never raises; blocks while files are read.
@@ -79,15 +86,15 @@ def considered(
             if gate.must_look(spec) and wanted.touched is not None and wanted.touched.names:
                 base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
                 text = f"{text}\ntouches {_listed(wanted.touched)}"
-            shown = as_shown(text, mask)
+            shown = as_shown(text, asked.mask)
             return Asking(
                 key=around.path + SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
-                digest=digest_of_ask(spec, wanted.arguments, workspace, shown, base),
+                digest=digest_of_ask(spec, wanted.arguments, asked.workspace, shown, base),
                 preview=shown,
                 base=base,
-                otherwise=failed(_too_many()),
+                lasts_ms=asked.lasts_ms,
             )
 
 
@@ -106,10 +113,7 @@ def refusal(wanted: Wanted, because: str) -> ToolResult:
 
 
 def told(row: ApprovalRow) -> ToolResult:
-    """The result of a call that a person denied, or that nobody decided about; what they said reaches the model."""
-    if row.verdict == "expired":
-        late = f"Nobody decided about {row.tool} within {EXPIRES_MS // 3_600_000} hours."
-        return failed(ApprovalExpired(late, "Go on without it, or ask again."))
+    """The result of a call that a person denied; what they said reaches the model."""
     said = f" They say: {row.feedback}" if row.feedback else ""
     return failed(
         Denied(f"A person denied {row.tool}; nothing was changed.{said}", "Do it otherwise, or go on without.")
@@ -121,11 +125,6 @@ def remark_of(row: ApprovalRow) -> str | None:
     if row.verdict != "approve" or not row.feedback:
         return None
     return f"A person approved {row.tool}. They say: {row.feedback}"
-
-
-def _too_many() -> ApprovalsFull:
-    wait = "Go on with what needs no approval, or say what you would do."
-    return ApprovalsFull(f"{PENDING} approvals wait for a person already; this one was not asked.", wait)
 
 
 def as_shown(text: str, mask: Mask) -> str:

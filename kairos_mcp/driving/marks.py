@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from kairos_mcp.budget.amounts import NOTHING, Units
 from kairos_mcp.budget.granting import Grant
+from kairos_mcp.driving.consent import remark_of
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
-from kairos_mcp.store.approvals import Base
+from kairos_mcp.store.approvals import BY_GATE, ApprovalRow, Base
 from kairos_mcp.store.reading import UNKNOWN, MarkRow
 from kairos_mcp.store.requests import WITHDRAWN, Withdrawn
 from kairos_mcp.store.turn import Marked, Settled
@@ -34,7 +35,8 @@ class Mark:
     a person was asked for leave; `base`: the files that the leave which they gave stands on, `remark` what they said
     with it. `probed`: what a look after a crash found; `unsettled`: a person has to say what came of it; `settled`:
     they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again.
-    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again."""
+    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again. `lapsed`: nobody
+    decided about it in time, and somebody is to be asked anew."""
 
     id: int
     step: Step
@@ -49,6 +51,7 @@ class Mark:
     asked: bool = False
     base: Base | None = None
     remark: str | None = None
+    lapsed: bool = False
     probed: Probed | None = None
     unsettled: bool = False
     settled: bool = False
@@ -70,6 +73,17 @@ class Mark:
         before = self.ended.charged if self.requests and self.ended is not None else NOTHING
         self.ended = Ended(WITHDRAWN, before.plus(request.bound))
         self.requests = (*self.requests, request.request)
+
+    def approved(self, row: ApprovalRow) -> None:
+        """Take over the leave that this row gives, if it gives one: a person's stands on the files that they were
+        shown; where the gate lets a call through by now, it stands on none."""
+        if row.verdict != "approve":
+            return
+        self.remark = remark_of(row)
+        if row.through == BY_GATE:
+            self.settled = self.sent.route == "house" and not self.unsettled
+        else:
+            self.base = row.base
 
     def remarked(self, performed: Performed) -> Performed:
         """What came of it, with what the person who gave leave for it said."""

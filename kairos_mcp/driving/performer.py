@@ -11,7 +11,7 @@ from functools import partial
 
 from kairos_mcp.budget.amounts import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.budget.granting import Claim, Grant
-from kairos_mcp.driving.consent import Considered, Leave, considered
+from kairos_mcp.driving.consent import AskedIn, Considered, Leave, considered
 from kairos_mcp.driving.costing import Meter, Performed, believed, costed
 from kairos_mcp.driving.ending import LET_OUT_S, let_out, outcome_of
 from kairos_mcp.driving.reach import Reach
@@ -39,7 +39,8 @@ HEARD_S = 0.5  # after its deadline, for a call's own word on how it ended: it k
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a server performs steps with: tools, the gate, threads, and how much of a result is shown."""
+    """What a server performs steps with: tools, the gate, threads, how much of a result is shown, and how long a
+    person has to decide about a call."""
 
     registry: Registry
     gate: Gate
@@ -47,6 +48,11 @@ class Means:
     shown_chars: int
     mask: Mask
     workspace: str | None = None
+    approval_ms: int = 72 * 3_600_000
+
+    @property
+    def asked(self) -> AskedIn:
+        return AskedIn(self.workspace, self.mask, self.approval_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +141,7 @@ class Performer:
         around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
         wanted, gate = self.reach.wanted(path, step), self.means.gate
         try:
-            said = await self.means.workers.call(
-                CONSIDERED_S, considered, gate, wanted, tool, around, self.means.workspace, self.means.mask
-            )
+            said = await self.means.workers.call(CONSIDERED_S, considered, gate, wanted, tool, around, self.means.asked)
         except TimeoutError:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
         again = self.stands(path, said) if isinstance(said, Asking) else None

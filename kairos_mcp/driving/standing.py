@@ -14,7 +14,7 @@ from typing import NamedTuple
 import apsw
 
 from kairos_mcp.budget.amounts import NOTHING, counts_of
-from kairos_mcp.driving.consent import Considered, remark_of, settled_result, told
+from kairos_mcp.driving.consent import Considered, settled_result, told
 from kairos_mcp.driving.costing import Performed
 from kairos_mcp.driving.marks import Ended, Mark, Ready, mark_of
 from kairos_mcp.driving.performer import Performer
@@ -25,6 +25,7 @@ from kairos_mcp.runner import Runner
 from kairos_mcp.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.store import approvals, branches, reading
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
+from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.branches import Branches, Opening
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.reading import WAITED, RunRow
@@ -131,18 +132,17 @@ class Standing:
         return [
             (path, step)
             for path, step in self.runner.waiting.items()
-            if path not in self.marks
-            and path not in self.considered
+            if path not in self.considered
             and step.kind == "tool_call"
-            and self.performer.reach.must_consider(path, step)
+            and (self.marks[path].lapsed if path in self.marks else self.performer.reach.must_consider(path, step))
         ]
 
     def _recall_approvals(self, connection: apsw.Connection) -> None:
         """Which of the marks wait for a person's leave, and which have it."""
         for path, row in approvals.of_run(connection, self.run.n).items():
             if (mark := self.marks.get(path)) is not None:
-                mark.asked, mark.base = True, row.base if row.verdict == "approve" else None
-                mark.remark = remark_of(row)
+                mark.asked, mark.lapsed = True, row.verdict == "expired"
+                mark.approved(row)
 
     def take_verdicts(self, connection: apsw.Connection) -> None:
         """Go on with what a person decided about: an approved call of ours begins, a denied one is answered."""
@@ -152,9 +152,12 @@ class Standing:
             mark = self.marks.get(path)
             if mark is None or not mark.open_step or row.verdict is None:
                 continue
+            if row.verdict == "expired":
+                mark.lapsed = True
+                continue
             mark.asked = False
             if row.verdict == "approve":
-                mark.base, mark.remark = row.base, remark_of(row)
+                mark.approved(row)
             else:
                 self.settle(path, Performed(told(row), counts_of("call")), "person")
 
@@ -180,6 +183,7 @@ class Standing:
 
     def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
+        asks = [] if still else self._ask_again()
         retries = self._charge_withdrawn(at) if still else self._begin_again(at)
         fresh, later = ([], False) if still else self._plan(at)
         answers: list[Settled] = []
@@ -215,6 +219,7 @@ class Standing:
             pause=None if still else pause_for(self.marks.values(), at),
             otherwise=charged.otherwise if run.paused is None else None,
             barred=charged.barred,
+            asks=asks,
         )
 
     def learn(self, turn: Turn, committed: Committed) -> None:
@@ -258,6 +263,23 @@ class Standing:
         """The branches that have begun with limits of their own, and have no account yet."""
         begun = self.runner.branches.items()
         return [Opening(path, share()) for path, share in begun if path not in self.branches]
+
+    def _ask_again(self) -> list[tuple[int, Asking | None]]:
+        """What a person is asked anew about calls whose approval lapsed, as things are now; where nothing has to be
+        asked any more, None, and the call may be made. What can't be made any more is answered."""
+        asks: list[tuple[int, Asking | None]] = []
+        for path in [path for path, mark in self.marks.items() if mark.lapsed and path in self.considered]:
+            mark, said = self.marks[path], self.considered.pop(path)
+            mark.lapsed = False
+            match said:
+                case ToolResult():
+                    self.settle(path, Performed(said, counts_of("call")), "house")
+                case Asking():
+                    asks.append((mark.id, said))
+                case _:
+                    mark.asked, mark.settled = False, mark.sent.route == "house"
+                    asks.append((mark.id, None))
+        return asks
 
     def _begin_again(self, at: int) -> list[Retry]:
         """What ended without an answer and may be tried again; what may not is given up."""

@@ -235,7 +235,11 @@ class Wiring:
         )
         paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
         gate = Gate(self.settings.gate, (scopes or Scopes()).of, judged, paths)
-        return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace)
+        return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace, self._approval_ms)
+
+    @property
+    def _approval_ms(self) -> int:
+        return self.settings.approval_hours * 3_600_000
 
     @cached_property
     def _shelves(self) -> Shelves:

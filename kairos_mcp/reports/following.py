@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import apsw
@@ -14,8 +14,9 @@ from kairos_mcp.messages import JsonObject
 from kairos_mcp.periods import moment
 from kairos_mcp.reports import mandated
 from kairos_mcp.reports.items import ELICITED_CHARS, blank
+from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.store.reading import RunRow, run_by_id
 
 Decides = Literal["caller", "client", "person"]
 """Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
@@ -33,9 +34,10 @@ def next_call(
     trouble: KairosError | None,
     pause: str | None,
     lacks: Sequence[str] = (),
+    unasked: Collection[str] = (),
 ) -> JsonObject | None:
     """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `lacks`: what it
-    takes to go on and is not here."""
+    takes to go on and is not here; `unasked`: calls that wait for a place among the approvals."""
     match status:
         case "input_required":
             return _of_waiting(run, items, decides)
@@ -49,7 +51,7 @@ def next_call(
             cancel = {"run_id": run.id, "action": "cancel"}
             return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
         case "paused":
-            return _of_paused(run, pause, lacks)
+            return _of_paused(run, pause, lacks) if run.paused or not unasked else _others_first(connection, run)
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
@@ -87,11 +89,21 @@ def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 
+def _others_first(connection: apsw.Connection, run: RunRow) -> JsonObject:
+    """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
+    held = approvals.holders(connection, run.n, 0)
+    oldest = f"; the oldest: {command_of(run_by_id(connection, held[0][0]), held[0][1])}" if held else ""
+    why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
+    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
+
+
 def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
         why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."
         return _call("run_control", resume, why)
+    if run.paused == approvals.LAPSED:
+        return _call("run_control", resume, "Nobody decided in time; resume asks again, for what is there then.")
     if run.paused is not None and run.resume_at is None:
         return _call("run_control", resume, f"It was paused: {run.paused}")
     if pause is not None:

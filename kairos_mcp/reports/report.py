@@ -153,9 +153,17 @@ def report(
         calls=tuple(newest_calls(connection, run)),
         plan=(),
         waiting=items,
-        degraded=_degraded(connection, run, around, tally),
+        degraded=_degraded(connection, run, around, tally, waits),
         next=next_call(
-            connection, run, status, items, around.decides, around.trouble, mandated.pause_of(waits), around.lacks
+            connection,
+            run,
+            status,
+            items,
+            around.decides,
+            around.trouble,
+            mandated.pause_of(waits),
+            around.lacks,
+            waits.unasked,
         ),
     )
 
@@ -281,13 +289,28 @@ def _remaining(account: Account) -> JsonObject:
     return {unit: remaining[unit] for unit in CAPS}
 
 
-def _degraded(connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally) -> tuple[str, ...]:
+def _held_up(connection: apsw.Connection, run: RunRow, waits: Waits) -> list[str]:
+    """Calls that wait for leave and of which nobody is asked now."""
+    texts = [
+        f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
+    ]
+    if waits.unasked:
+        number = many(len(waits.unasked), "call")
+        room = f"{approvals.OF_A_RUN} of a run and {approvals.OF_A_WORKSPACE} of a workspace are asked at a time"
+        texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
+    return texts
+
+
+def _degraded(
+    connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally, waits: Waits = NOTHING_WAITS
+) -> tuple[str, ...]:
     texts = telling.notes(connection, run.n)
     if around.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if around.trouble is not None:
         texts.append(f"The run stands still: {around.trouble}" if run.outcome is None else str(around.trouble))
+    texts += _held_up(connection, run, waits)
     if around.lacks:
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
     if run.resume_at is not None and run.outcome is None:

@@ -58,7 +58,8 @@ def build_server(
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
-    server.middleware.append(Sealing(settings.home, patience.state_s))
+    state_s = settings.approval_hours * 3600.0 if patience.state_s is None else patience.state_s
+    server.middleware.append(Sealing(settings.home, state_s))
     return server
 
 

@@ -15,7 +15,7 @@ class Patience:
     instant_s: float = 0.3  # a dialog that was declined sooner was seen by nobody
     settle_s: float = 1.0  # what a run on this route has to come to rest when its call is over
     rounds: int = 8  # a stock client gives up after 10 rounds of one call
-    state_s: float = 8 * 3600.0  # how long a requestState is good: as long as an approval
+    state_s: float | None = None  # how long a requestState is good; None: as long as an approval
 
 
 PATIENCE = Patience()

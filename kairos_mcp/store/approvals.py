@@ -1,26 +1,29 @@
 """What a person is asked before a step is begun: one row for each ask, which holds exactly what was shown.
 
-Only its verdict is ever added (decisions.py).
+Only its verdict is ever added (decisions.py), and before that its place: so many wait for a person at a time, of a run
+and of a principal in a workspace. What finds no place is written and unasked; whoever frees one gives it on, in the
+same transaction.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import apsw
 
-from kairos_mcp.messages import ToolResult
 from kairos_mcp.store import reading, settling
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, row, rows
 from kairos_mcp.store.reading import WaitingRow
 
 SUFFIX = "/approval"  # a waiting key is the step's path with it
-EXPIRES_MS = 8 * 3600 * 1000
-PENDING = 16  # of one principal (SYSTEMS.md O12)
+OF_A_RUN = 4  # approvals that wait for a person at a time
+OF_A_WORKSPACE = 16  # the same, of one principal in one workspace
+BY_GATE = "gate"  # through what an approval was given that a rule made needless after it had lapsed
+LAPSED = "approval lapsed"  # why a run is paused that nobody decided about in time
 
 
 Base = Mapping[str, str | None]
@@ -29,8 +32,7 @@ Base = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What a person is to be asked, as it goes into the row of its step. `otherwise` answers the step where too many
-    wait already."""
+    """What a person is to be asked, as it goes into the row of its step, and how long they have for it."""
 
     key: str
     tool: str
@@ -38,7 +40,7 @@ class Asking:
     digest: str
     preview: str
     base: Mapping[str, str | None]
-    otherwise: ToolResult
+    lasts_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval of an unanswered step. Times in milliseconds since 1970; `verdict` null while it waits."""
+    """An approval of an unanswered step. Times in milliseconds since 1970; `verdict` null while it waits; `unasked`:
+    it waits for a place, and nobody has been asked."""
 
     mark: int
     path: str
@@ -69,17 +72,21 @@ class ApprovalRow:
     through: str | None
     client: str | None
     feedback: str | None
+    unasked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
     """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles (not
     those that were settled, and wait for a server alone). A step whose approval is not given, or was not taken up yet,
-    is in neither but by its approval: nobody may answer it past the person who was asked."""
+    is in neither but by its approval: nobody may answer it past the person who was asked. `unasked`: approvals that
+    wait for a place, by path; `lapsed`: those that nobody decided about in time."""
 
     steps: Mapping[str, WaitingRow]
     approvals: Mapping[str, ApprovalRow]
     lost: Mapping[str, WaitingRow] = field(default_factory=dict)
+    unasked: Mapping[str, ApprovalRow] = field(default_factory=dict)
+    lapsed: Mapping[str, ApprovalRow] = field(default_factory=dict)
 
 
 def is_key(key: str) -> bool:
@@ -87,24 +94,53 @@ def is_key(key: str) -> bool:
     return key.rpartition("/")[2].partition("-")[0] == SUFFIX[1:]
 
 
-def add(connection: apsw.Connection, run: int, mark: int, asking: Asking, at: int) -> bool:
-    """Ask; False, and nothing written, where too many of this principal wait. Part of the turn that marks the step."""
-    if pending(connection, run, at) >= PENDING:
-        return False
+def add(connection: apsw.Connection, run: int, mark: int, asking: Asking, at: int) -> None:
+    """Ask, as soon as there is a place. Part of the turn that marks the step, or that asks about it once more."""
+    n, key = _next(connection, mark, asking.key)
+    rows(
+        connection,
+        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, unasked)"
+        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+        (
+            *(mark, n, run, key, asking.tool, asking.effect, asking.digest, asking.preview),
+            *(json.dumps(dict(asking.base)), at, at + asking.lasts_ms),
+        ),
+    )
+    give_places(connection, run, at)
+
+
+def _next(connection: apsw.Connection, mark: int, key: str) -> tuple[int, str]:
+    """The number of the next approval of a step, and its key: none is ever used for two asks."""
     before = row(connection, "select count(*) from approval where mark = ?", (mark,))
     assert before is not None
     n = before[0] + 1
-    key = asking.key if n == 1 else f"{asking.key}-{n}"
-    rows(
-        connection,
-        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *(mark, n, run, key, asking.tool, asking.effect, asking.digest, asking.preview),
-            *(json.dumps(dict(asking.base)), at, at + EXPIRES_MS),
-        ),
-    )
-    return True
+    return n, key if n == 1 else f"{key}-{n}"
+
+
+_PENDING = "verdict is null and not unasked and expires_at > ?1"
+_NEXT_PLACE = f"""
+    select approval.mark, approval.n from approval join run on run.n = approval.run
+    where unasked and verdict is null and outcome is null and principal = ?2 and workspace is ?3
+        and (select count(*) from approval as other where other.run = approval.run and {_PENDING}) < ?4
+    order by approval.mark limit 1
+"""
+_GIVE_PLACE = """
+    update approval set unasked = 0, expires_at = expires_at - asked_at + ?1, asked_at = ?1 where mark = ?2 and n = ?3
+"""
+
+
+def give_places(connection: apsw.Connection, run: int, at: int) -> None:
+    """Ask what waits for a place, in the order of its marks, as far as there are places among the approvals of this
+    run's principal and workspace: to be called where one was added or freed, in that transaction."""
+    if row(connection, "select 1 from approval where unasked and verdict is null limit 1") is None:
+        return
+    whose = row(connection, "select principal, workspace from run where n = ?", (run,))
+    assert whose is not None
+    for _ in range(OF_A_WORKSPACE - pending(connection, run, at)):
+        found = row(connection, _NEXT_PLACE, (at, *whose, OF_A_RUN))
+        if found is None:
+            return
+        rows(connection, _GIVE_PLACE, (at, *found))
 
 
 def let_through(connection: apsw.Connection, run: int, mark: int, again: Again, at: int) -> None:
@@ -122,22 +158,48 @@ def let_through(connection: apsw.Connection, run: int, mark: int, again: Again, 
     )
 
 
-def pending(connection: apsw.Connection, run: int, at: int) -> int:
-    """How many approvals wait of the principal to whom this run belongs."""
-    found = row(
-        connection,
-        "select count(*) from approval join run on run.n = approval.run"
-        " where verdict is null and expires_at > ? and outcome is null"
-        " and principal = (select principal from run where n = ?)",
-        (at, run),
-    )
+def ask_again(connection: apsw.Connection, run: int, asks: Sequence[tuple[int, Asking | None]], at: int) -> None:
+    """Ask anew about marks whose approval lapsed; None: the gate lets the call through now."""
+    for mark, asking in asks:
+        if asking is None:
+            _let_go_on(connection, run, mark, at)
+        else:
+            add(connection, run, mark, asking, at)
+
+
+def _let_go_on(connection: apsw.Connection, run: int, mark: int, at: int) -> None:
+    found = row(connection, "select n, key from approval where mark = ? order by n limit 1", (mark,))
     assert found is not None
-    return int(found[0])
+    n, key = _next(connection, mark, found[1])
+    rows(
+        connection,
+        "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
+        " by, through, client, decided_at) select mark, ?, run, ?, tool, effect, digest, preview, '{}', ?, ?,"
+        " 'approve', '', ?, '', ? from approval where mark = ? and n = ?",
+        (n, key, at, at, BY_GATE, at, mark, n - 1),
+    )
+
+
+_HOLDERS = f"""
+    select run.id, approval.key from approval join run on run.n = approval.run
+    where outcome is null and {_PENDING} and principal = (select principal from run where n = ?2)
+        and workspace is (select workspace from run where n = ?2) order by approval.mark
+"""
+
+
+def holders(connection: apsw.Connection, run: int, at: int) -> list[tuple[str, str]]:
+    """The approvals that wait for a person, of this run's principal in its workspace: run and key, oldest first."""
+    return [(run_id, key) for run_id, key in rows(connection, _HOLDERS, (at, run))]
+
+
+def pending(connection: apsw.Connection, run: int, at: int) -> int:
+    """How many those are."""
+    return len(holders(connection, run, at))
 
 
 _COLUMNS = (
     "approval.mark, path, key, tool, effect, approval.digest, preview, base, asked_at, expires_at, verdict, by,"
-    " through, client, feedback"
+    " through, client, feedback, unasked"
 )
 _UNANSWERED = f"""
     select {_COLUMNS} from approval join mark on mark.id = approval.mark left join answer on answer.mark = mark.id
@@ -173,7 +235,14 @@ def waits(connection: apsw.Connection, n: int) -> Waits:
     if not asked:
         return Waits(steps, {}, lost)
     free = {path: step for path, step in steps.items() if path not in asked or _is_handed_out(step, asked[path])}
-    return Waits(free, {each.key: each for path, each in asked.items() if each.verdict is None and path in steps}, lost)
+    open_yet = {path: each for path, each in asked.items() if path in steps}
+    return Waits(
+        free,
+        {each.key: each for each in open_yet.values() if each.verdict is None and not each.unasked},
+        lost,
+        {path: each for path, each in open_yet.items() if each.verdict is None and each.unasked},
+        {path: each for path, each in open_yet.items() if each.verdict == "expired"},
+    )
 
 
 def _is_handed_out(step: WaitingRow, asked: ApprovalRow) -> bool:

@@ -15,7 +15,7 @@ from kairos_mcp.budget.amounts import NOTHING, Units, shared_part
 from kairos_mcp.errors import FenceLost, Unreadable
 from kairos_mcp.messages import Exactness
 from kairos_mcp.steps import Answer
-from kairos_mcp.store import branches, memory
+from kairos_mcp.store import approvals, branches, memory
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts, read_account
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.reading import MarkRow, RunRow, record
@@ -56,6 +56,7 @@ def break_off(
     memory.forget_calls(connection, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
     rows(connection, end, (outcome, at, run.n))
+    approvals.give_places(connection, run.n, at)
 
 
 def _ended(

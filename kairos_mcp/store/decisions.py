@@ -13,8 +13,8 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
-from kairos_mcp.store import owners, settling
-from kairos_mcp.store.approvals import at_key
+from kairos_mcp.store import approvals, settling
+from kairos_mcp.store.approvals import LAPSED, at_key
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.deposits import Deposit, deposit
 from kairos_mcp.store.reading import RunRow, run_by_number
@@ -113,6 +113,8 @@ def _is_fresh(connection: apsw.Connection, run: RunRow, given: Decision, at: int
             "Look at its preview again, and send the digest that stands beside it.",
             run_id=run.id,
         )
+    if found.unasked and found.verdict is None:
+        raise _not_waiting(run, given.key)  # nobody was shown it
     if found.verdict == given.said:
         return False
     if found.verdict == "expired" or (found.verdict is None and found.expires_at <= at):
@@ -137,11 +139,12 @@ def due(connection: apsw.Connection, at: int) -> bool:
 
 
 def expire(connection: apsw.Connection, at: int) -> int:
-    """Give the verdict `expired` where the time is over, and see to it that each run goes on; gives their number."""
+    """Give the verdict `expired` where the time is over, and pause each run: its step stays open, and is asked about
+    anew when the run is resumed. Gives their number."""
     late = list(_late(connection, at))
     for n, key in late:
         _settle(connection, n, key, "expired", ("", "clock", ""), None, at)
-        take(connection, n, owners.NOBODY, ())
+        rows(connection, "update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
     return len(late)
 
 
@@ -149,7 +152,7 @@ def _late(connection: apsw.Connection, at: int) -> Iterator[tuple[int, str]]:
     found = rows(
         connection,
         "select approval.run, approval.key from approval join run on run.n = approval.run"
-        " where verdict is null and expires_at <= ? and outcome is null order by expires_at",
+        " where verdict is null and not unasked and expires_at <= ? and outcome is null order by expires_at",
         (at,),
     )
     return ((n, key) for n, key in found)
@@ -177,3 +180,4 @@ def _settle(
             "insert into deposit(run, kind, body, principal, via, client, at) values (?, 'verdict', ?, ?, ?, ?, ?)",
             (n, key, principal, via, client, at),
         )
+        approvals.give_places(connection, n, at)

@@ -149,7 +149,8 @@ def check_stands(connection: apsw.Connection, principal: str, mandate_text: str,
     of a check holds for its argument list and the mandate's text (RULINGS.md)."""
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
-        " where approval.digest = ? and verdict = 'approve' and through <> 'before' and approval.key like '%/check-%'"
+        " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate')"
+        " and approval.key like '%/check-%'"
         f" and principal = ? and json_extract({valid('spec')}, '$.mandate_text') = ? limit 1"
     )
     found = row(connection, statement, (asking.digest, principal, mandate_text))

@@ -19,7 +19,8 @@ request  a completion of an open step that was asked of a client's model: of whi
 note     what was cut, defaulted or done otherwise than asked
 text     long texts, once each, by content hash
 memory   what a tool keeps about a run, by name: a plan of edits; what a call is about to change, until it is answered
-approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict
+approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict; while
+         too many others wait it is `unasked`: written, shown to nobody, and its time does not run yet
 definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom
 mandate  a standing order, by principal and id: its canonical text, and when it was last started on schedule; a run of
          it names it in `run.mandate`, and at most one of those is open
@@ -120,6 +121,8 @@ MIGRATIONS: tuple[str, ...] = (
     create index request_run on request(run);
     create index request_mark on request(mark);
     alter table account add column mistaken integer;
+    alter table approval add column unasked integer not null default 0;
+    create index approval_unasked on approval(run) where unasked;
     """,
 )
 

@@ -79,7 +79,8 @@ class Turn(NamedTuple):
     `branches`: the accounts of the run's branches; `opens`: those that begin, outer ones first. `shared`: what new
     model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
     the run is paused as `otherwise` says; so it is before any model call where the turn is `barred`. `pause`: the run
-    is paused, whatever is left. `taken`: deposits that this turn acts on."""
+    is paused, whatever is left. `taken`: deposits that this turn acts on. `asks`: marks whose approval lapsed, each
+    with what a person is asked now; None: nothing any more."""
 
     run: int
     run_id: str
@@ -103,11 +104,13 @@ class Turn(NamedTuple):
     pause: Paused | None = None
     otherwise: Paused | None = None
     barred: bool = False
+    asks: Sequence[tuple[int, Asking | None]] = ()
 
     @property
     def says_something(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.answers or self.marks or self.retries or self.pause or self.taken) or self.outcome is not None
+        work = self.answers or self.marks or self.retries or self.pause or self.taken or self.asks
+        return bool(work) or self.outcome is not None
 
 
 class Marked(NamedTuple):

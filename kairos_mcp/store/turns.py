@@ -19,7 +19,6 @@ from kairos_mcp.messages import ToolResult
 from kairos_mcp.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals, memory, reading, requests, texts, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
-from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.flagged import USED_UP, Asked, flagged, too_small
@@ -79,6 +78,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     paused = turn.pause or _used_up(turn.otherwise, marked)
     if paused is not None:
         rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
+    approvals.ask_again(connection, turn.run, turn.asks, turn.at)
     for deposit in turn.taken:
         rows(connection, "update deposit set taken = ? where id = ?", (turn.at, deposit))
     quiet = turn.park and all(each.waits for each in marked)
@@ -88,6 +88,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
         rows(connection, end, (turn.outcome, turn.at, turn.run))
         memory.forget_calls(connection, turn.run)
+        approvals.give_places(connection, turn.run, turn.at)
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
     return Committed(marked, parked or turn.outcome is not None, came, paused, purse.branches)
@@ -138,7 +139,9 @@ def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -
         return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
     sent = _with_grant(new.sent, leave, told)
     if new.asking is not None:
-        return _ask(connection, turn, new, new.asking, leave, purse)
+        mark = _insert_mark(connection, turn, new, None, new.sent)
+        approvals.add(connection, turn.run, mark, new.asking, turn.at)
+        return Marked(mark, leave, None, new.sent, waits=True)
     if new.answer is None:
         held = None if new.claim.open_step else leave.held
         mark = _insert_mark(connection, turn, new, held, sent, shared)
@@ -168,15 +171,6 @@ def _where_it_stands(new: NewMark, purse: Purse) -> str | None:
     if new.kind not in ("round", "closing"):
         return None
     return standing_line(purse.nearest(new.path), closing=new.kind == "closing")
-
-
-def _ask(connection: apsw.Connection, turn: Turn, new: NewMark, asking: Asking, leave: Grant, purse: Purse) -> Marked:
-    """Mark a call that waits for a person's leave; where too many do, it is answered instead."""
-    mark = _insert_mark(connection, turn, new, None, new.sent)
-    if approvals.add(connection, turn.run, mark, asking, turn.at):
-        return Marked(mark, leave, None, new.sent, waits=True)
-    purse.settle(new.path, leave.held, leave.held, NOT_SHARED)
-    return _answered_at_once(connection, mark, turn, asking.otherwise, new.sent, leave, leave.held)
 
 
 def _insert_mark(

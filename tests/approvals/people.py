@@ -16,7 +16,6 @@ from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reachin
 
 from kairos_mcp.gate import digest_of_ask
 from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolResult
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.server.door import build_server
 from kairos_mcp.server.patience import PATIENCE, Patience
@@ -31,6 +30,7 @@ KEY = f"{STEP}/approval"
 DIFF = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-alpha\n+omega"
 APPROVE, DENY = {"decision": "approve"}, {"decision": "deny"}
 UNHURRIED = replace(PATIENCE, instant_s=0.0)  # of a client in this process, which declines within no time
+LASTS_MS = 72 * 3_600_000
 NOW = 1_700_000_000_000
 
 
@@ -124,7 +124,8 @@ async def waiting(host: Host, place: Place, *, caller: Caller = ME, preview: str
 
 
 def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP, at: int | None = None) -> bool:
-    """The job that asks for leave, as the turn runs it; at the house's own time, unless told otherwise."""
+    """The job that asks for leave, as the turn runs it; at the house's own time, unless told otherwise. Whether it was
+    asked at once."""
     ((n, mark, asked_at),) = place.rows(
         "select run.n, mark.id, mark.at from run join mark on mark.run = run.n where run.id = ? and path = ?",
         run_id,
@@ -137,13 +138,15 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         digest=digest_of_ask(ASK, {"question": "may I?"}, None, preview, {}),
         preview=preview,
         base={"a.txt": "0" * 64},
-        otherwise=ToolResult("too many", is_error=True, code="approvals_full"),
+        lasts_ms=LASTS_MS,
     )
     connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(2_000)
         with connection:
-            return approvals.add(connection, n, mark, asking, asked_at if at is None else at)
+            approvals.add(connection, n, mark, asking, asked_at if at is None else at)
+            newest = "select not unasked from approval where mark = ? order by n desc limit 1"
+            return bool(connection.execute(newest, (mark,)).fetchone()[0])
     finally:
         connection.close()
 

@@ -15,6 +15,7 @@ from approvals.people import (
     APPROVE,
     DIFF,
     KEY,
+    LASTS_MS,
     NOW,
     STEP,
     asks_for,
@@ -39,7 +40,7 @@ from kairos_mcp.messages import ToolResult
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, reading
-from kairos_mcp.store.approvals import EXPIRES_MS, PENDING
+from kairos_mcp.store.approvals import LAPSED, OF_A_RUN, OF_A_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.deposits import Deposit
 
@@ -54,7 +55,7 @@ def now_in(place: Place) -> int:
 
 
 def expired(place: Place) -> None:
-    """Nobody looked for eight hours."""
+    """Nobody looked for as long as it lasts."""
     place.rows("update approval set expires_at = asked_at - 1")
 
 
@@ -309,19 +310,68 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
         assert place.rows("select count(*) from deposit") == [(0,)]
 
 
-async def test_the_seventeenth_of_a_principal_is_not_asked(place):
+async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
     async with opened(place) as host:
-        for n in range(PENDING):
-            await waiting(host, place, key=str(n))
+        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
         one_more = (await _unasked(host, ME)).run_id
         assert not asks_for(place, one_more)
-        assert place.rows("select count(*) from approval") == [(PENDING,)]
+        with pytest.raises(NotWaiting):  # nobody was shown it
+            await host.decide(one_more, KEY, "approve", None, PERSON)
+        report = await rests(host, one_more)
+        assert (report.status, report.waiting) == ("paused", ())
+        assert any("not asked about yet" in text for text in report.degraded)
+        assert f"kairos-mcp approve {runs[0]} {KEY}" in report.next["why"]
         assert asks_for(place, (await _unasked(host, Caller("bob"))).run_id)  # another principal's are their own
-        (decided,) = place.rows("select id from run order by n limit 1")
-        await host.decide(decided[0], KEY, "deny", None, PERSON)
-        assert asks_for(place, one_more)  # one was decided, so there is room
-        place.rows("update approval set expires_at = 0 where verdict is null")
-        assert asks_for(place, (await _unasked(host, ME)).run_id, at=NOW)  # those of which the time is over don't count
+        elsewhere = (await _unasked(host, ME)).run_id
+        place.rows("update run set workspace = '/another' where id = ?", elsewhere)
+        assert asks_for(place, elsewhere)  # and another workspace's
+        await host.decide(runs[3], KEY, "deny", None, PERSON)
+        assert _unasked_now(place) == []  # whoever decided has given the place on
+        assert [item["key"] for item in (await rests(host, one_more)).waiting] == [KEY]
+
+
+@pytest.mark.unreplayed  # its further calls are rows alone
+async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks(place):
+    async with opened(place) as host:
+        run_id = await waiting(host, place)
+        ((at,),) = place.rows("select created_at from run")
+        for m in range(2, 8):
+            place.rows(
+                "insert into mark(run, path, kind, digest, fence, at, sent)"
+                " select run, ?, kind, digest, fence, at, sent from mark where path = ?",
+                f"round-1/call-{m}",
+                STEP,
+            )
+            assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= OF_A_RUN)
+        assert _unasked_now(place) == ["round-1/call-5", "round-1/call-6", "round-1/call-7"]
+        assert asks_for(place, (await _unasked(host, ME)).run_id)  # another run has places left
+        await host.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
+        assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
+        place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
+        with writing(place) as connection:
+            assert decisions.expire(connection, at + 5) == 1
+        assert _unasked_now(place) == ["round-1/call-7"]
+        asked = "select asked_at, expires_at - asked_at from approval where key = 'round-1/call-6/approval'"
+        assert place.rows(asked) == [(at + 5, LASTS_MS)]  # its time begins when it is asked
+
+
+@pytest.mark.unreplayed  # one of them can't be read
+@pytest.mark.parametrize("end", ["cancelled", "broken off"])
+async def test_a_run_that_ends_gives_its_places_up(place, end):
+    async with opened(place) as host:
+        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
+        one_more = (await _unasked(host, ME)).run_id
+        assert not asks_for(place, one_more)
+        if end == "broken off":
+            place.rows("update mark set sent = '?' where run = (select n from run where id = ?)", runs[0])
+        await host.control(runs[0], "cancel", ME)
+        await host.wait([runs[0]], until="done", wait_s=20, caller=ME)
+        assert _unasked_now(place) == []
+
+
+def _unasked_now(place: Place) -> list[str]:
+    found = place.rows("select path from approval join mark on mark.id = mark where unasked order by mark.id")
+    return [path for (path,) in found]
 
 
 async def _unasked(host: Host, caller: Caller) -> Any:
@@ -331,13 +381,13 @@ async def _unasked(host: Host, caller: Caller) -> Any:
     return started
 
 
-async def test_what_is_late_gets_its_verdict_once_and_its_run_goes_on(place):
+async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
     async with opened(place) as host:
         await waiting(host, place)
         at = now_in(place)
         connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            late = at + EXPIRES_MS
+            late = at + LASTS_MS
             assert (decisions.due(connection, late - 1), decisions.due(connection, late)) == (False, True)
             with connection:
                 assert (decisions.expire(connection, late), decisions.expire(connection, late)) == (1, 0)
@@ -346,6 +396,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_goes_on(place):
             connection.close()
         assert verdicts(place) == [("expired", "", "clock", None)]
         assert place.rows("select kind, via from deposit") == [("verdict", "clock")]
+        assert place.rows("select paused from run") == [(LAPSED,)]
 
 
 async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
 
 import pytest
-from house import ASK, ME, Place, assert_all_lawful, rests, says
+from house import ASK, ME, Place, assert_all_lawful, reads, rests, says
 from sampling.minds import MODERN
 
-from approvals.people import Person, accepts, seated, verdicts
+from approvals.people import Person, accepts, digest, seated, verdicts
 from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.errors import ApprovalExpired
 from kairos_mcp.host import Host
 from kairos_mcp.reports.report import Caller
 from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.store.approvals import PENDING
 
 PERSON = Caller(via="command", client="kairos-mcp")
 STEP, KEY = "round-1/call-1", "round-1/call-1/approval"
@@ -113,31 +114,92 @@ async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(pl
         assert_all_lawful(host)
 
 
-async def test_EDIT_032_what_nobody_decides_expires_and_the_model_goes_on(place):
+async def lapsed(place: Place, host: Host) -> str:
+    """A run whose edit nobody decided about in time."""
+    run_id = await begun(host)
+    place.rows("update approval set expires_at = 1")
+    async with asyncio.timeout(20):
+        while host.report(run_id, ME).status != "paused":
+            await host.wait([run_id], until="done", wait_s=0.1, caller=ME)
+    return run_id
+
+
+async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_is_there_then(place):
     async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
-        run_id = await begun(host)
-        place.rows("update approval set expires_at = 1")
-        await host.wait([run_id], until="done", wait_s=20, caller=ME)
-        assert (told(place)["code"], content(place)) == ("approval_expired", "alpha\n")
+        run_id = await lapsed(place, host)
+        report = host.report(run_id, ME)
+        assert (report.status, report.waiting, content(place)) == ("paused", (), "alpha\n")
+        assert report.next["arguments"] == {"run_id": run_id, "action": "resume"}
         assert verdicts(place) == [("expired", "", "clock", None)]
+        before = digest(place, run_id)
+        (place.workspace / "a.txt").write_text("alpha and more\n")
+        await host.control(run_id, "resume", ME)
+        (item,) = (await rests(host, run_id)).waiting
+        assert (item["key"], item["digest"] != before) == (f"{KEY}-2", True)
+        assert "-alpha and more" in item["preview"]
+        with pytest.raises(ApprovalExpired):
+            await host.decide(run_id, KEY, "approve", None, PERSON)
+        await host.decide(run_id, item["key"], "approve", None, PERSON)
+        report = await rests(host, run_id)
+        assert (report.status, content(place)) == ("completed", "omega and more\n")
         assert_all_lawful(host)
 
 
-async def test_the_seventeenth_is_answered_to_the_model_and_not_queued(place):
+async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume(place):
+    settings = place.settings(EDIT, says("done"))
+    async with Host.open(settings, via="mcp") as host:
+        run_id = await lapsed(place, host)
+    place.rows("update run set paused = null, owner = 0")  # resumed, and its server was killed before it asked
+    place.rows("update deposit set taken = 1")
+    for _ in range(2):
+        async with Host.open(settings, via="mcp") as host:
+            (item,) = (await rests(host, run_id)).waiting
+            assert item["key"] == f"{KEY}-2"
+            assert_all_lawful(host)
+    assert place.rows("select count(*) from approval") == [(2,)]
+
+
+async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(place):
     async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
-        for n in range(PENDING):
-            await begun(host, key=str(n))
-        run_id = await begun(host, key="one more")
+        run_id = await lapsed(place, host)
+        (place.workspace / "a.txt").write_text("something else\n")
+        await host.control(run_id, "resume", ME)
+        assert ((await rests(host, run_id)).status, told(place)["code"]) == ("completed", "match_none")
+        assert_all_lawful(host)
+
+
+async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
+    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+        run_id = await lapsed(place, host)
+    async with Host.open(place.settings(EDIT, says("done"), gate=(GateRule("edit_file", "allow"),)), via="mcp") as host:
+        await host.control(run_id, "resume", ME)
+        assert ((await rests(host, run_id)).status, content(place)) == ("completed", "omega\n")
+        assert [each[0] for each in verdicts(place)] == ["expired", "approve"]
+        assert place.rows("select through from approval where n = 2") == [("gate",)]
+        assert_all_lawful(host)
+
+
+async def test_an_approval_lasts_as_long_as_is_set(place):
+    for hours in (72, 5):
+        more = {} if hours == 72 else {"approval_hours": hours}
+        async with Host.open(place.settings(EDIT, says("done"), **more), via="mcp") as host:
+            run_id = await begun(host, key=str(hours))
+        lasts = "select expires_at - asked_at from approval join run on run.n = run where run.id = ?"
+        assert place.rows(lasts, run_id) == [(hours * 3_600_000,)]
+
+
+async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
+    line, rules = reads(*["a.txt", "b.txt"] * 3), (GateRule("read_file", "ask"),)
+    async with Host.open(place.settings(line, says("done"), gate=rules), via="mcp") as host:
+        run_id = await begun(host)
         report = await rests(host, run_id)
-        assert (report.status, report.waiting) == ("completed", ())
-        assert place.rows("select count(*) from approval") == [(PENDING,)]
-        ((body,),) = place.rows(
-            "select body from answer join mark on mark.id = mark join run on run.n = run where run.id = ? and path = ?",
-            run_id,
-            STEP,
-        )
-        assert json.loads(body)["code"] == "approvals_full"
-        assert content(place) == "alpha\n"
+        keys = [item["key"] for item in report.waiting]
+        assert keys == [f"round-1/call-{n}/approval" for n in (1, 2, 3, 4)]
+        assert any("2 calls" in text for text in report.degraded)
+        for n in range(1, 7):
+            await host.decide(run_id, f"round-1/call-{n}/approval", "approve", None, PERSON)
+        assert (await rests(host, run_id)).status == "completed"
+        assert place.rows("select count(*) from answer join mark on mark.id = mark where kind = 'call'") == [(6,)]
         assert_all_lawful(host)
 
 

@@ -343,9 +343,45 @@ SPENDING = (
 LEAVES = (
     Guard(
         "store/approvals.py",
-        "if pending(connection, run, at) >= PENDING:",
-        "if False:",
-        DECISIONS + "the_seventeenth_of_a_principal_is_not_asked",
+        "for _ in range(OF_A_WORKSPACE - pending(connection, run, at)):",
+        "for _ in range(OF_A_WORKSPACE):",
+        DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
+    ),
+    Guard(
+        "store/approvals.py",
+        "        and (select count(*) from approval as other where other.run = approval.run and {_PENDING}) < ?4\n",
+        "        and ?1 < ?4 << 60\n",
+        DECISIONS + "a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks",
+    ),
+    Guard(
+        "store/decisions.py",
+        "        approvals.give_places(connection, n, at)\n",
+        "",
+        DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
+    ),
+    Guard(
+        "store/turns.py",
+        "        approvals.give_places(connection, turn.run, turn.at)\n",
+        "",
+        DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
+    ),
+    Guard(
+        "store/breaking.py",
+        "    approvals.give_places(connection, run.n, at)\n",
+        "",
+        DECISIONS + "a_run_that_ends_gives_its_places_up[broken off]",
+    ),
+    Guard(
+        "store/decisions.py",
+        "    if found.unasked and found.verdict is None:",
+        "    if False:",
+        DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
+    ),
+    Guard(
+        "driving/standing.py",
+        'mark.remark, mark.lapsed = remark_of(row), row.verdict == "expired"',
+        "mark.remark = remark_of(row)",
+        LEAVE + "a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume",
     ),
     Guard(
         "store/decisions.py",

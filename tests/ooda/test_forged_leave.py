@@ -101,8 +101,11 @@ async def test_leave_that_comes_too_late_is_none(place, era):
         place.rows("update approval set expires_at = asked_at")
         assert await said(door, run, {item["key"]: {**YES, "digest": item["digest"]}}) == "approval_expired"
         assert page(place) == PAGE
-        (told,) = (await door.ask("run_status", {"run_ids": [run], "until": "done"}))["runs"]
-        assert told["output"]["cycles"][0]["status"] == "denied"
+        (told,) = (await door.ask("run_status", {"run_ids": [run], "until": "attention"}))["runs"]
+        assert (told["status"], told["next"]["arguments"]) == ("paused", {"run_id": run, "action": "resume"})
+        await door.ask("run_control", told["next"]["arguments"])
+        run, again = await waits(door)
+        assert (again["key"], page(place)) == (f"{item['key']}-2", PAGE)
 
 
 async def test_leave_for_what_has_changed_since_it_was_shown_is_used_for_nothing(place, era):
