@@ -141,7 +141,7 @@ class Standing:
         """Which of the marks wait for a person's leave, and which have it."""
         for path, row in approvals.of_run(connection, self.run.n).items():
             if (mark := self.marks.get(path)) is not None:
-                mark.asked, mark.lapsed = True, row.verdict == "expired"
+                mark.asked = True
                 mark.approved(row)
 
     def take_verdicts(self, connection: apsw.Connection) -> None:

@@ -362,8 +362,9 @@ async def test_a_run_that_ends_gives_its_places_up(place, end):
         runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
         one_more = (await _unasked(host, ME)).run_id
         assert not asks_for(place, one_more)
-        if end == "broken off":
-            place.rows("update mark set sent = '?' where run = (select n from run where id = ?)", runs[0])
+    if end == "broken off":
+        place.rows("update run set spec = '?' where id = ?", runs[0])
+    async with Host.open(place.settings(), via="mcp") as host:
         await host.control(runs[0], "cancel", ME)
         await host.wait([runs[0]], until="done", wait_s=20, caller=ME)
         assert _unasked_now(place) == []
