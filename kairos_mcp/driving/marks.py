@@ -35,8 +35,8 @@ class Mark:
     a person was asked for leave; `base`: the files that the leave which they gave stands on, `remark` what they said
     with it. `probed`: what a look after a crash found; `unsettled`: a person has to say what came of it; `settled`:
     they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again.
-    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again. `lapsed`: nobody
-    decided about it in time, and somebody is to be asked anew."""
+    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again.
+    `lapsed`: nobody decided about it in time, and somebody is to be asked anew."""
 
     id: int
     step: Step
