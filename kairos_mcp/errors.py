@@ -32,6 +32,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kairos_mcp.secrecy.forms import without_passwords
+
 
 class KairosError(Exception):
     """A failure with a code, a sentence for what happened and a sentence for what to do next."""
@@ -40,9 +42,9 @@ class KairosError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, hint: str = "", *, run_id: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__(without_passwords(message))
+        self.message = without_passwords(message)
+        self.hint = without_passwords(hint)
         self.run_id = run_id
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from kairos_mcp.definitions.urls import HostRule
 from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
+from kairos_mcp.secrecy.forms import without_passwords
 from kairos_mcp.store.ledger import BROKEN
 
 _WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000
@@ -42,7 +43,8 @@ def examine(flags: Flags, *, as_json: bool) -> int:
         found = [*findings(settings, os.environ), *_store(settings)]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
-    shown = {} if settings is None else dict(_effective(settings))
+    shown = {} if settings is None else {name: _safe(row) for name, row in _effective(settings)}
+    found = [replace(each, text=without_passwords(each.text), cure=without_passwords(each.cure)) for each in found]
     if as_json:
         said = [{"matter": f.matter, "state": f.state, "text": f.text, "cure": f.cure} for f in found]
         say_json({"findings": said, "settings": shown})
@@ -50,6 +52,19 @@ def examine(flags: Flags, *, as_json: bool) -> int:
         for line in _lines(found, shown):
             say(line)
     return FAILED if any(finding.state == "bad" for finding in found) else COMPLETED
+
+
+def _safe(value: Any) -> Any:
+    """A setting as it is shown: no URL with its password."""
+    match value:
+        case str():
+            return without_passwords(value)
+        case dict():
+            return {name: _safe(part) for name, part in value.items()}
+        case list():
+            return [_safe(part) for part in value]
+        case _:
+            return value
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

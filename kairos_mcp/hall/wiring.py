@@ -65,7 +65,7 @@ class Wiring:
         self._workers: Workers | None = None
         self._providers: dict[str, Provider] = {}
         self.mask = Mask.of(os.environ)
-        self._elsewhere = Elsewhere(settings, store, self._key)
+        self._elsewhere = Elsewhere(settings, store, self._key, self.mask)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
         self._mended: dict[tuple[str, int], str] = {}  # by the hash of a text and the run that was read

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.secrecy.forms import without_passwords
 from kairos_mcp.steps import Failure
 
 LONGEST_WAIT_S = 30.0
@@ -115,7 +116,7 @@ def _bad_reply(bad: BadReply, kind: str) -> Failure:
 def _broken_line(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
     """The end of a call that was sent is unknown; one that never got through has cost nothing."""
     sent = phase not in ("pool", "connect")
-    where = f" at {tariff.base_url}" if tariff.base_url else ""
+    where = f" at {without_passwords(tariff.base_url)}" if tariff.base_url else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
     cure = "" if sent else " Check KAIROS_BASE_URL and the network."
     return Failure("timeout" if timeout else "provider_error", f"{kind}{where} {what}.{cure}", True, unknown_end=sent)

@@ -90,7 +90,8 @@ def frozen(spec: Spec, texts: Texts, mask: Mask) -> tuple[Spec, Texts]:
     if not any(found.count for found in plain.values()):
         return spec, texts
     named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
-    refers = {each.name: value for each in fields(spec) if (value := getattr(spec, each.name)) in named}
+    values = {each.name: getattr(spec, each.name) for each in fields(spec)}
+    refers = {name: value for name, value in values.items() if isinstance(value, str) and value in named}
     renamed: dict[str, Any] = {name: named[value] for name, value in refers.items()}
     return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())
 

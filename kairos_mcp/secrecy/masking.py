@@ -5,16 +5,14 @@ Every pattern is RE2's, so that no text, however it was made, costs more than it
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
-from urllib.parse import quote
 
-MASK = "[secret]"
-LEAST_CHARS = 8  # a shorter value stands in ordinary texts too often
+from kairos_mcp.secrecy.forms import LEAST_CHARS, MASK, forms_of
+
 ONE_CLASS_CHARS = 16  # a shorter one of nothing but letters, or of nothing but digits, is a word or a number
 
 _NAMES = (
@@ -139,9 +137,9 @@ class Mask:
 
     @cached_property
     def _forms(self) -> Any:
-        """The known values, as they are, in a URL, in JSON and in base64; the longest first."""
-        forms = {form for value in self._known for form in _forms_of(value)}
-        return _compiled(f"\\Q{form}\\E" for form in sorted(forms, key=len, reverse=True) if "\\E" not in form)
+        """The known values in each of the usual forms; the longest first."""
+        forms = {form for value in self._known for form in forms_of(value)}
+        return _compiled(sorted(forms, key=len, reverse=True))
 
 
 def _replaced(patterns: Iterable[Any], text: str) -> Masked:
@@ -214,24 +212,6 @@ def _is_cased(value: str) -> bool:
     return (
         " " not in value and any(letter.islower() for letter in value) and any(letter.isupper() for letter in value[1:])
     )
-
-
-def _forms_of(value: str) -> Iterator[str]:
-    yield value
-    for safe in ("", "/"):
-        for escaped in (quote(value, safe=safe), quote(value, safe=safe).lower()):
-            if len(escaped) > len(value):
-                yield escaped
-    if '"' in value or "\\" in value:
-        yield value.replace("\\", "\\\\").replace('"', '\\"')
-    raw = value.encode()
-    for lead in range(3):  # where it may begin within a group of three bytes; what its neighbours shape is left out
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            text = encode(b"\0" * lead + raw).decode().rstrip("=")
-            whole = (lead + len(raw)) // 3 * 4
-            core = text[(0, 2, 3)[lead] : whole]
-            if len(core) >= LEAST_CHARS + 2:
-                yield core
 
 
 @cache

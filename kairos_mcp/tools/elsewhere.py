@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairos_mcp.configuration.settings import Settings
+from kairos_mcp.messages import JsonObject
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.store.definitions import DefinitionRow, registered
 from kairos_mcp.store.store import Store
 from kairos_mcp.tools.protected import Rules
@@ -30,10 +32,11 @@ PACKAGES_S = 2  # to import what packages bring, at the first use of a registry;
 class Elsewhere:
     """All of one house. Making it starts and imports nothing; `close` blocks until every server has ended."""
 
-    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str]) -> None:
+    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str], mask: Mask) -> None:
         self._settings = settings
         self._store = store
         self._secret = secret
+        self._mask = mask
         self._shared: Shared | None = None
         self._installed: Installed | None = None
         self._registered: list[Registered] = []
@@ -68,11 +71,17 @@ class Elsewhere:
             file = self._settings.config_file
             hidden = (self._settings.home, *((file,) if file is not None else ()))
             definitions = Definitions(self._store)
-            self._shared = Shared(Backstage(), definitions, self._secret, os.environ, _now, hidden, self._rules)
+            self._shared = Shared(
+                Backstage(), definitions, self._secret, os.environ, _now, hidden, self._rules, self._without_secrets
+            )
         return Downstream(setting, workspace, self._shared)
 
     def _rules(self, workspace: Path) -> Rules:
         return Rules.of(scopes_of(workspace, self._settings), self._settings.command_writes, lasting=True)
+
+    def _without_secrets(self, listed: JsonObject) -> JsonObject:
+        plain: JsonObject = self._mask.json(listed)[0]
+        return plain
 
     def _registrations(self, workspace: Path | None) -> Registered:
         def tool(definition: HttpDefinition) -> Tool:

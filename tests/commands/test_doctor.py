@@ -106,3 +106,15 @@ def test_status_counts_the_runs(kairos) -> None:
     health = kairos("status", "--json").json
     assert (health["runs"]["total"], health["runs"]["completed"], health["servers"]) == (2, 1, [])
     assert kairos("status").code == 0
+
+
+def test_doctor_shows_no_password_of_an_address(kairos, tmp_path: Path) -> None:
+    home = tmp_path / "home-of-this"
+    home.mkdir(mode=0o700)
+    config = home / "kairos.toml"
+    config.write_text('model = "openai:small"\nbase_url = "http://bob:hunter@127.0.0.1:9/v1"\n')
+    config.chmod(0o600)
+    for words in (("doctor",), ("doctor", "--json")):
+        said = kairos(*words, "--home", str(home))
+        assert "hunter" not in said.out + said.err
+        assert "bob:[secret]@" in said.out

@@ -1178,7 +1178,10 @@ DAYS = (
     ),
 )
 
+LISTED = "secrets/test_listed_secrets.py::test_a_listed_secret_becomes_no_row_and_its_tool_is_called"
+
 SERVERS_OF_OTHERS = (
+    Guard("tools/downstream/definition.py", "each = hide(as_listed)", "each = as_listed", LISTED, quick=True),
     Guard(
         "tools/downstream/line.py",
         "            if allowed > wanted.until:",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -66,8 +66,16 @@ class Listing:
     notes: tuple[str, ...] = ()
 
 
-def listing(server: str, listed: Sequence[JsonObject], globs: Sequence[str], *, more: bool = False) -> Listing:
-    """The tools that were asked for by `globs` over their own names; `more`: the server had not come to an end."""
+def listing(
+    server: str,
+    listed: Sequence[JsonObject],
+    globs: Sequence[str],
+    *,
+    more: bool = False,
+    hide: Callable[[JsonObject], JsonObject] = lambda each: each,
+) -> Listing:
+    """The tools that were asked for by `globs` over their own names; `more`: the server had not come to an end. `hide`
+    takes the secrets out of what is listed of one, before anything of it is kept or told."""
     notes = [f"{server} lists more tools than are read; some are left out."] if more else []
     times = Counter(str(each.get("name")) for each in listed)
     wanted = [each for each in listed if any(fnmatchcase(str(each.get("name")), glob) for glob in globs)]
@@ -76,10 +84,13 @@ def listing(server: str, listed: Sequence[JsonObject], globs: Sequence[str], *, 
     taken: dict[str, Definition] = {}
     odd: list[str] = []
     size = 0
-    for each in wanted[:TOOLS]:
+    for as_listed in wanted[:TOOLS]:
+        each = hide(as_listed)
         name, body = str(each.get("name")), canonical_body(each)
         size += len(body.encode("utf-8", "replace"))
         problem = _problem(each, body, size) if times[name] == 1 else "it is listed more than once"
+        if name != as_listed.get("name"):
+            problem = "its name holds a secret"
         if problem is None:
             taken[name] = Definition(name, body)
             if len(str(each.get("description") or "")) > DESCRIPTION_CHARS:

@@ -52,6 +52,7 @@ class Line:
         globs: tuple[str, ...],
         way: Callable[[], Start | Reach],
         met: Callable[[Listing], None],
+        hide: Callable[[JsonObject], JsonObject] = lambda each: each,
     ) -> None:
         self.name = name
         self.listing: Listing | None = None
@@ -59,6 +60,7 @@ class Line:
         self._globs = globs
         self._way = way
         self._met = met
+        self._hide = hide
         self._watch = Watch()
         self._link: Link | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -201,7 +203,7 @@ class Line:
 
     async def _list(self, link: Link) -> None:
         listed, more = await link.listed()
-        self.listing = await asyncio.to_thread(listing, self.name, listed, self._globs, more=more)
+        self.listing = await asyncio.to_thread(listing, self.name, listed, self._globs, more=more, hide=self._hide)
         await asyncio.to_thread(self._met, self.listing)
 
     def _check(self, wanted: Definition) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kairos_mcp.messages import JsonObject
 from kairos_mcp.store.definitions import Definitions
 from kairos_mcp.tools.downstream.backstage import Backstage
 from kairos_mcp.tools.protected import Rules
@@ -27,3 +28,4 @@ class Shared:
     clock: Callable[[], int]
     hidden: tuple[Path, ...] = ()
     rules: Callable[[Path], Rules] = lambda workspace: Rules.of(scopes_of(workspace), lasting=True)
+    hide: Callable[[JsonObject], JsonObject] = lambda listed: listed  # takes the secrets out of what a server lists

@@ -196,7 +196,7 @@ class Downstream:
         with self._lock:
             if self._line is None:
                 way = partial(way_of, self._setting, self._workspace, self._shared)
-                self._line = Line(self.name, self._setting.tools, way, self._meet)
+                self._line = Line(self.name, self._setting.tools, way, self._meet, self._shared.hide)
                 self._shared.backstage.at_close(self._line.close)
             return self._line
 
