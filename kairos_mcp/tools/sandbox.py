@@ -160,8 +160,11 @@ class Sandbox:
         if self.workspace is not None:
             yield Place(self.workspace, "written" if self.writable else "seen")
             yield from _own(self.workspace, placeholders=not self.lasting)
+        # Elsewhere nothing can be written anyway, and a mount in an empty home would show what it is called there.
+        writable = [Path(os.path.realpath(each)) for each in (*self.writes, *filter(None, [self.workspace]))]
         for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
-            yield Place(_topmost(sealed.path, self.workspace), "sealed")
+            if _beneath(sealed.path, writable):
+                yield Place(_topmost(sealed.path, self.workspace), "sealed")
         hidden = list(_there("hidden", self.hidden))  # what lies in another one is gone with it
         yield from (each for each in hidden if not any(other.path in each.path.parents for other in hidden))
 
