@@ -12,6 +12,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
+from kairos_mcp.server.annotations import annotated
 from kairos_mcp.server.client_sessions import ClientSessions, serving
 from kairos_mcp.server.listing import listed
 from kairos_mcp.server.patience import PATIENCE, Patience
@@ -34,7 +35,8 @@ def build_server(
 
     One server may serve many connections, in every protocol era.
     """
-    listing = listed(settings.tools)
+    chosen = listed(settings.tools)
+    listing = wire.ListToolsResult(tools=[annotated(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
     async def on_list_tools(_ctx: object, _params: object) -> wire.ListToolsResult:

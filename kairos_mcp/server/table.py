@@ -14,6 +14,7 @@ import mcp_types as wire
 
 from kairos_mcp.messages import Effect, JsonObject
 from kairos_mcp.server import handlers
+from kairos_mcp.server.annotations import hints
 from kairos_mcp.server.arguments import cycles, planning, registry, runs
 from kairos_mcp.server.arguments.strict import Arguments
 from kairos_mcp.server.schemata import listed_schema
@@ -82,16 +83,6 @@ class Offered:
         if issubclass(self.arguments, cycles.OodaPhase):
             briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
         return {**schema, "properties": {**schema["properties"], **briefs}}
-
-
-def hints(effect: Effect) -> wire.ToolAnnotations:
-    """All four hints of the protocol, from the effect class alone."""
-    return wire.ToolAnnotations(
-        read_only_hint=effect == "read",
-        destructive_hint=effect in ("checked", "irreversible"),
-        idempotent_hint=effect in ("read", "idempotent"),
-        open_world_hint=effect == "irreversible",
-    )
 
 
 TOOLS = (

@@ -1015,6 +1015,12 @@ OUTSIDE = (
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
     Guard(
+        "server/annotations.py",
+        'word == "allow" or (word == "ask" and settings.approvals == "host")',
+        'word == "allow"',
+        "server/test_annotations.py::test_a_tool_that_moves_runs_states_the_most_that_they_may_do",
+    ),
+    Guard(
         "hall/changing.py",
         'house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)',
         "pass",

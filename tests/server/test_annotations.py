@@ -1,0 +1,84 @@
+"""The hints of what moves runs state the most that a run may do under a configuration, as a client is sent them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from kairos_mcp.configuration.settings import GateRule, ServerSetting, Settings
+from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.messages import Effect, ToolSpec
+from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, most_of
+from kairos_mcp.tools import builtin_tools
+
+ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)
+COMMANDS = (GateRule("run_command", "allow"),)
+SERVER = ServerSetting("x", ("x",), effects=(("look", "read"), ("put", "idempotent")))
+READS = ServerSetting("y", ("y",), effects=(("*", "read"),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "destructive", "open_world"),
+    [
+        ({}, False, False),
+        ({"gate": ALLOW_EDITS}, True, False),
+        ({"gate": (GateRule("edit_*", "allow", ("docs/*",)),)}, True, False),
+        ({"gate": (GateRule("edit_*", "deny"), *ALLOW_EDITS)}, False, False),
+        ({"gate": (GateRule("*", "ask"), *ALLOW_EDITS)}, False, False),
+        ({"gate": COMMANDS}, True, True),
+        ({"gate": ALLOW_ALL}, True, False),  # what can't be undone is not allowed by a star
+        ({"gate": (GateRule("*", "allow", effect="irreversible"),)}, True, True),
+        ({"gate": COMMANDS, "commands": "off"}, False, False),
+        ({"approvals": "host"}, True, True),
+        ({"approvals": "host", "commands": "off"}, True, False),
+        ({"approvals": "host", "workspaces": ()}, False, False),
+        ({"approvals": "host", "gate": (GateRule("*", "deny"),)}, False, False),
+        ({"servers": (READS,), "workspaces": ()}, False, True),
+        ({"servers": (SERVER,), "workspaces": (), "gate": (GateRule("x__put", "allow"),)}, True, True),
+        ({"servers": (SERVER,), "workspaces": (), "gate": (GateRule("y__*", "allow"),)}, False, True),
+    ],
+)
+async def test_a_tool_that_moves_runs_states_the_most_that_they_may_do(
+    settings, opened, changes, destructive, open_world
+) -> None:
+    async with opened(replace(settings, **changes)) as door:
+        for _ in range(2):  # the same at each look
+            for tool in (await door.client.list_tools()).tools:
+                if tool.name in ("planner_run", "ooda_run", "run_continue", "run_control"):
+                    told = tool.annotations
+                    assert (told.destructive_hint, told.open_world_hint) == (destructive, open_world), tool.name
+                    assert (told.read_only_hint, told.idempotent_hint) == (False, not destructive)
+                elif tool.name in MOVES_RUNS:  # a phase that only reads
+                    told = tool.annotations
+                    assert (told.destructive_hint, told.open_world_hint) == (False, bool(changes.get("servers")))
+
+
+def test_the_tools_that_change_a_workspace_are_those_that_there_are(tmp_path: Path) -> None:
+    there = {tool.spec.name: tool.spec.effect for tool in builtin_tools(tmp_path, read_bytes=1)}
+    assert {name: effect for name, effect in there.items() if effect != "read"} == dict(BUILT_IN)
+
+
+RULES = [
+    GateRule(glob, verdict, paths, effect=effect)
+    for glob, verdict, paths, effect in product(
+        ("*", "edit_file", "edit_*", "run_command"), ("allow", "ask", "deny"), ((), ("a/*",)), (None, "irreversible")
+    )
+]
+
+
+def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
+    base = Settings(home=Path("/nowhere"), config_dirs=(), workspaces=(Path("/somewhere"),))
+    for pair in product(RULES, repeat=2):
+        gate, most = Gate(pair), most_of(replace(base, gate=pair)).effect
+        for name, effect in BUILT_IN:
+            for path in ("a/b", "c"):
+                assert _stated(gate, name, effect, path, most), (pair, name, path)
+
+
+def _stated(gate: Gate, name: str, effect: Effect, path: str, most: Effect) -> bool:
+    spec = ToolSpec(name, "", {"type": "object", "properties": {"path": {"type": "string"}}}, effect=effect)
+    let_through = gate.verdict(Wanted(spec, {"path": path})).decision == "allow"
+    return not let_through or EFFECTS.index(most) >= EFFECTS.index(effect)
