@@ -22,13 +22,16 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp.configuration.settings import GateRule, Scope
+from kairos_mcp.definitions.skill import READ_SKILL
 from kairos_mcp.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
 from kairos_mcp.scopes import PATH_CHARS, Scopes
+from kairos_mcp.secrecy.env_files import is_env_file
 from kairos_mcp.tools.paths import plain_path
 from kairos_mcp.tools.patterns import glob
 from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
 
+NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text
 OFF = frozenset({"http_fetch"})  # denied until a rule says otherwise
 SEVERAL = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # an edit of several files, whatever their number
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -120,6 +123,8 @@ class Gate:
         for row in self._rules:
             if row.matches(seen):
                 return self._kept_asking(Verdict(row.rule.verdict, row.told), row, seen)
+        if _reads_env_file(tool, seen):
+            return Verdict("ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it")
         if (default := self._defaults.get(tool.name)) is not None:
             decision = default(wanted.arguments)
             return Verdict(decision, f"calls of {tool.name} like this {_DOES[decision]}")
@@ -131,7 +136,7 @@ class Gate:
         if tool.source == "builtin":
             return False
         judged = any(row.is_about(tool) and not row.looks_no_further for row in self._rules)
-        return judged or (tool.effect != "read" and tool.source != "caller")
+        return judged or tool.source != "caller"
 
     def looked(self, wanted: Wanted) -> Wanted:
         """The call with what it touches now. Reads the file system where `must_look` says so."""
@@ -160,6 +165,8 @@ class Gate:
         that could say otherwise looks further than its name."""
         if tool.effect != "read" or tool.name in OFF:
             return False
+        if _reads_at_paths(tool):
+            return False  # a file like .env may be among them
         about = [row for row in self._rules if row.is_about(tool)]
         return all(row.looks_no_further for row in about) and self.verdict(Wanted(tool, {})).decision == "allow"
 
@@ -171,7 +178,9 @@ class Gate:
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # nobody can keep another's tool from showing what it finds: it is judged by its folder
         if not any(row.is_about(tool) and row.looks_at_paths for row in self._rules):
-            return None
+            if not _reads_at_paths(tool) or self.allows_by_rule(wanted):
+                return None
+            return is_env_file
         free = self.verdict(wanted).decision == "allow"
 
         def shut(path: str) -> bool:
@@ -179,6 +188,11 @@ class Gate:
             return found == "deny" or (free and found == "ask")
 
         return shut
+
+    def allows_by_rule(self, wanted: Wanted) -> bool:
+        """Whether a rule allows this very call, so that the default is not asked."""
+        seen = self._seen(wanted)
+        return any(row.rule.verdict == "allow" and row.matches(seen) for row in self._rules)
 
     def risk(self, wanted: Wanted) -> Risk:
         """What the call risks; see risk_of."""
@@ -401,6 +415,21 @@ class _Row:
             return True
         outside = [path.lstrip("/").casefold() for path in seen.touched.outside]
         return any(fits(path) or fits(f"{path}/") for fits in self.folded for path in (*seen.folded, *outside))
+
+
+def _reads_at_paths(tool: ToolSpec) -> bool:
+    """Whether a tool of ours reads files that its arguments name."""
+    if tool.source != "builtin" or tool.name in NAMES_ALONE or tool.name == READ_SKILL:
+        return False
+    properties = tool.input_schema.get("properties", {})
+    return "path" in properties or "edits" in properties
+
+
+def _reads_env_file(tool: ToolSpec, seen: _Seen) -> bool:
+    if seen.effect != "read" or seen.is_callers or (tool.source == "builtin" and tool.name in NAMES_ALONE):
+        return False
+    touched = seen.touched
+    return bool(touched.unresolved) or any(is_env_file(path) for path in (*seen.paths, *touched.outside))
 
 
 def _default(tool: ToolSpec) -> Verdict:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from kairos_mcp.counting import many
 from kairos_mcp.decision_rights import way_of
 from kairos_mcp.errors import Denied
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.secrecy.masking import MASK, Mask
 from kairos_mcp.store.approvals import SUFFIX, Again, ApprovalRow, Asking
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings
@@ -131,7 +132,10 @@ def as_shown(text: str, mask: Mask) -> str:
     """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
     masked = mask.text(text)
     visible, remarks = made_visible(masked.text)
-    secrets = (f"{masked.count} secrets are not shown",) if masked.count else ()
+    count = visible.count(MASK)
+    secrets = (f"{many(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
+    if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
+        secrets = (*secrets, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
     return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
 
 

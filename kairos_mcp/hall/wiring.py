@@ -225,7 +225,12 @@ class Wiring:
         scopes = scopes_of(folder, self.settings) if folder is not None else None
         commands = Commands.of(self.settings)
         built_in = builtin_tools(
-            opener, read_bytes=self.settings.read_bytes, scopes=scopes, commands=commands, shelves=self._shelves
+            opener,
+            read_bytes=self.settings.read_bytes,
+            scopes=scopes,
+            commands=commands,
+            shelves=self._shelves,
+            mask=self.mask,
         )
         internal = internal_tools(opener, self._store)
         registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))

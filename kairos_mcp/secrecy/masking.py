@@ -51,6 +51,24 @@ _BESIDE_A_NAME = (
     # the password in the address of a service
     r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,80}:([^\s/@\"']{3,200})@",
 )
+_SECRET_VARIABLE = (  # an environment variable, as DB_PASSWORD; what it is set to is hidden whatever it looks like
+    r"(?:[A-Z][A-Z0-9]*_+)*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|SECRETS|COOKIE|COOKIES|"
+    r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD"
+)
+_IS_SET = rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})\\?[\"']?[ \t]{{0,3}}(?:=>|[:=])[ \t]{{0,3}}"
+_SET_TO = (  # each with one group: the value
+    rf"{_IS_SET}\\?\"([^\"\r\n\\]{{1,800}})\\?\"",
+    rf"{_IS_SET}'([^'\r\n]{{1,800}})'",
+    rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})=([^\s\"'`]{{1,800}})",
+    rf"(?m:^[ \t]*(?:-[ \t]*)?(?:{_SECRET_VARIABLE}):[ \t]+([^\s\"'`#]{{1,800}})[ \t]*(?:#.*)?\r?$)",
+    rf"(?m:^[ \t]*(?:ENV|ARG)[ \t]+(?:{_SECRET_VARIABLE})[ \t]+([^\s=\"'`]{{1,800}}))",
+)
+_NO_VALUE = re.compile(  # a reference, code, a type, nothing
+    r"\$[A-Za-z_{(].*|[<{\[(].*|%[A-Za-z(].*|[A-Za-z_][\w.]*(?:[(\[{].*|[),;]+)|_*[a-z]+(?:_[a-z]+)+|[*.x?_-]+|"
+    r"none|null|nil|true|false|undefined|required|optional|str|string|bytes|any|secretstr|secret|\.\.\.",
+    re.IGNORECASE | re.DOTALL,
+)
+_COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
 _HEADED, _BORNE, _QUOTE, _VALUE, _PASSWORD = range(1, 6)  # the groups of these patterns
 _VARIABLE = re.compile(
     r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|PAT|COOKIE|DSN)(?:_\d+)?",
@@ -107,7 +125,7 @@ class Mask:
     def text(self, text: str) -> Masked:
         """The text without its secrets."""
         here = (self._forms,) if self._known else ()
-        return _replaced((*here, _shapes(), _beside_a_name()), text)
+        return _replaced((*here, _shapes(), _set_to(), _beside_a_name()), text)
 
     def values(self, text: str) -> Masked:
         """The text without the values that are known here; names and shapes stay, since they may be meant: a model
@@ -131,8 +149,13 @@ class Mask:
 
     def _under(self, name: str, value: Any) -> tuple[Any, int]:
         named = len(name) <= 80 and _key_name().fullmatch(name) is not None
-        if named and isinstance(value, str) and value != MASK and _looks_secret(value, quoted=True):
-            return MASK, 1
+        if isinstance(value, str) and value and not value.startswith(MASK):
+            if named and _looks_secret(value, quoted=True):
+                return MASK, 1
+            if len(name) <= 80 and _variable().fullmatch(name) and _is_set(value):
+                return MASK, 1
+            if _COOKIE.fullmatch(name) and _is_set(value) and "=" in value:
+                return MASK, 1
         return self.json(value)
 
     @cached_property
@@ -148,13 +171,35 @@ def _replaced(patterns: Iterable[Any], text: str) -> Masked:
         parts: list[bytes] = []
         at = 0
         for found in pattern.finditer(encoded):
-            start, end = _secret_in(found, encoded) if pattern.groups else _shape_in(found, encoded)
+            start, end = _found_by(pattern)(found, encoded)
             if start < end:
                 parts += [encoded[at:start], MASK.encode()]
                 at, count = end, count + 1
         if parts:
             encoded = b"".join((*parts, encoded[at:]))
     return Masked(encoded.decode("utf-8", "surrogatepass"), count) if count else Masked(text, 0)
+
+
+def _found_by(pattern: Any) -> Any:
+    """How the secret is told in a match of this pattern."""
+    if pattern is _set_to():
+        return _value_in
+    return _secret_in if pattern.groups else _shape_in
+
+
+def _value_in(found: Any, text: bytes) -> tuple[int, int]:
+    """What a variable is set to, but for a reference, code, or nothing."""
+    start, end = next(span for span in (found.span(group) for group in range(1, len(_SET_TO) + 1)) if span[0] >= 0)
+    value = text[start:end].decode("utf-8", "replace")
+    name = text[slice(*found.span())].decode("utf-8", "replace").casefold()
+    labelled = (
+        value.casefold() in ("password", "passwd", "pass", "secret", "cookie", "cookies") and value.casefold() in name
+    )
+    return (start, end) if _is_set(value) and not labelled else (start, start)
+
+
+def _is_set(value: str) -> bool:
+    return not (value.startswith(MASK) or "://" in value or _PATH.fullmatch(value) or _NO_VALUE.fullmatch(value))
 
 
 def _shape_in(found: Any, text: bytes) -> tuple[int, int]:
@@ -175,7 +220,8 @@ def _secret_in(found: Any, text: bytes) -> tuple[int, int]:
         return start, start
     if group == _HEADED:
         digit = any(letter.isdigit() for letter in value)
-        return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value)) else (start, start)
+        cookie = b"cookie" in text[slice(*found.span())].lower() and re.search(r"=[^\s<{$;]", value) is not None
+        return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value) or cookie) else (start, start)
     if group == _PASSWORD:
         word = len(value) < 2 * LEAST_CHARS and value.isalpha() and value.islower()
         return (start, start) if word or value[0] in "{<$[" else (start, end)
@@ -217,6 +263,16 @@ def _is_cased(value: str) -> bool:
 @cache
 def _key_name() -> re.Pattern[str]:
     return re.compile(rf"(?:.*[^a-z]|.*[a-z](?=[A-Z]))?(?:{_NAMES}|{_HEADERS})", re.IGNORECASE)
+
+
+@cache
+def _variable() -> re.Pattern[str]:
+    return re.compile(_SECRET_VARIABLE)
+
+
+@cache
+def _set_to() -> Any:
+    return _compiled(_SET_TO)
 
 
 @cache

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kairos_mcp.scopes import Scopes
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.command import Commands, command_tools
 from kairos_mcp.tools.files import reading_tool
 from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
@@ -36,26 +37,28 @@ def builtin_tools(
     scopes: Scopes | None = None,
     commands: Commands | None = None,
     shelves: Shelves | None = None,
+    mask: Mask | None = None,
 ) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
     An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools. `scopes` says which
     files no run writes; without it, our own package and what lies under .git. `commands`: which programs may be run
     and how; without it, in a sandbox. `shelves`: the skills that may be read; without them there is no read_skill.
+    `mask`: what readers of files are not shown; without it, what has the name or the shape of a secret.
     """
     opener = Opener(workspace) if isinstance(workspace, Path) else workspace
     on_demand = [kept_tool(page_chars), *([skill_tool(shelves, read_bytes)] if shelves is not None else [])]
     if opener is None:
         return on_demand
     known = scopes or scopes_of(opener.workspace)
-    changing = changing_tools(opener, known, read_bytes)
+    changing = changing_tools(opener, known, read_bytes, mask or Mask())
     running = command_tools(opener, commands or Commands(), known)
     return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 
-def changing_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
+def changing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
     """The tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
-    return [*writing_tools(opener, scopes, most), *plan_tools(opener, scopes, most)]
+    return [*writing_tools(opener, scopes, most, mask), *plan_tools(opener, scopes, most, mask)]
 
 
 def reading_tools(opener: Opener, *, read_bytes: int) -> list[Tool]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
+from kairos_mcp.secrecy.env_files import alike, is_env_file, masked_env
 from kairos_mcp.tools.edits import ends_in_crlf
 from kairos_mcp.tools.paths import shown
 
@@ -29,10 +30,13 @@ def hash_of(content: bytes | None) -> str | None:
 def unified(path: str, before: bytes | None, after: bytes) -> str:
     """The diff of one file; both sides are UTF-8, a file that is not there yet is None.
 
-    The lines are as they are: what can't be seen in them is for visible.py to spell out. Only where every line of both
+    Of a file like `.env` no value is shown; one that changes is, as a line that goes and one that comes. Else the lines
+    are as they are: what can't be seen in them is for visible.py to spell out. Only where every line of both
     sides ends in CRLF, that is said once instead of shown.
     """
     old, new = (b"" if before is None else before).decode(), after.decode()
+    if hidden := is_env_file(path):
+        old, new = masked_env(old, told_apart=True).text, masked_env(new, told_apart=True).text
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
@@ -46,7 +50,8 @@ def unified(path: str, before: bytes | None, after: bytes) -> str:
     ]
     for hunk in _hunks(blocks(a, b)):
         told += _drawn(a, b, hunk)
-    return "\n".join(told) + "\n"
+    drawn = "\n".join(told) + "\n"
+    return alike(drawn) if hidden else drawn
 
 
 def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from kairos_mcp.counting import many
 from kairos_mcp.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.secrecy.env_files import is_env_file, masked_env
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.listings import stop_at
 from kairos_mcp.tools.opener import Opened, Opener
@@ -60,6 +62,12 @@ def reading_tool(opener: Opener, read_bytes: int) -> Tool:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
                 raise BinaryFile(f"{said(opened.path)} is no text ({opened.size:,} bytes).", "Read another file.")
+            if is_env_file(opened.path):
+                if opened.size > read_bytes:
+                    raise TooLarge(
+                        f"{said(opened.path)} is too large for its values to be hidden.", "Read another file."
+                    )
+                return _without_values(opened.path, head, start, end)
             if opened.size <= read_bytes:
                 return _whole(opened.path, head, start, end)
             return _part(opened, head, start, end, stop_at(around))
@@ -98,6 +106,20 @@ def _whole(path: str, content: bytes, start: int | None, end: int | None) -> Too
     if asked.clamped:
         told["clamped"] = asked.clamped
     return _told(body, told, [asked.clamped] if asked.clamped and lines else [])
+
+
+def _without_values(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+    """A file like `.env`: its names and comments, no value. Its hash is the file's own, for an edit to stand on."""
+    plain = masked_env(content.decode("utf-8", "replace"))
+    result = _whole(path, plain.text.encode(), start, end)
+    data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
+    note = f"{many(plain.count, 'value')} of {said(path)} are not shown" if plain.count else ""
+    notes = [*data.get("notes", []), *([note] if note else [])]
+    return replace(
+        result,
+        content=result.content + f"\n[{note}]" * bool(note),
+        data={**data, **({"notes": notes} if notes else {})},
+    )
 
 
 def _part(opened: Opened, head: bytes, start: int | None, end: int | None, until: float) -> ToolResult:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from kairos_mcp.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec, canonical
 from kairos_mcp.scopes import Scopes
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.changes import Change, Look
 from kairos_mcp.tools.diffs import hash_of
@@ -86,15 +87,15 @@ BOTH_SPEC = ToolSpec(
 )
 
 
-def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
-    """`most`: bytes that a file may have which is changed."""
+def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
     def look(path: str) -> bytes | None:
         return opener.whole(path, most)
 
     def plan_edits(arguments: JsonObject, around: Surroundings) -> ToolResult:
         edits: list[JsonObject] = arguments["edits"]
-        changes = _planned(edits, look, scopes, most)
+        changes = _planned(edits, look, scopes, most, mask)
         text = canonical({"edits": edits, "files": [change.line() for change in changes]})
         plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
         around.memory.keep(_kept_as(plan_id), text)
@@ -108,10 +109,10 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
         for file in plan["files"]:
             if hash_of(look(file["path"])) != file["before"]:
                 raise StaleFile(f"{said(file['path'])} has changed since it was planned.", "Plan the edits anew.")
-        return _planned(plan["edits"], look, scopes, most)
+        return _planned(plan["edits"], look, scopes, most, mask)
 
     def apply_edits(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
-        return _planned(arguments["edits"], look, scopes, most)
+        return _planned(arguments["edits"], look, scopes, most, mask)
 
     an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
     return [
@@ -121,7 +122,7 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
     ]
 
 
-def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int) -> list[Change]:
+def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int, mask: Mask) -> list[Change]:
     """The change of each file, in the order in which the files are first named."""
     by_path: dict[str, list[Edit]] = {}
     for number, edit in enumerate(edits, 1):
@@ -130,7 +131,7 @@ def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int)
     changes: list[Change] = []
     size = 0
     for path, those in by_path.items():
-        changes.append(edited_file(path, look, those, most))
+        changes.append(edited_file(path, look, those, most, mask))
         size += len(changes[-1].before or b"") + len(changes[-1].after)
         if size > PLAN_BYTES:
             raise TooLarge(f"The files of this plan have more than {PLAN_BYTES:,} bytes.", "Plan fewer files at once.")

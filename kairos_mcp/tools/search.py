@@ -10,6 +10,7 @@ from typing import Any
 from kairos_mcp.counting import many
 from kairos_mcp.errors import KairosError
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.secrecy.env_files import is_env_file, masked_env
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.files import SNIFF_BYTES
 from kairos_mcp.tools.listings import stop_at
@@ -118,6 +119,8 @@ def _search(opener: Opener, path: str, hunt: _Hunt) -> None:
         hunt.binary += 1
         return
     hunt.files += 1
+    if is_env_file(path):  # before it is looked through: a pattern must not find out what a value is
+        content = masked_env(content.decode("utf-8", "replace")).text.encode()
     if size > FILE_BYTES:
         hunt.large.append(path)
     for hit in hits(content, hunt.pattern, hunt.over):

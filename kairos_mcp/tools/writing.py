@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from kairos_mcp.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.scopes import Scopes
+from kairos_mcp.secrecy.env_files import is_env_file, masked_env
+from kairos_mcp.secrecy.masking import MASK, Mask
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
 from kairos_mcp.tools.beneath import FOLDER
 from kairos_mcp.tools.changes import Change, Look, Unclear, begun, carry_out, recover
@@ -74,18 +76,19 @@ Propose = Callable[[JsonObject, Surroundings, Look], Sequence[Change]]
 """What a call would change, given what the files hold; raises leaves of KairosError."""
 
 
-def writing_tools(opener: Opener, scopes: Scopes, most: int) -> list[Tool]:
-    """`most`: bytes that a file may have which is changed."""
+def writing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
     def edit_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
         path = writable_path(arguments["path"], scopes)
         edit = Edit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
-        return [edited_file(path, look, [edit], most)]
+        return [edited_file(path, look, [edit], most, mask)]
 
     def write_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
         path = writable_path(arguments["path"], scopes)
         before = look(path)
         after = overwritten(path, before, arguments["content"], most)
+        check_marks(path, before, after.content, mask)
         return [Change(path, before, after.content, 1, after.notes)]
 
     an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
@@ -170,12 +173,25 @@ def writable_path(text: str, scopes: Scopes) -> str:
     return path
 
 
-def edited_file(path: str, look: Look, edits: Sequence[Edit], most: int) -> Change:
-    """The change that these edits are. Raises NotFound, and what edits.py raises."""
+def check_marks(path: str, before: bytes | None, after: bytes, mask: Mask) -> None:
+    """Raises BadArguments where the new text carries the mark that a reader was shown instead of a value: it would take
+    the value's place."""
+    mark, old = MASK.encode(), before or b""
+    if after.count(mark) <= old.count(mark):
+        return
+    text = old.decode("utf-8", "replace")
+    if (masked_env(text) if is_env_file(path) else mask.text(text)).count:
+        wrong = f"The new text carries {MASK}, which stands for a value of {said(path)} that is not shown."
+        raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
+
+
+def edited_file(path: str, look: Look, edits: Sequence[Edit], most: int, mask: Mask) -> Change:
+    """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
     before = look(path)
     if before is None:
         raise NotFound(f"{said(path)} does not exist.", "write_file creates a file.")
     after = edited(path, before, edits, most)
+    check_marks(path, before, after.content, mask)
     return Change(path, before, after.content, after.replacements, after.notes)
 
 

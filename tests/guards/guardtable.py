@@ -27,6 +27,7 @@ DECISIONS = "approvals/test_decisions.py::test_"
 RIGHTS = "approvals/test_rights.py::test_"
 LEAVE = "approvals/test_leave.py::test_"
 GATE = "approvals/test_gate.py::test_"
+ENV = "secrets/test_env_files.py::test_"
 HIDING = "approvals/test_hidden_characters.py::test_"
 TOUCHED = "approvals/test_touched_paths.py::test_"
 ROUNDS = "sampling/test_rounds.py::test_"
@@ -462,6 +463,42 @@ LEAVES = (
         "if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):",
         "if not fits:",
         "approvals/test_idle_rules.py::test_a_tool_that_was_not_met_yet_gives_no_false_alarm",
+    ),
+    Guard(
+        "gate.py",
+        "if _reads_env_file(tool, seen):",
+        "if False:",
+        ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
+    ),
+    Guard(
+        "gate.py",
+        "            return is_env_file\n",
+        "            return None\n",
+        ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
+    ),
+    Guard(
+        "tools/files.py",
+        "if is_env_file(opened.path):",
+        "if False:",
+        ENV + "where_a_rule_allows_it_no_value_is_shown_found_or_recorded",
+    ),
+    Guard(
+        "tools/search.py",
+        "if is_env_file(path):",
+        "if False:",
+        ENV + "where_a_rule_allows_it_no_value_is_shown_found_or_recorded",
+    ),
+    Guard(
+        "tools/diffs.py",
+        "if hidden := is_env_file(path):",
+        "if hidden := False:",
+        ENV + "a_preview_says_that_a_value_changes_which_it_does_not_show",
+    ),
+    Guard(
+        "tools/writing.py",
+        "    if after.count(mark) <= old.count(mark):",
+        "    if True:",
+        ENV + "new_text_with_the_mark_where_a_value_stood_is_refused",
     ),
     Guard(
         "gate.py",

@@ -13,9 +13,11 @@ from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
 from kairos_mcp.mandates.mandate import Look
 from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.schemas.safe import compiled
+from kairos_mcp.secrecy.env_files import is_env_file
 from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 
 AT_ONCE = 10
+NAMES_ALONE = ("list_files", "file_tree")  # they show names and no text
 _WORD = re.compile(r"\w{3,}")
 
 
@@ -109,9 +111,12 @@ def observe(order: Order, name: str) -> Flow[Observation | Broken]:
 
 
 def _why_not(order: Order, look: Look) -> str | None:
-    """Why a look is not made, whatever the mandate says: only what reads may run here."""
+    """Why a look is not made, whatever the mandate says: only what reads may run here, and nobody is there to be asked
+    about a file like .env."""
     if (spec := order.reads.find(look.tool)) is not None and spec.effect == "read":
-        return None
+        named = look.arguments.get("path")
+        held = isinstance(named, str) and is_env_file(named) and look.tool not in NAMES_ALONE
+        return f"{named} holds secrets by its name: it is not observed." if held else None
     if spec is not None or order.may.find(look.tool) is not None:
         return "It does more than read."
     return "There is no tool of this name that only reads."

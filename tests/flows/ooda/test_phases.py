@@ -74,6 +74,15 @@ def test_observe_runs_only_what_reads_whatever_the_mandate_says_and_gives_a_reas
     assert [each.get("reason", "") != "" for each in seen] == [False, True, True, True, True]
 
 
+def test_observe_skips_a_file_that_holds_secrets_by_its_name() -> None:
+    looks = [{"tool": "read_file", "args": {"path": path}} for path in ("conf/.env.local", ".env.example")]
+    fed = alone("observe", of=order(observe=[*looks, {"tool": "file_tree", "args": {"path": ".env"}}]))
+    seen = fed.outcome.output["observations"]
+    assert seen[0]["status"] == "skipped"
+    assert "conf/.env.local" in seen[0]["reason"]
+    assert [step.call.arguments["path"] for step in fed.calls] == [".env.example", ".env"]
+
+
 def test_observe_says_how_many_of_the_goals_words_a_result_has() -> None:
     fed = alone("observe", of=order(goal="Mend broken links"), answers={"observe/call-1": ToolResult("Broken, links")})
     assert fed.outcome.output["observations"][0]["relevance"] == 0.67

@@ -1,0 +1,145 @@
+"""Files like `.env`: reading one is asked about, none of its values reaches a model or a row, whatever its form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from house import ME, Place, rests, says
+
+from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.host import Host
+from kairos_mcp.messages import ToolSpec
+from kairos_mcp.scopes import Scopes
+from kairos_mcp.secrecy.env_files import alike, is_env_file, masked_env
+from kairos_mcp.spec import PlannerRequest
+
+TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"
+VALUES = ("plainword", "two", "lines'")
+ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
+
+
+def with_env(place: Place) -> Place:
+    (place.workspace / "conf").mkdir(exist_ok=True)
+    (place.workspace / "conf" / ".env.local").write_text(TEXT)
+    (place.workspace / ".env.example").write_text("NAME=plainword\n")
+    return place
+
+
+async def called(host: Host, name: str, **given: Any) -> dict[str, Any]:
+    report = await rests(host, await host.start_call(name, given, ME))
+    if report.status == "input_required":
+        return {"asked": report.waiting[0]}
+    assert isinstance(report.output, dict)
+    return report.output
+
+
+def in_rows(place: Place) -> list[str]:
+    """The values that stand in any file of the state folder."""
+    files = [file.read_bytes() for file in place.home.rglob("*") if file.is_file()]
+    return [value for value in VALUES if any(value.encode() in body for body in files)]
+
+
+async def test_reading_a_file_of_settings_is_asked_about_and_its_example_is_not(place: Place) -> None:
+    with_env(place)
+    async with Host.open(place.settings(), via="mcp") as host:
+        assert "asked" in await called(host, "read_file", path="conf/.env.local")
+        assert "asked" in await called(host, "search_files", pattern="x", path="conf/.env.local")
+        edit = {"path": "conf/.env.local", "old_string": "plainword", "new_string": "x"}
+        assert "asked" in await called(host, "plan_edits", edits=[edit])
+        assert "plainword" in (await called(host, "read_file", path=".env.example"))["content"]
+        assert ".env.local" in (await called(host, "list_files", path="conf"))["content"]
+        assert ".env.local" in (await called(host, "file_tree"))["content"]
+        found = (await called(host, "search_files", pattern="plainword"))["content"]
+        assert ".env.example" in found
+        assert ".env.local" not in found
+        assert "1 that a rule of the gate keeps from this call" in found
+
+
+async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place: Place) -> None:
+    with_env(place)
+    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+        read = (await called(host, "read_file", path="conf/.env.local"))["content"]
+        assert read.startswith("# the shop\nNAME=[secret]\nexport DB_PASSWORD=[secret]\n[secret]\nEMPTY=\n")
+        assert "of conf/.env.local are not shown" in read
+        part = (await called(host, "read_file", path="conf/.env.local", start_line=4, end_line=4))["content"]
+        assert part.startswith("[secret]\n")
+        found = (await called(host, "search_files", pattern="NAME|plain|lines", path="conf"))["content"]
+        assert found.splitlines()[0] == "conf/.env.local:2: NAME=[secret]"
+        assert "No line matches" in (await called(host, "search_files", pattern="=pla", path="conf"))["content"]
+        edited = await called(host, "edit_file", path="conf/.env.local", old_string="# the shop", new_string="# a shop")
+        assert not edited["is_error"]
+    assert "# a shop\nNAME=plainword" in (place.workspace / "conf" / ".env.local").read_text()
+    assert in_rows(place) == []
+
+
+async def test_a_preview_says_that_a_value_changes_which_it_does_not_show(place: Place) -> None:
+    with_env(place)
+    async with Host.open(place.settings(), via="mcp") as host:
+        asked = await called(host, "edit_file", path="conf/.env.local", old_string="plainword", new_string="another")
+        shown = asked["asked"]["preview"]
+    assert "-NAME=[secret]\n+NAME=[secret]\n export DB_PASSWORD=[secret]\n [secret]\n" in shown
+    assert "a value that is not shown changes" in shown
+    assert not any(value in shown for value in (*VALUES, "another"))
+
+
+@pytest.mark.parametrize("name", ["conf/.env.local", "settings.py"])
+async def test_new_text_with_the_mark_where_a_value_stood_is_refused(place: Place, name: str) -> None:
+    with_env(place)
+    (place.workspace / "settings.py").write_text('A = 1\nDB_PASSWORD = "hunter"\n')
+    before = (place.workspace / name).read_text()
+    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+        shown = (await called(host, "read_file", path=name))["content"].split("\n[")[0]
+        assert "[secret]" in shown
+        value = "hunter" if name == "settings.py" else "plainword"
+        for refused in (
+            await called(host, "write_file", path=name, content=shown),
+            await called(host, "edit_file", path=name, old_string=value, new_string="[secret]"),
+        ):
+            assert refused["data"]["code"] == "bad_arguments"
+            assert "is not shown" in refused["content"]
+        assert (place.workspace / name).read_text() == before
+        assert not (await called(host, "write_file", path="doc.md", content="shown as [secret]\n"))["is_error"]
+
+
+async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(place: Place) -> None:
+    with_env(place)
+    turn = {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "conf/.env.local"}}]}
+    async with Host.open(place.settings(turn, says("done")), via="mcp") as host:
+        report = await rests(host, (await host.start_planner(PlannerRequest("look"), ME)).run_id)
+    assert [item["name"] for item in report.waiting] == ["read_file"]
+
+
+def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_is_not() -> None:
+    gate = Gate([], Scopes().of)
+    schema = {"type": "object"}
+    theirs = ToolSpec("x__read", "", schema, "read", source="mcp:x#1")
+    for path in ("a/.env", "/etc/.ENV.local", "file:///x/.env", "~/x"):
+        assert gate.verdict(Wanted(theirs, {"path": path})).decision == "ask", path
+    assert gate.verdict(Wanted(theirs, {"path": "a/.env.example"})).decision == "allow"
+    assert (
+        gate.verdict(Wanted(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision == "allow"
+    )
+    rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().of)
+    assert rule.verdict(Wanted(theirs, {"path": "a/.env"})).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [*((".env", True), ("a/.env.production", True), (".ENV", True), (".envrc", True)),
+     *((".env.example", False), ("env", False), ("a.env", False), (".env/readme.md", False))],
+)  # fmt: skip
+def test_such_a_file_is_known_by_its_name(name: str, held: bool) -> None:
+    assert is_env_file(name) == held
+
+
+def test_values_of_any_form_are_hidden_line_for_line() -> None:
+    text = 'A=1\nB: x # y\nC = a\\\n b\n# D=comment\n\nE\nF="q\\"\n=z"\r\nG=`x`\njunk\n'
+    plain = masked_env(text)
+    assert plain.text.count("\n") == text.count("\n")
+    names = "A=[secret]\nB: [secret]\nC = [secret]\n[secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
+    assert plain.text.startswith(names)
+    one, other = (masked_env(f"A={value}\n", told_apart=True).text for value in "12")
+    assert one != other
+    assert alike(one) == alike(other) == "A=[secret]\n"
