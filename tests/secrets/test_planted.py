@@ -49,6 +49,8 @@ def planted(place: Place) -> Place:
         {"tool_calls": [{"name": "ask_person", "arguments": {"question": f"is it {VALUE}?"}}]},
         {"content": f"It is {VALUE}.", "finish": "stop"},
     ]
+    place.home.mkdir(mode=0o700)
+    (place.home / "kairos.toml").write_text('[[gate]]\ntools = "*"\nverdict = "allow"\neffect = "read"\n')
     place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return place
 
