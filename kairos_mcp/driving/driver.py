@@ -244,6 +244,8 @@ class Driver:
         if pause is not None or sits_out:
             mark.failing = performed
         if pause:
+            mark.again_at = self.clock() + int(pause * 1000)
+            self.rung()  # whoever waits is told
             await asyncio.sleep(pause)
         self._inflight.pop(path, None)
         if (pause is not None or sits_out) and self.folded:

@@ -58,6 +58,7 @@ class Mark:
     failing: Performed | None = None
     begun_at: int | None = None  # what was lost: milliseconds since 1970
     requests: tuple[int, ...] = ()
+    again_at: int | None = None  # while it is not begun again yet: when it will be, milliseconds since 1970
 
     def leave(self, marked: Marked, granted: Grant) -> None:
         """It was granted, for the first time or again: it may begin, or waits for somebody else."""
@@ -66,7 +67,7 @@ class Mark:
         self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
         self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
         self.grant, self.begun_at, self.failing = None if marked.waits else granted, None, None
-        self.requests = ()
+        self.requests, self.again_at = (), None
 
     def withdraw(self, request: Withdrawn) -> None:
         """What was asked about it was withdrawn: an attempt that ended without an answer."""

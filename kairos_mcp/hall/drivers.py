@@ -9,12 +9,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from kairos_mcp.driving.cancelling import broken_off
+from kairos_mcp.driving.costing import Performed
 from kairos_mcp.driving.days import Days
 from kairos_mcp.driving.driver import Driver, out_of_step
+from kairos_mcp.driving.retries import TRIES
 from kairos_mcp.driving.standing import Standing
 from kairos_mcp.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
 from kairos_mcp.hall.wiring import Wiring
 from kairos_mcp.reports import retold
+from kairos_mcp.reports.awaited import BackOff
+from kairos_mcp.steps import Failure
 from kairos_mcp.store import decisions, owners, reading, runs
 from kairos_mcp.store.naming import named
 from kairos_mcp.store.reading import RunRow
@@ -88,6 +92,20 @@ class Drivers:
         """Why a run stands still here, if it does."""
         driver = self._stalled.get(n)
         return driver.trouble if driver is not None else None
+
+    def backing_off(self, n: int) -> list[BackOff]:
+        """The attempts of a run that failed here and are made again after a pause."""
+        moving = self._moving.get(n)
+        if moving is None:
+            return []
+        found = []
+        for path, mark in moving[0].standing.marks.items():
+            match mark.failing:
+                case Performed(answer=Failure(code=code)) if mark.again_at is not None:
+                    found.append(BackOff(path, code, mark.again_at, mark.tries % TRIES + 1, TRIES))
+                case _:
+                    pass
+        return found
 
     def standing(self, run: RunRow) -> Standing:
         """The run in memory, for a look at its steps: the cached one while its rows are as it knows them.

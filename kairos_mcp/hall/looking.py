@@ -32,7 +32,7 @@ from kairos_mcp.reports.report import (
 from kairos_mcp.reports.talks import Talk, talks
 from kairos_mcp.reports.trace import Traced, TraceQuery, trace
 from kairos_mcp.steps import Recorded
-from kairos_mcp.store import approvals, naming, owners, reading, telling
+from kairos_mcp.store import approvals, naming, owners, reading, settling, telling
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
@@ -57,7 +57,7 @@ def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, at
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
     run = house.run(run_id, caller)
     steps = (lambda: house.steps(run)) if full else None
-    around = replace(_circumstances(house, run, attached), decides=_decides(house, caller))
+    around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller))
     try:
         return _report(house, run, around, steps)
     except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
@@ -80,7 +80,8 @@ def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circums
     left = run.outcome is None and (run.owner is not None or overdue)
     lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
-    return Circumstances(lives, house.drivers.trouble(run.n) or asleep, lacks, attached)
+    trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.backing_off(run.n))
+    return Circumstances(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
 
 
 async def wait(
@@ -132,11 +133,24 @@ def _status(house: House, run: RunRow) -> str:
         return reported(house, run.id, Caller(run.principal), full=False).status
 
 
-def _decides(house: House, caller: Caller) -> Decides:
-    """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal)."""
+def _decides(house: House, run: RunRow, caller: Caller) -> Decides:
+    """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal). Where
+    nobody answered a dialog in this session, a person does, elsewhere."""
     if may_decide("approval", "argument", house.settings.approvals):
         return "caller"
-    return "client" if caller.elicits and may_decide("approval", "dialog", house.settings.approvals) else "person"
+    shows = caller.elicits and may_decide("approval", "dialog", house.settings.approvals)
+    return "client" if shows and not _nobody_answers(house, run, caller) else "person"
+
+
+def _nobody_answers(house: House, run: RunRow, caller: Caller) -> bool:
+    """Whether each dialog that could be shown to this session was, and nobody answered."""
+    ignored = house.sessions.of(caller.session).ignored
+    if not ignored or run.outcome is not None:
+        return False
+    waits = approvals.waits(house.store.reader, run.n)
+    asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
+    asked += [(run.n, path + settling.SUFFIX, settling.digest_of(run, path, row)) for path, row in waits.lost.items()]
+    return bool(asked) and all(each in ignored for each in asked)
 
 
 def purpose(house: House, run_id: str, caller: Caller) -> Purpose:

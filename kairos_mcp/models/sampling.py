@@ -72,7 +72,8 @@ def completion(
 ) -> Completion:
     """What the client's model said. Raises BadReply.
 
-    A turn that says that it ends and calls tools all the same is unreadable: none of its calls is run.
+    A turn that says that it ends and calls tools all the same is unreadable: none of its calls is run. So is one that
+    says that it calls tools and calls none: what it says is no final answer.
     """
     if reply.role != "assistant":
         raise BadReply("the answer is no assistant's turn")
@@ -83,6 +84,8 @@ def completion(
         return Completion(unreadable=reason)
     if said.tool_calls and said.finish == "stop":
         return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")
+    if dialect == "native" and said.finish == "tool_calls" and not said.tool_calls:
+        return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls no tool")
     return said if dialect == "native" else dialects.text_reply(said, step, path)
 
 

@@ -21,6 +21,7 @@ from kairos_mcp.freezing import orders
 from kairos_mcp.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.periods import moment
 from kairos_mcp.reports import called, mandated
+from kairos_mcp.reports.awaited import BackOff, awaited
 from kairos_mcp.reports.following import Decides, next_call
 from kairos_mcp.reports.items import waiting_items
 from kairos_mcp.spec import Spec
@@ -100,13 +101,16 @@ class RunReport:
 class Circumstances:
     """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
     what this server `lacks` to go on with a run that no other one has; and who may decide about an approval as far as
-    this caller is concerned."""
+    this caller is concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made again.
+    """
 
     owner_lives: bool
     trouble: KairosError | None = None
     lacks: tuple[str, ...] = ()
     attached: bool = False
     decides: Decides = "person"
+    at: int = 0
+    backing_off: tuple[BackOff, ...] = ()
 
 
 def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
@@ -153,7 +157,10 @@ def report(
         calls=tuple(newest_calls(connection, run)),
         plan=(),
         waiting=items,
-        degraded=_degraded(connection, run, around, tally, waits),
+        degraded=(
+            *_degraded(connection, run, around, tally, waits),
+            *(awaited(connection, run, around.at, around.backing_off) if status == "working" else ()),
+        ),
         next=next_call(
             connection,
             run,

@@ -202,12 +202,18 @@ _STEPS = """
 """
 _RECORD = f"{_STEPS} order by mark.id"
 _STEP = f"{_STEPS} and path = ?"
+_UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 
 
 def step_at(connection: apsw.Connection, n: int, path: str) -> MarkRow | None:
     """The step at a path, or None where none was asked."""
     found = row(connection, _STEP, (n, path))
     return _mark_row(connection, found) if found is not None else None
+
+
+def unanswered(connection: apsw.Connection, n: int) -> list[MarkRow]:
+    """The steps of a run that have no answer yet, in the order in which they were marked."""
+    return [_mark_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
 
 
 def record(connection: apsw.Connection, n: int) -> list[MarkRow]:

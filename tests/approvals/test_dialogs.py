@@ -91,6 +91,21 @@ async def test_a_dialog_that_was_left_is_shown_again_where_somebody_asks_for_it(
         assert verdicts(place) == [("approve", "local", "elicitation", None)]
 
 
+async def test_after_a_dialog_that_nobody_answered_the_next_step_is_the_persons_command(place, era):
+    async with opened(place) as host, seated(host, era, Person([CANCELS])) as door:
+        run_id = await waiting(host, place)
+        assert (await door.ask("run_status"))["runs"][0]["next"]["tool"] == "run_continue"
+        run = await door.ask("run_continue", {"run_id": run_id})
+        assert run["next"]["tool"] == "run_status"
+        assert f"approve {run_id}" in run["next"]["why"]
+
+
+async def test_a_dialog_that_is_still_open_is_not_one_that_nobody_answered(place):
+    async with opened(place) as host, seated(host, LEGACY, Thinking([])) as door:
+        run = await door.ask("run_continue", {"run_id": await waiting(host, place), "wait_s": 0.2})
+        assert run["next"]["tool"] == "run_continue"
+
+
 async def test_another_call_about_the_same_step_under_a_new_digest_is_shown(place, era):
     """What nobody answered was about exactly that: a key with another digest is another question."""
     person = Person([CANCELS, accepts(decision="approve")])

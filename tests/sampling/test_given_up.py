@@ -13,7 +13,7 @@ from house import Place, assert_all_lawful, assert_lawful, reads, says
 
 from kairos_mcp.host import Host
 from kairos_mcp.server.patience import PATIENCE
-from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, spoken
+from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, said, spoken
 
 WITHIN_S = 15.0
 
@@ -252,6 +252,14 @@ async def test_what_is_in_the_air_when_a_run_is_cancelled_stays_charged(place: P
         run = await the_run(door)
         assert (run["status"], run["usage"]["model_calls"], run["usage"]["attempts"]) == ("cancelled", 1, 1)
         assert bodies(place, run_id) == {}
+
+
+@pytest.mark.parametrize("stop_reason", ["toolUse", "tool_use", "tool_calls"])
+async def test_a_turn_that_says_that_it_calls_tools_and_calls_none_is_no_final_answer(place: Place, stop_reason: str):
+    mind = Mind([said("I will look.", stop_reason), said("Done.")], native=True)
+    async with at_the_door(place.settings(), LEGACY, mind) as door:
+        ended = await door.ask("planner_run", {"goal": "go"})
+        assert (ended["status"], ended["summary"], len(mind.asked)) == ("completed", "Done.", 2)
 
 
 async def test_a_refusal_costs_nothing_also_where_it_comes_late(place: Place):
