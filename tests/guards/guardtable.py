@@ -1305,6 +1305,63 @@ OWN_MACHINE = (
     ),
 )
 
+GIVEN_UP = "sampling/test_given_up.py::test_"
+DIALOGS = "approvals/test_dialogs.py::test_"
+
+ASKED_OF_CLIENTS = (
+    Guard(
+        "store/requests.py",
+        "    if before or not all(",
+        "    if not all(",
+        GIVEN_UP + "an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next",
+    ),
+    Guard(
+        "store/turns.py",
+        "purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost",
+        "retry.lost",
+        GIVEN_UP + "no_limit_is_passed_by_clients_that_go_away_again_and_again",
+        quick=True,
+    ),
+    Guard(
+        "store/turns.py",
+        "                requests.give_up(connection, purse, step, turn.fence, turn.at)\n",
+        "                pass\n",
+        GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
+    ),
+    Guard(
+        "store/requests.py",
+        "            _refund(connection, purse, step, mine.charged)\n",
+        "            pass\n",
+        GIVEN_UP + "a_late_answer_alone_is_charged_with_what_it_cost",
+    ),
+    Guard(
+        "hall/asks.py",
+        "        return self._askers.get(self._house.run(run_id, caller).n) == caller.session\n",
+        "        return True\n",
+        GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
+    ),
+    Guard(
+        "hall/asks.py",
+        "            and (run.n, each.key, each.digest) not in ignored\n",
+        "",
+        DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
+    ),
+    Guard(
+        "server/eliciting.py",
+        '        case "accept" | "decline", _ if took_s < instant_s:\n',
+        '        case "decline", _ if took_s < instant_s:\n',
+        DIALOGS + "what_comes_within_no_time_is_nobodys_and_that_session_is_asked_no_more",
+        quick=True,
+    ),
+    Guard(
+        "driving/costing.py",
+        "    reason = None if completion.usage is None else _impossible(completion.usage, completion)\n",
+        "    reason = None\n",
+        "budgets/test_believed.py::test_the_callers_report_that_can_not_be_is_none",
+        quick=True,
+    ),
+)
+
 GUARDS = (
     *ONE_OWNER,
     *ONE_ANSWER,
@@ -1317,4 +1374,5 @@ GUARDS = (
     *DAMAGED,
     *SERVERS_OF_OTHERS,
     *OWN_MACHINE,
+    *ASKED_OF_CLIENTS,
 )

@@ -161,6 +161,32 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
         assert_all_lawful(host)
 
 
+async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
+    """Where nobody was asked in its place, since the client that took over refused: nothing of the bound is left."""
+    late = Counting([says("late")])
+    async with (
+        Host.open(place.settings(), via="mcp") as host,
+        connected(host, LEGACY, late, name="late") as one,
+        connected(host, LEGACY, Mind([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
+    ):
+        assert await gives_up(one, "planner_run", {"goal": "go", "route": "sampling"}, 0.5) is None
+        run_id = (await the_run(two))["run_id"]
+        waits = await two.ask("run_continue", {"run_id": run_id})
+        assert (waits["status"], waits["usage"]["model_calls"], waits["usage"]["exactness"]) == (
+            *("input_required", 1),
+            "bounded",
+        )
+        late.go.set()
+        await two.ask("run_status", {"run_ids": [run_id], "until": "done", "wait_s": 10})
+        ended = await the_run(two)
+        assert (ended["status"], ended["summary"]) == ("completed", "late")
+        assert (ended["usage"]["model_calls"], ended["usage"]["attempts"]) == (1, 1)
+        assert ended["usage"]["exactness"] == "estimated"
+        assert ended["usage"]["output_tokens"] < 100
+        assert not any("without an answer" in note for note in ended["degraded"])
+        assert_all_lawful(host)
+
+
 async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
     hasty = replace(PATIENCE, first_s=0.2)
     async with Host.open(place.settings(), via="mcp") as host:
