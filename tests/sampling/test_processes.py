@@ -89,15 +89,15 @@ def test_a_reply_that_is_no_reply_leaves_the_server_answering(server):
     assert len(one.came("run_status", {})["runs"]) == 5
 
 
-def test_a_late_answer_and_one_for_nothing_are_ignored(server):
+def test_a_late_answer_counts_and_one_for_nothing_is_ignored(server):
     one = server(LEGACY)
     number = one.call("planner_run", {"goal": "go", "wait_s": 1})
     push = one.asked()
     assert one.result(number)["structuredContent"]["status"] == "input_required"
-    one.send({"id": push["id"], "result": reply(DONE)})
     one.send({"id": 4711, "result": reply(DONE)})
-    (run,) = one.came("run_status", {})["runs"]
-    assert (run["status"], run["usage"]["model_calls"]) == ("input_required", 0)
+    one.send({"id": push["id"], "result": reply(DONE)})
+    (run,) = one.came("run_status", {"until": "done"})["runs"]
+    assert (run["status"], run["usage"]["model_calls"]) == ("completed", 1)
 
 
 def test_a_reply_that_is_too_large_is_named_as_that_and_not_waited_for(place, server):
