@@ -70,7 +70,7 @@ def check(kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_
         return
     whoever = "whoever calls this tool" if way == "argument" else "a dialog of this client"
     ways = "; a client that can show a dialog asks in run_continue" if may_decide(kind, "dialog", approvals) else ""
-    hint = f"Run: {command}{ways}." if command else "A person decides it on the command line of this machine."
+    hint = f"Run: `{command}`{ways}." if command else "A person decides it on the command line of this machine."
     raise ApprovalRequired(f"A person decides {_WORDS[kind]}, not {whoever}.", hint, run_id=run_id)
 
 

@@ -18,7 +18,7 @@ from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.house import House
 from kairos_mcp.hall.keeping import Keeping, Pruned
 from kairos_mcp.hall.looking import OnBeat, Purpose, Until
-from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.hall.mandating import Asked, Due, Meant
 from kairos_mcp.hall.starting import Started
 from kairos_mcp.hall.tooling import Decided, Decision, ToolLine, ToolSheet
 from kairos_mcp.hall.wiring import Wiring
@@ -118,32 +118,60 @@ class Host:
         """Save a mandate under its id, or under one made of its digest. Raises BadArguments."""
         return await mandating.save(self._house, given, caller)
 
-    def mandates(self, status: str | None, cursor: str | None, caller: Caller) -> JsonObject:
-        """A page of the caller's mandates, each with its status, which is that of its newest run. Raises
-        BadArguments."""
-        return mandating.listed(self._house, status, cursor, caller)
+    async def move_mandate(self, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
+        """Put a mandate into another workspace. Raises UnknownMandate, BadArguments."""
+        return await mandating.move(self._house, mandate_id, workspace, caller)
 
-    def mandates_due(self, only: str | None, caller: Caller) -> list[tuple[str, int]]:
-        """The mandates to be run now by their schedules, each with the times (milliseconds since 1970) to run it for.
-        Raises UnknownMandate, BadArguments."""
+    def mandates(
+        self, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
+    ) -> JsonObject:
+        """A page of the caller's mandates in the workspaces at hand, or `everywhere`, each with its status, which is
+        that of its newest run. Raises BadArguments."""
+        return mandating.listed(self._house, status, cursor, caller, everywhere=everywhere)
+
+    def mandates_due(self, only: str | None, caller: Caller) -> list[Due]:
+        """The times for which mandates of the workspaces at hand are to be run now. Raises UnknownMandate,
+        BadArguments."""
         return mandating.all_due(self._house, only, caller)
+
+    def mandates_without_workspace(self, caller: Caller) -> list[str]:
+        """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
+        return mandating.without_workspace(self._house, caller)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def newest(self, caller: Caller, limit: int = 10) -> list[str]:
-        """The ids of the newest runs, newest first."""
-        return reading.newest(self._store.reader, caller.principal, limit)
+    def newest(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
+        """The ids of the newest runs of the workspaces at hand, or `everywhere`, newest first."""
+        return reading.newest(self._store.reader, caller.principal, None if everywhere else self._house.at_hand, limit)
 
     def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
         """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
         return looking.reported(self._house, run_id, caller, full=full, attached=attached)
 
+    def worded(self, text: str, caller: Caller) -> str:
+        """A text as it is shown to this caller: its commands ready to paste for the person whose state folder it is."""
+        return self._house.worded(text, caller)
+
+    def runs_elsewhere(self, caller: Caller) -> int:
+        """How many runs there are of workspaces that are not at hand."""
+        return reading.count_elsewhere(self._store.reader, caller.principal, self._house.at_hand)
+
     async def wait(
-        self, run_ids: Sequence[str], *, until: Until, wait_s: float, caller: Caller, on_beat: OnBeat | None = None
+        self,
+        run_ids: Sequence[str],
+        *,
+        until: Until,
+        wait_s: float,
+        caller: Caller,
+        on_beat: OnBeat | None = None,
+        since: Mapping[str, int] | None = None,
     ) -> None:
         """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
-        ended; `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
-        await looking.wait(self._house, run_ids, until=until, wait_s=wait_s, caller=caller, on_beat=on_beat)
+        ended; `news`: one has news since the `seq` that `since` says of it; `done`: all have ended; `rest`: nothing of
+        them moves. Raises UnknownRun."""
+        await looking.wait(
+            self._house, run_ids, until=until, wait_s=wait_s, caller=caller, on_beat=on_beat, since=since
+        )
 
     def purpose(self, run_id: str, caller: Caller) -> Purpose:
         """What the run is for. Raises UnknownRun."""

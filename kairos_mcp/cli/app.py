@@ -41,7 +41,7 @@ TOOLS: Acts = {
     "remove": tools.remove,
     "import": tools.take_over,
 }
-MANDATE: Acts = {"save": mandates.save, "list": mandates.listing, "run": mandates.run}
+MANDATE: Acts = {"save": mandates.save, "list": mandates.listing, "edit": mandates.edit, "run": mandates.run}
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),

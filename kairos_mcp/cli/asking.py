@@ -36,7 +36,7 @@ class Wish:
 def run_once(wish: Wish, flags: Flags) -> int:
     """One run, until it ends or waits."""
     if not wish.goal.strip():
-        raise BadArguments("There is no goal.", 'Say what is to be done: kairos-mcp run "GOAL".')
+        raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
     settings = settings_here(flags)
     return speak(start(settings, _request(wish, settings), quiet=wish.as_json), flags, as_json=wish.as_json)
 
@@ -78,6 +78,15 @@ def settings_here(flags: Flags) -> Settings:
     for text in readable_secrets(settings, os.environ):
         tell(f"kairos-mcp: {text}")
     return settings if settings.workspaces else replace(settings, workspaces=(_folder_here(),))
+
+
+def settings_at_hand(flags: Flags) -> Settings:
+    """The settings for a list, with the folder that this stands in as the workspace where none is set; without any
+    where that folder is too wide to be one: then the list is of all."""
+    try:
+        return settings_here(flags)
+    except ConfigError:
+        return load_settings(flags, os.environ)
 
 
 def workspace_here(settings: Settings) -> Path:

@@ -13,6 +13,7 @@ from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.looking import speak_of
 from kairos_mcp.cli.running import PERSON, with_host
 from kairos_mcp.cli.speech import tell
+from kairos_mcp.commandline import in_this_terminal
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments, NoSpace
@@ -48,7 +49,7 @@ def export_run(flags: Flags, run_id: str, file: str | None) -> int:
 
     size = with_host(settings, write, salvage=True)
     if file is not None:
-        tell(f"{file}: {size:,} bytes; verify it anywhere with: kairos-mcp replay {file}")
+        tell(f"{file}: {size:,} bytes; verify it anywhere with: {in_this_terminal().words('replay', file)}")
     return COMPLETED
 
 

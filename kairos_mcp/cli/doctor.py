@@ -11,6 +11,7 @@ from typing import Any
 from kairos_mcp.cli.checks import Finding, findings
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import with_host
+from kairos_mcp.cli.shown import commands_of
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
@@ -43,8 +44,12 @@ def examine(flags: Flags, *, as_json: bool) -> int:
         found = [*findings(settings, os.environ), *_store(settings)]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
+    worded = commands_of(flags).spelled
     shown = {} if settings is None else {name: _safe(row) for name, row in _effective(settings)}
-    found = [replace(each, text=without_passwords(each.text), cure=without_passwords(each.cure)) for each in found]
+    found = [
+        replace(each, text=worded(without_passwords(each.text)), cure=worded(without_passwords(each.cure)))
+        for each in found
+    ]
     if as_json:
         said = [{"matter": f.matter, "state": f.state, "text": f.text, "cure": f.cure} for f in found]
         say_json({"findings": said, "settings": shown})
@@ -118,7 +123,7 @@ def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
     if old and old["runs"] and (old["bytes"] >= _WORTH_BYTES or old["runs"] >= _WORTH_RUNS):
         kept = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
         text = f"{old['runs']} runs ended over {old['ended_days_ago']} days ago, about {old['bytes'] >> 10} KB"
-        cure = f"kairos-mcp runs --prune --older-than {old['ended_days_ago']}d"
+        cure = f"`kairos-mcp runs --prune --older-than {old['ended_days_ago']}d`"
         yield Finding("room", "note", f"{text}; ended runs are kept {kept}", cure)
 
 

@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
+from kairos_mcp.cli.asking import settings_at_hand
 from kairos_mcp.cli.exits import COMPLETED, FAILED
 from kairos_mcp.cli.running import PERSON, person, with_host
-from kairos_mcp.cli.shown import report_of, say_paused, say_waiting, traced_line
+from kairos_mcp.cli.shown import age_of, commands_of, project_of, report_of, say_paused, say_waiting, traced_line
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -24,33 +25,41 @@ from kairos_mcp.reports.trace import TraceQuery, View
 _PAGE_CHARS = 1_000_000  # so that no item of a page is cut
 
 
-def list_runs(flags: Flags, limit: int, *, as_json: bool) -> int:
-    """The newest runs, one a line; of a damaged state file those that can still be read."""
+def list_runs(flags: Flags, limit: int, *, everywhere: bool, as_json: bool) -> int:
+    """The newest runs of the workspaces at hand, or `everywhere`, one a line; of a damaged state file those that can
+    still be read."""
+    settings = settings_at_hand(flags)
+    everywhere = everywhere or not settings.workspaces
 
-    async def look(host: Host) -> list[RunReport]:
-        return [host.report(run_id, PERSON, full=False) for run_id in host.newest(PERSON, limit)]
+    async def look(host: Host) -> tuple[list[RunReport], int]:
+        newest = host.newest(PERSON, limit, everywhere=everywhere)
+        elsewhere = 0 if everywhere else host.runs_elsewhere(PERSON)
+        return [host.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
 
-    settings = load_settings(flags, os.environ)
     try:
-        _say_runs(with_host(settings, look), as_json=as_json)
+        _say_runs(flags, *with_host(settings, look), as_json=as_json)
     except StoreCorrupt as damage:
-        _say_runs(with_host(settings, look, salvage=True), as_json=as_json)
-        tell(f"{damage.message} What is listed can still be read: `kairos-mcp export RUN FILE` carries it away.")
+        _say_runs(flags, *with_host(settings, look, salvage=True), as_json=as_json)
+        way_on = commands_of(flags).spelled("`kairos-mcp export RUN FILE` carries it away.")
+        tell(f"{damage.message} What is listed can still be read: {way_on}")
         return FAILED
     return COMPLETED
 
 
-def _say_runs(reports: list[RunReport], *, as_json: bool) -> None:
+def _say_runs(flags: Flags, reports: list[RunReport], elsewhere: int, *, as_json: bool) -> None:
     if as_json:
-        say_json({"runs": [report.as_json() for report in reports]})
+        say_json({"runs": [report.as_json() for report in reports], "elsewhere": elsewhere})
         return
-    if not reports:
-        say("No runs yet; try `kairos-mcp demo`.")
+    if not reports and not elsewhere:
+        say(commands_of(flags).spelled("No runs yet; try `kairos-mcp demo`."))
     for report in reports:
-        text = line_of(report.summary or "", 50)
         reason = report.stop_reason or ""
         far = many(report.rounds, "round") if report.flow == "planner" else many(report.usage["model_calls"], "call")
-        say(f"{report.run_id}  {report.status:<14} {reason:<15} {far:>10}  {text}".rstrip())
+        whose = f"{age_of(report.created_at):>6} {project_of(report.workspace):<16}"
+        stands = f"{report.status:<14} {reason:<15} {far:>10}"
+        say(f"{report.run_id} {whose} {stands}  {line_of(report.goal, 60)}".rstrip())
+    if elsewhere:
+        say(f"{many(elsewhere, 'run')} of other workspaces: --all shows them")
 
 
 def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal: str, as_json: bool) -> int:

@@ -1,22 +1,22 @@
-"""`mandate save, list, run`: standing orders by a person's hand, or a system timer's with --due."""
+"""`mandate save, list, edit, run`: standing orders by a person's hand, or a system timer's with --due."""
 
 from __future__ import annotations
 
-import os
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kairos_mcp.cli.asking import limits_of, settings_here
+from kairos_mcp.cli.asking import limits_of, settings_at_hand, settings_here
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import PERSON, code_of, speak, stay, with_host
+from kairos_mcp.cli.shown import age_of, commands_of, project_of
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Route
+from kairos_mcp.counting import many
 from kairos_mcp.decoding import Undecodable, strict_json
 from kairos_mcp.errors import BadArguments, Stale
-from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.hall.mandating import Asked, Due, Meant
 from kairos_mcp.host import Host
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.reports.items import iso
@@ -54,47 +54,72 @@ def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def list_mandates(flags: Flags, *, as_json: bool) -> int:
-    """The mandates, one a line."""
+def list_mandates(flags: Flags, *, everywhere: bool, as_json: bool) -> int:
+    """The mandates of the workspaces at hand, or `everywhere`, one a line."""
 
     async def look(host: Host) -> JsonObject:
-        page = host.mandates(None, None, PERSON)
+        page = host.mandates(None, None, PERSON, everywhere=everywhere or not host.settings.workspaces)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
-            page = host.mandates(None, cursor, PERSON)
+            page = host.mandates(None, cursor, PERSON, everywhere=everywhere or not host.settings.workspaces)
             found += page["mandates"]
-        return {"mandates": found, "total": page["total"]}
+        return {"mandates": found, "total": page["total"], "elsewhere": page["elsewhere"]}
 
-    found = with_host(load_settings(flags, os.environ), look)
+    found = with_host(settings_at_hand(flags), look)
     if as_json:
         say_json(found)
         return COMPLETED
     if not found["mandates"]:
-        say("No mandates yet; `kairos-mcp mandate save FILE` makes one.")
+        say(commands_of(flags).spelled("No mandates here yet; `kairos-mcp mandate save FILE` makes one."))
     for each in found["mandates"]:
         why = f" ({each['reason']})" if "reason" in each else ""
         stands = f"{each['status']}{why}"
-        say(f"{each['mandate_id']:<20} {stands:<36} {each.get('run_id', '-'):<18} {line_of(each['goal'], 50)}")
+        where = project_of(each["workspace"])
+        stand = f"{each['mandate_id']:<20} {where:<16} {stands:<36} {each.get('run_id', '-'):<18}"
+        say(f"{stand} {age_of(each['saved_at']):>6}  {line_of(each['goal'], 50)}")
+        if "hint" in each:
+            say(f"  {each['hint']}")
+    if found["elsewhere"]:
+        say(f"{many(found['elsewhere'], 'mandate')} of other workspaces: --all shows them")
+    return COMPLETED
+
+
+def edit_mandate(flags: Flags, mandate_id: str, *, as_json: bool) -> int:
+    """Put a mandate into the one folder that is named."""
+    if len(flags.workspaces) != 1:
+        raise BadArguments("Which folder?", "Name one by --workspace DIR.")
+    settings = settings_here(flags)
+
+    async def move(host: Host) -> JsonObject:
+        return await host.move_mandate(mandate_id, str(settings.workspaces[0]), PERSON)
+
+    moved = with_host(settings, move)
+    if as_json:
+        say_json(moved)
+    else:
+        say(f"{moved['mandate_id']} belongs to {moved['workspace']} ({moved['status']})")
     return COMPLETED
 
 
 def run_mandate(flags: Flags, mandate_id: str, wish: Wish) -> int:
     """Cycles of a mandate, or its open run, until it ends or somebody has to look."""
-    return speak(_stay(flags, mandate_id, wish), flags, as_json=wish.as_json)
+    return speak(_stay(flags, Meant(mandate_id), wish), flags, as_json=wish.as_json)
 
 
 def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
     """One run for each time that is due, one after another; gives the highest of their codes."""
 
-    async def look(host: Host) -> list[tuple[str, int]]:
-        return host.mandates_due(only, PERSON)
+    async def look(host: Host) -> tuple[list[Due], list[str]]:
+        return host.mandates_due(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
 
-    times = with_host(settings_here(flags), look)
+    times, refused = with_host(settings_here(flags), look)
+    for line in refused:
+        tell(commands_of(flags).spelled(line))
     reports: list[RunReport] = []
-    for mandate_id, at in times:
-        tell(f"{mandate_id}, due {iso(at)}")
+    for due in times:
+        tell(f"{due.mandate_id} in {due.workspace or 'no folder'}, due {iso(due.at)}")
         try:
-            reports.append(_stay(flags, mandate_id, wish, at))
+            reports.append(_stay(flags, Meant(due.mandate_id, workspace=due.workspace or None), wish, due.at))
         except Stale as passed:  # another timer was quicker
             tell(passed.message)
             continue
@@ -107,11 +132,11 @@ def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
     return max(map(code_of, reports), default=COMPLETED)
 
 
-def _stay(flags: Flags, mandate_id: str, wish: Wish, due: int | None = None) -> RunReport:
+def _stay(flags: Flags, meant: Meant, wish: Wish, due: int | None = None) -> RunReport:
     asked = wish.asked(due)
 
     async def begin(host: Host) -> str:
-        started = await host.start_cycles(Meant(mandate_id), asked, PERSON)
+        started = await host.start_cycles(meant, asked, PERSON)
         if not started.attached:
             return started.run_id
         tell(f"run {started.run_id} of this mandate is open")

@@ -7,6 +7,7 @@ import re
 
 from kairos_mcp.cli.exits import COMPLETED
 from kairos_mcp.cli.running import with_host
+from kairos_mcp.cli.shown import commands_of
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -21,7 +22,7 @@ _DAYS = {"h": 1 / 24, "d": 1, "w": 7}
 def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bool) -> int:
     """Remove the runs that ended so long ago. Raises BadArguments where nobody says how long."""
     if not asked:
-        raise BadArguments("--older-than goes with --prune.", "kairos-mcp runs --prune --older-than 30d")
+        raise BadArguments("--older-than goes with --prune.", "`kairos-mcp runs --prune --older-than 30d`")
     settings = load_settings(flags, os.environ)
     days = _days(older_than) if older_than is not None else settings.keep_days
     if days is None:
@@ -37,7 +38,8 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
         return COMPLETED
     say(f"{many(done.runs, 'run')} removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
     for run_id in done.unreadable:
-        say(f"Run {run_id} can't be read, and was left; `kairos-mcp doctor` says what is wrong with it.")
+        where = commands_of(flags).spelled("`kairos-mcp doctor` says what is wrong with it.")
+        say(f"Run {run_id} can't be read, and was left; {where}")
     if done.texts is None:
         say("Texts that nothing refers to any more were left, since others write; call again.")
     elif done.runs and not done.shrunk:

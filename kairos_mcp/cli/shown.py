@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
-import sys
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kairos_mcp import placeholders
 from kairos_mcp.cli.speech import line_of, say, say_diff
+from kairos_mcp.commandline import CommandLine, in_this_terminal
 from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.counting import many
+from kairos_mcp.counting import age, many
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.reports.report import RunReport
 
@@ -25,6 +25,21 @@ def head_of(report: RunReport) -> str:
     said = report.stop_reason not in (None, report.status)
     reason = f" ({report.stop_reason})" if said else ""
     return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
+
+
+def whose_line(report: RunReport, where: str) -> str:
+    """What a run is for, how old it is, and where it works."""
+    return f"for {line_of(report.goal, 80)} · {age_of(report.created_at)} old · {where}"
+
+
+def age_of(moment: str) -> str:
+    """How long ago a moment of a report was."""
+    return age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+
+
+def project_of(workspace: str | None) -> str:
+    """The name of a workspace in a list."""
+    return "-" if workspace is None else Path(workspace).name
 
 
 def call_line(call: JsonObject) -> str:
@@ -60,11 +75,14 @@ def ending_of(report: RunReport) -> Iterator[str]:
     yield from _remarks(report)
     yield usage_line(report)
     yield head_of(report)
+    if report.waiting:
+        yield whose_line(report, project_of(report.workspace))
 
 
 def report_of(report: RunReport) -> Iterator[str]:
     """All of a run, as `show` prints it before what it waits for."""
     yield head_of(report)
+    yield whose_line(report, report.workspace or "no workspace")
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
         yield call_line(call)
@@ -115,9 +133,11 @@ def say_waiting(run_id: str, item: JsonObject, flags: Flags) -> None:
         return
     say(f"\nwaiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})")
     say_diff(item["preview"])
-    _, approve, *which = shlex.split(item["command"])
-    say(f"\n  {command(flags, approve, *which)}")
-    say(f"  {command(flags, 'deny', *which, '--feedback', 'WHY')}")
+    approve = item["command"]
+    say(f"\n  {approve}")
+    deny = shlex.split(approve)
+    deny[deny.index("approve")] = "deny"
+    say(f"  {shlex.join(deny)}   (--feedback says why)")
 
 
 def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
@@ -128,10 +148,10 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
             yield from _conversation(item["messages"])
             if item["tools"]:
                 yield f"  tools: {', '.join(tool['name'] for tool in item['tools'])}"
-            template: JsonObject = {"content": "..."}
+            template: JsonObject = {"content": placeholders.ANSWER}
         case "tool_call":
             yield f"  {item['name']} {json.dumps(item['arguments'], ensure_ascii=False)}"
-            template = {"content": "..."}
+            template = {"content": placeholders.RESULT}
         case _:
             yield f"  {item['name']}: nobody knows whether this call was carried out"
             yield ""
@@ -169,21 +189,13 @@ def traced_line(item: JsonObject) -> str:
 
 def command(flags: Flags, *words: str) -> str:
     """A command line to copy, with the options that this one was given."""
-    given = [
-        *(("--home", flags.home) if flags.home else ()),
-        *(("--config", flags.config) if flags.config else ()),
-    ]
-    named = 2 if words[0] in ("mandate", "tools") else 1  # the options of a group's command stand behind both its words
-    return shlex.join([*_program(), *words[:named], *given, *words[named:]])
+    return commands_of(flags).words(*words)
 
 
-def _program() -> list[str]:
-    """The way in which this very command was called, so that a copied line works in the same place."""
-    called = sys.argv[0]
-    if Path(called).name == "__main__.py":
-        return [sys.executable, "-m", "kairos_mcp"]
-    found = shutil.which("kairos-mcp")
-    return ["kairos-mcp"] if found is not None and os.path.abspath(called) == found else [called]
+def commands_of(flags: Flags) -> CommandLine:
+    """How commands are worded for whoever gave these flags."""
+    given = (("--home", flags.home), ("--config", flags.config))
+    return in_this_terminal(word for name, value in given if value for word in (name, value))
 
 
 def _remarks(report: RunReport) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 from datetime import UTC, datetime
 
 from kairos_mcp.cli.exits import COMPLETED
+from kairos_mcp.cli.shown import commands_of
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -29,7 +30,7 @@ def list_tokens(flags: Flags, *, as_json: bool) -> int:
         say_json({"tokens": [{"name": token.name, "made_at": token.made_at} for token in listed]})
         return COMPLETED
     if not listed:
-        say("No tokens; `kairos-mcp token add NAME` makes one.")
+        say(commands_of(flags).spelled("No tokens; `kairos-mcp token add NAME` makes one."))
     for token in listed:
         made = datetime.fromtimestamp(token.made_at / 1000, UTC)
         say(f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC")

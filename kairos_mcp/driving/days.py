@@ -20,6 +20,7 @@ from kairos_mcp.store.codec import decode_fields, no
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.flagged import USED_UP, no_day
 from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.store.reading import RunRow
 from kairos_mcp.store.store import Store
 from kairos_mcp.store.turn import Paused
 
@@ -55,12 +56,15 @@ class Days:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        self._known: dict[tuple[str, str | None], tuple[Day, Charged]] = {}
+        self._known: dict[tuple[str, str, str | None], tuple[Day, Charged]] = {}
 
-    async def charged(self, principal: str, mandate: str | None, at: int) -> Charged:
-        """The account of the day that this moment belongs to, and that of the mandate (its id) on it. Raises
-        StoreCorrupt where one is not the sum of its rows, or one that something was charged to since is gone."""
-        known = self._known.get((principal, mandate))
+    async def charged(self, run: RunRow, mandate: str | None, at: int) -> Charged:
+        """The account of the day that this moment belongs to, and that of the mandate (its id, in the run's workspace)
+        on it. Raises StoreCorrupt where one is not the sum of its rows, or one that something was charged to since is
+        gone."""
+        principal, workspace = run.principal, run.workspace or ""
+        whose = principal, workspace, mandate
+        known = self._known.get(whose)
         if known is not None and self._is_charged(principal, known[0], at):
             return known[1]
         time_zone, caps = self._settings.time_zone, self._settings.day
@@ -72,8 +76,8 @@ class Days:
             account = accounts.day_account(connection, principal, meant.day.name, caps).id
             if mandate is None:
                 return meant, (account,)
-            own = caps_of_day(mandates.find(connection, principal, mandate))
-            return meant, (account, accounts.mandate_account(connection, account, mandate, own).id)
+            own = caps_of_day(mandates.find(connection, principal, workspace, mandate))
+            return meant, (account, accounts.mandate_account(connection, account, workspace, mandate, own).id)
 
         meant, shared = await self._store.submit(found)
         if meant.barred:
@@ -84,7 +88,7 @@ class Days:
                 accounts.check(reader, account)
             accounts.check_none_lost(reader, principal, min(day.begins, at))
         charged = Charged(shared, Paused(USED_UP["day"], day.ends))
-        self._known[principal, mandate] = day, charged
+        self._known[whose] = day, charged
         return charged
 
     def _is_charged(self, principal: str, day: Day, at: int) -> bool:

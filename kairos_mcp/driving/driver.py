@@ -40,7 +40,7 @@ class Driver:
     clock: Callable[[], int]
     rung: Callable[[], None]
     summarise: Callable[[], str]
-    charge: Callable[[str, str | None, int], Awaitable[Charged]]
+    charge: Callable[[RunRow, str | None, int], Awaitable[Charged]]
     folded: bool = False
     trouble: KairosError | None = None
     _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Driver:
             self.owner,
             self.fence,
             at,
-            await self.charge(self.standing.run.principal, self.standing.performer.reach.mandate, at),
+            await self.charge(self.standing.run, self.standing.performer.reach.mandate, at),
             still=still,
             performing=bool(self._inflight),
         )

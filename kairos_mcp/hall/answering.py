@@ -82,7 +82,8 @@ def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who
 
 def command_of(run: RunRow, key: str) -> str:
     """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
-    that a lost call was made already (`reattempt` in its place: make it again)."""
+    that a lost call was made already (`reattempt` in its place: make it again). As a
+    text names it: whoever shows it has it worded (commandline.py)."""
     whose = [] if run.principal == LOCAL else ["--principal", run.principal]
     if settling.is_key(key):
         return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])

@@ -127,7 +127,7 @@ class Asks:
     def open(self, run_id: str, caller: Caller) -> list[Ask]:
         """The completions that wait for a client's model; none where the run is not on that route."""
         run = self._house.run(run_id, caller)
-        if not self.goes_through_clients(run_id, caller):
+        if not self.goes_through_clients(run_id, caller) or not self._house.serves(run.workspace):
             return []
         waiting = reading.waiting(self._store.reader, run.n)
         prompts = self._house.wiring.thawed(run).text_prompts
@@ -147,6 +147,8 @@ class Asks:
         dialog, or what the configuration leaves to the command alone."""
         run = self._house.run(run_id, caller)
         if run.outcome is not None:
+            return []
+        if not self._house.serves(run.workspace):  # whoever sits here sees another folder
             return []
         waits, at, found = approvals.waits(self._store.reader, run.n), self._house.clock(), list[Question]()
         if self._by_dialog("approval"):
@@ -274,7 +276,7 @@ class Asks:
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
         None is given where the run may take another route.
         """
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
         asking = self._asking([each.path for each in found], caller, again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
@@ -289,7 +291,7 @@ class Asks:
     ) -> AskRow | None:
         """The same for what a person decides. One that stayed unanswered says that nobody is there: None, and this call
         asks no more."""
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         asking = self._asking([each.key for each in found], caller, again_s, None)
         return await self._store.submit(lambda connection: asks.put_once(connection, run, asking))
 
@@ -306,7 +308,7 @@ class Asks:
 
     def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         return next((row for row in asks.asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ class Asks:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
         if replies:
             self._house.sessions.of(caller.session).silent = False
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         deposits, at = self._deposits(run, replies), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
@@ -328,7 +330,7 @@ class Asks:
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
             self._house.sessions.of(caller.session).silent = False
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         deposits, at = self._deposits(run, {path: reply}), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
@@ -341,7 +343,7 @@ class Asks:
     ) -> None:
         """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
         or may not be decided in a dialog, stores nothing."""
-        run, at = self._house.run(run_id, caller), self._house.clock()
+        run, at = self._house.run_to_move(run_id, caller), self._house.clock()
         who = (caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[Settling] = []
@@ -368,7 +370,7 @@ class Asks:
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
         """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
         is there who may go on with the run."""
-        run = self._house.run(run_id, caller)
+        run = self._house.run_to_move(run_id, caller)
         if not self.goes_through_clients(run_id, caller):
             return True  # it has moved on without us
         if not self._may_fall_back(run):

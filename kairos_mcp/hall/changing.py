@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import apsw
 
+from kairos_mcp import placeholders
 from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
 from kairos_mcp.flows.outcome import Outcome
 from kairos_mcp.freezing import freeze
@@ -31,6 +32,7 @@ from kairos_mcp.store.settling import SUFFIX, Settlement, Settling
 BEAT_S = 1.0
 NAMED = 8  # waiting keys in one refusal
 TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
+FROM_ANYWHERE = ("pause", "cancel")  # what stops a run is in order wherever its folder is
 PICKED_UP_S = 3 * IDLE_LOOK_S  # how long a command waits for a server that goes on with what it has left
 
 
@@ -43,8 +45,9 @@ async def answer(
     for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
     """
     await house.called()
+    placeholders.refuse(dict(answers))
     answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
-    run = house.run(run_id, caller)
+    run = house.run_to_move(run_id, caller)
     with naming.rows_of(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
         _check_may_decide(house, run, said, settled, caller)
@@ -76,7 +79,7 @@ async def decide(
     Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
     await house.called()
-    run = house.run(run_id, caller)
+    run = house.run_to_move(run_id, caller)
     with naming.rows_of(run):
         found = approvals.at_key(house.store.reader, run.n, key)
     if found is None:
@@ -175,7 +178,7 @@ async def control(
 ) -> None:
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
     await house.called()
-    run = house.run(run_id, caller)
+    run = house.run(run_id, caller) if action in FROM_ANYWHERE else house.run_to_move(run_id, caller)
     with naming.rows_of(run):
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
@@ -316,7 +319,7 @@ async def settle(
     shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
     AlreadyAnswered."""
     await house.called()
-    run, path = house.run(run_id, caller), key.removesuffix(SUFFIX)
+    run, path = house.run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
         meant = digest or settling.digest_now(house.store.reader, run, path) or ""
     said = Settling(path, settlement, note and house.wiring.mask.text(note).text, meant)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kairos_mcp.commandline import CommandLine, called_as, in_this_terminal
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.decision_rights import Kind, check, way_of
 from kairos_mcp.driving.driver import out_of_step
-from kairos_mcp.errors import Busy, ReplayDiffers, Unreadable
+from kairos_mcp.errors import Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.hall.drivers import Drivers
 from kairos_mcp.hall.sessions import Sessions
 from kairos_mcp.hall.wiring import Wiring
@@ -43,8 +45,33 @@ class House:
             await self.drivers.pick_up()
 
     def run(self, run_id: str, caller: Caller) -> RunRow:
-        """Raises UnknownRun."""
+        """The run, to be looked at: that may be done from anywhere. Raises UnknownRun."""
         return reading.run_by_id(self.store.reader, run_id, caller.principal)
+
+    def run_to_move(self, run_id: str, caller: Caller) -> RunRow:
+        """The run, to be answered or driven: by a person's command anywhere, by a caller of the protocol only where the
+        run's folder is served, since nobody there sees another folder. Raises UnknownRun, PathDenied."""
+        run = self.run(run_id, caller)
+        if caller.via != "command" and not self.serves(run.workspace):
+            folder, elsewhere = caller.path_shown(run.workspace or ""), "It can be looked at, paused and cancelled here"
+            cure = (
+                f"start one with --workspace {shlex.quote(folder)}" if caller.is_local else "ask whoever runs this one"
+            )
+            raise PathDenied(
+                f"The run works in {folder}, which this server does not serve.",
+                f"{elsewhere}; for all else use a server of that folder, or {cure}.",
+                run_id=run.id,
+            )
+        return run
+
+    def serves(self, workspace: str | None) -> bool:
+        """Whether a workspace is one of this server's; what has none belongs everywhere."""
+        return not workspace or Path(workspace) in self.settings.workspaces
+
+    @property
+    def at_hand(self) -> tuple[str, ...]:
+        """The workspaces whose runs and mandates are listed here: this server's folders, and '' for none."""
+        return ("", *map(str, self.settings.workspaces))
 
     def check_may_decide(self, kind: Kind, caller: Caller, command: str = "", *, run_id: str | None = None) -> None:
         """Raises ApprovalRequired where this caller's way to decide is closed; `command` is how a person does."""
@@ -62,7 +89,7 @@ class House:
         A run may be looked at from anywhere: where its folder is not one of this server's, its flow is built from its
         rows alone, and nothing is opened.
         """
-        if run.workspace is None or Path(run.workspace) in self.settings.workspaces:
+        if self.serves(run.workspace):
             return self.drivers.standing(run).runner.waiting
         self.wiring.check_version(run)
         runner = Runner(self.wiring.thawed(run).flow())
@@ -78,6 +105,21 @@ class House:
         """A person's command acts on the run's own workspace, a server on those it was given; neither goes on with a
         run whose tools or route it does not have."""
         return next(self.wiring.lacks(run, by_hand=self.by_hand), None) is None
+
+    @property
+    def commands(self) -> CommandLine:
+        """How a command is worded for whoever owns the state folder: in their terminal as they called this one, by a
+        server so that it works in any shell of theirs."""
+        settings, usual = self.settings, self.settings.home / "kairos.toml"
+        asked = ("flag",) if self.by_hand else ("flag", "environment")
+        options = ["--home", str(settings.home)] if settings.origins.get("home") in asked else []
+        if settings.config_file is not None and settings.config_file != usual:
+            options += ["--config", str(settings.config_file)]
+        return in_this_terminal(options) if self.by_hand else CommandLine(called_as(), tuple(options))
+
+    def worded(self, text: str, caller: Caller) -> str:
+        """A text as it is shown to this caller: commands ready to paste for the person whose state folder it is."""
+        return self.commands.spelled(text) if caller.is_local else text
 
     def check_awake(self, run: RunRow) -> None:
         """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -38,7 +38,7 @@ from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
 from kairos_mcp.store.reading import MarkRow, RunRow
 
-Until = Literal["rest", "attention", "done"]
+Until = Literal["rest", "attention", "news", "done"]
 OnBeat = Callable[[Beat], Awaitable[None]]
 
 BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
@@ -46,18 +46,43 @@ BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """A run by its id, with the goal that it was given (none for a single call), and its mandate's id."""
+    """A run by its id, with the goal that it was given (none for a single call), its mandate's id, the folder it works
+    in, as its caller may see it, and for how many seconds it has been there."""
 
     run_id: str
     goal: str | None = None
     mandate: str | None = None
+    workspace: str | None = None
+    age_s: float = 0.0
 
 
 def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
+    return _worded(house, _reported(house, run_id, caller, full=full, attached=attached), caller)
+
+
+def _worded(house: House, found: RunReport, caller: Caller) -> RunReport:
+    """The report with its commands as this caller is shown them."""
+    if not caller.is_local:
+        return found
+    commands = house.commands
+    items = [
+        {**item, "command": commands.whole(item["command"])} if "command" in item else item for item in found.waiting
+    ]
+    following = None if found.next is None else {**found.next, "why": commands.spelled(found.next["why"])}
+    return replace(
+        found,
+        summary=commands.spelled(found.summary) if found.status == "paused" and found.summary else found.summary,
+        waiting=tuple(items),
+        degraded=tuple(map(commands.spelled, found.degraded)),
+        next=following,
+    )
+
+
+def _reported(house: House, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
     run = house.run(run_id, caller)
     steps = (lambda: house.steps(run)) if full else None
-    around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller))
+    around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller), caller=caller)
     try:
         return _report(house, run, around, steps)
     except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
@@ -92,9 +117,11 @@ async def wait(
     wait_s: float,
     caller: Caller,
     on_beat: OnBeat | None = None,
+    since: Mapping[str, int] | None = None,
 ) -> None:
     """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
-    ended; `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
+    ended; `news`: one has news since the `seq` that `since` says of it, or without one waits, is paused or has ended;
+    `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
     await house.called()
     await asyncio.sleep(0)  # whoever asks in a loop lets others run
     runs_now = [house.run(run_id, caller) for run_id in run_ids]
@@ -102,7 +129,7 @@ async def wait(
         house.drivers.try_again(run.n)
     until_s = time.monotonic() + wait_s
     beat_s = 0.0
-    while not _is(house, until, runs_now):
+    while not _is(house, until, runs_now, since or {}):
         now = time.monotonic()
         if now >= until_s:
             return
@@ -110,19 +137,29 @@ async def wait(
             beat_s = now
             await on_beat(_beat(house, runs_now[0]))
         within_s = min(until_s - now, BEAT_S)
-        if until == "attention" or not await house.drivers.stopped([run.n for run in runs_now], within_s):
+        if until in ("attention", "news") or not await house.drivers.stopped([run.n for run in runs_now], within_s):
             await house.drivers.bell.heard(within_s)
         runs_now = [house.run(run_id, caller) for run_id in run_ids]
 
 
-def _is(house: House, until: Until, runs_now: Sequence[RunRow]) -> bool:
+def _is(house: House, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
     match until:
+        case "news":
+            return any(_has_news(house, run, since.get(run.id)) for run in runs_now)
         case "done":
             return all(run.outcome is not None for run in runs_now)
         case "rest":
             return not any(house.drivers.moves(run.n) or _status(house, run) == "working" for run in runs_now)
         case "attention":
             return any(_status(house, run) != "working" for run in runs_now)
+
+
+def _has_news(house: House, run: RunRow, since: int | None) -> bool:
+    """Whether something changed that whoever has seen the run at `since` can use. A number that is ahead of the run was
+    not given by it."""
+    if since is None:
+        return _status(house, run) != "working"
+    return not run.news_seq <= since <= run.seq
 
 
 def _status(house: House, run: RunRow) -> str:
@@ -158,7 +195,9 @@ def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
     run = house.run(run_id, caller)
     with naming.rows_of(run):
         spec = house.wiring.thawed(run).spec
-    return Purpose(run.id, None if run.flow == "call" else spec.goal, spec.mandate)
+    goal = None if run.flow == "call" else spec.goal
+    folder = None if run.workspace is None else caller.path_shown(run.workspace)
+    return Purpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
 
 
 def beat(house: House, run_id: str, caller: Caller) -> Beat:

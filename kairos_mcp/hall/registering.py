@@ -57,10 +57,15 @@ async def proposed(house: House, spec: JsonObject, caller: Caller) -> JsonObject
         return told | {"message": f"It is approved: registry_search and loops find it as {how}."}
     return told | {
         "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
-        "looking at it. Show your user the two commands (with --home, if this server was given one); no tool approves.",
-        "show": command("show", made.name),
-        "approve": command("approve", made.name, made.hash),
+        "looking at it. Show your user the two commands; no tool approves.",
+        "show": _shown(house, command("show", made.name), caller),
+        "approve": _shown(house, command("approve", made.name, made.hash), caller),
     }
+
+
+def _shown(house: House, said: str, caller: Caller) -> str:
+    """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
+    return house.commands.whole(said) if caller.is_local else said
 
 
 def check_place(house: House, made: Proposal) -> None:

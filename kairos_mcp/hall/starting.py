@@ -34,8 +34,9 @@ async def planner(house: House, request: PlannerRequest, caller: Caller) -> Star
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await house.called()
     request, secrets = masked.request(request, house.wiring.mask)
-    start = digest_of(b"planner_run", caller.principal.encode(), encode(request).encode())
-    workspace = house.wiring.workspace(request.workspace)
+    asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
+    start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
+    workspace = _workspace(house, request, caller)
     past = _past(house, request.continues, caller) if request.continues is not None else None
     registry = await house.wiring.ready(workspace, request.tools)
     frozen = said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
@@ -60,8 +61,8 @@ def said(frozen: Frozen, secrets: int) -> Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A run that is to begin. `start_digest` is equal for identical starts; `mandate` is the id of the one whose cycles
-    it runs, `due` the time of its schedule that it is for."""
+    """A run that is to begin. `start_digest` is equal for identical starts in one workspace; `mandate` is the id of the
+    one whose cycles it runs, `due` the time of its schedule that it is for."""
 
     frozen: Frozen
     workspace: str | None
@@ -100,6 +101,24 @@ async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
     if not made.attached:
         house.drivers.start(made.run, made.run.fence)
     return Started(made.run.id, made.attached)
+
+
+def _workspace(house: House, request: PlannerRequest, caller: Caller) -> str | None:
+    """The folder that the run is to work in: the one that is asked for, else that of the run it continues, else the
+    first. Raises BadArguments where it would go on in another folder than the run before it."""
+    if request.continues is None:
+        return house.wiring.workspace(request.workspace)
+    before = house.run(request.continues, caller).workspace
+    if request.workspace is None and house.serves(before):
+        return before
+    if before is None or house.wiring.workspace(request.workspace) != before:
+        where = "in no folder" if before is None else f"in {caller.path_shown(before)}"
+        raise BadArguments(
+            f"That run worked {where}, and a run that continues it works in the same.",
+            "Leave out workspace, on a server of that folder; or start without `continues`.",
+            run_id=request.continues,
+        )
+    return before
 
 
 def _past(house: House, run_id: str, caller: Caller) -> Past:

@@ -76,7 +76,7 @@ class Wiring:
         known = self.settings.workspaces
         if wanted is None:
             return str(known[0]) if known else None
-        named = [path for path in known if wanted in (str(path), path.name)]
+        named = [path for path in known if wanted in (str(path), path.name) or os.path.realpath(wanted) == str(path)]
         if len(named) != 1:
             names = ", ".join(path.name for path in known) or "none"
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
@@ -170,7 +170,7 @@ class Wiring:
             if thawed.spec.mandate_text is None or not mandates.is_check(path):
                 return None
             with self._store.aside() as connection:
-                return mandates.check_stands(connection, run.principal, thawed.spec.mandate_text, asking)
+                return mandates.check_stands(connection, run, thawed.spec.mandate_text, asking)
 
         own_lines = thawed.script.by_path if thawed.script else {}
         registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too

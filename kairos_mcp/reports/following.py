@@ -9,7 +9,7 @@ import apsw
 
 from kairos_mcp.errors import KairosError
 from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.hall.answering import command_of, resume_of
+from kairos_mcp.hall.answering import LOCAL, command_of, resume_of
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.periods import moment
 from kairos_mcp.reports import mandated
@@ -42,9 +42,9 @@ def next_call(
         case "input_required":
             return _of_waiting(run, items, decides)
         case "working":
-            return _call("run_status", {"run_ids": [run.id], "until": "attention"}, "It goes on; wait for news.")
+            return _wait_for_news(run, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
-            return _call("planner_run", {"goal": "…", "continues": run.id}, "This run can't go on; a new one can.")
+            return _call("planner_run", {"goal": "Go on.", "continues": run.id}, "This run can't go on; a new one can.")
         case "paused" if trouble is not None and trouble.code == "busy":
             return _call("run_status", {"run_ids": [run.id]}, f"A person has to act first. {trouble.hint}")
         case "paused" if trouble is not None and trouble.code == "store_corrupt" and trouble.run_id == run.id:
@@ -84,9 +84,14 @@ def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
     if decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
         asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
         return _call("run_continue", {"run_id": run.id}, asks)
-    what = "Nobody knows whether this call was made; a person looks, then says" if lost else "A person decides"
-    why = f"{what}: {command_of(run, item['key'])} (or {'reattempt' if lost else 'deny'})."
-    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
+    who = "a person" if run.principal == LOCAL else "whoever runs this server"
+    what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
+    return _wait_for_news(run, f"{what}: `{command_of(run, item['key'])}` (or {'reattempt' if lost else 'deny'}).")
+
+
+def _wait_for_news(run: RunRow, why: str) -> JsonObject:
+    """Until something changed that the caller has not seen: what this result shows already is no news again."""
+    return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
 
 
 def _others_first(connection: apsw.Connection, run: RunRow) -> JsonObject:
@@ -111,7 +116,7 @@ def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObje
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)
-    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: {resume_of(run)}."
+    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: `{resume_of(run)}`."
     return _call("run_status", {"run_ids": [run.id]}, why)
 
 

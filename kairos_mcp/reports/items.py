@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from kairos_mcp import placeholders
 from kairos_mcp.hall.answering import command_of
 from kairos_mcp.messages import JsonObject, Message
 from kairos_mcp.models import dialects
@@ -27,10 +28,10 @@ def blank(item: JsonObject) -> JsonObject:
     """The shape of an answer, to be filled in."""
     kind = item["kind"]
     if kind == "approval":
-        return {"decision": "<approve or deny>", "digest": item.get("digest", "<its digest>")}
+        return {"decision": placeholders.DECISION, "digest": item.get("digest", placeholders.DIGEST)}
     if kind == "settle":
-        return {"settlement": "<already_done or reattempt>", "digest": item.get("digest", "<its digest>")}
-    return {"content": "<the tool's result>" if kind == "tool_call" else "<your answer, or tool_calls instead>"}
+        return {"settlement": placeholders.SETTLEMENT, "digest": item.get("digest", placeholders.DIGEST)}
+    return {"content": placeholders.RESULT if kind == "tool_call" else placeholders.ANSWER}
 
 
 def _step_items(

@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from kairos_mcp import placeholders
 from kairos_mcp.decoding import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import RISK
 from kairos_mcp.flows.ooda.mandate import CHECKPOINT, DRIFT
@@ -50,7 +51,7 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_named(connection, run), GIVEN[following]: "<the output of this result, unchanged>"}
+    arguments = {**_named(connection, run), GIVEN[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return orders.FLOWS[following], arguments, why
 
@@ -76,10 +77,12 @@ def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
     mandate = _mandate(connection, decode(Spec, run.spec))
     if mandate == Mandate(mandate.goal):
         return {"goal": mandate.goal}
-    saved = mandates.find(connection, run.principal, mandate.id) if mandate.id is not None else None
+    saved = (
+        mandates.find(connection, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
+    )
     if saved is not None and saved.digest == mandate.digest:
         return {"mandate_id": mandate.id}
-    return {"mandate": "<the mandate of this call, unchanged>"}
+    return {"mandate": placeholders.MANDATE}
 
 
 def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:

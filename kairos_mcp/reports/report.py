@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 import apsw
@@ -23,7 +24,7 @@ from kairos_mcp.periods import moment
 from kairos_mcp.reports import called, mandated
 from kairos_mcp.reports.awaited import BackOff, awaited
 from kairos_mcp.reports.following import Decides, next_call
-from kairos_mcp.reports.items import waiting_items
+from kairos_mcp.reports.items import iso, waiting_items
 from kairos_mcp.spec import Spec
 from kairos_mcp.steps import UNLIMITED, Step
 from kairos_mcp.store import approvals, reading, telling
@@ -35,8 +36,10 @@ from kairos_mcp.store.reading import RunRow
 Steps = Callable[[], Mapping[str, Step]]
 """Gives the open steps of a run by path, built from its flow."""
 
+LOCAL = "local"  # the principal of whoever owns the state folder
 NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
+GOAL_CHARS = 80
 NEWEST_CALLS = 5
 _ATTACHED = "an identical start made this run before"
 EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
@@ -58,6 +61,15 @@ class Caller:
     def row(self) -> tuple[str, str, str]:
         return (self.principal, self.via, self.client)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the person who owns the state folder: they alone are shown whole paths and commands."""
+        return self.principal == LOCAL
+
+    def path_shown(self, folder: str) -> str:
+        """A folder as this caller may see it: whole, or its last part alone."""
+        return folder if self.is_local else PurePath(folder).name
+
 
 @dataclass(frozen=True, slots=True)
 class Beat:
@@ -75,7 +87,11 @@ class RunReport:
     """The result of every tool that touches a run; the fields are those of INTERFACE.md."""
 
     run_id: str
+    seq: int
     flow: str
+    goal: str
+    workspace: str | None
+    created_at: str
     status: str
     stop_reason: str | None
     summary: str | None
@@ -96,12 +112,22 @@ class RunReport:
         fields = asdict(self)
         return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
 
+    def as_row(self) -> JsonObject:
+        """The run in a list: what it is for, where it stands, and what it waits for by key and kind."""
+        whole = self.as_json()
+        waiting = [{"key": item["key"], "kind": item["kind"]} for item in self.waiting]
+        return {name: whole[name] for name in ROW} | {"waiting": waiting, "next": self.next}
+
+
+ROW = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
+
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
-    what this server `lacks` to go on with a run that no other one has; and who may decide about an approval as far as
-    this caller is concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made again.
+    what this server `lacks` to go on with a run that no other one has; who asks, and who may decide about an approval
+    as far as they are concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made
+    again.
     """
 
     owner_lives: bool
@@ -111,6 +137,7 @@ class Circumstances:
     decides: Decides = "person"
     at: int = 0
     backing_off: tuple[BackOff, ...] = ()
+    caller: Caller = Caller()
 
 
 def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
@@ -140,8 +167,7 @@ def report(
     tally = telling.tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
-        run_id=run.id,
-        flow=run.flow,
+        **_identity(run, around.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else None,
@@ -192,8 +218,7 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) 
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
     tally = telling.tally(connection, run.n)
     return RunReport(
-        run_id=run.id,
-        flow=run.flow,
+        **_identity(run, around.caller),
         status=status,
         stop_reason=_stop_reason(run, outcome),
         summary=outcome.summary if outcome is not None else _instead(run),
@@ -212,6 +237,22 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) 
         if run.outcome is None
         else None,
     )
+
+
+def _identity(run: RunRow, caller: Caller) -> JsonObject:
+    """What says which run it is: what it was asked for, where it works, and how far its record is."""
+    try:
+        goal = decode(Spec, run.spec).goal
+    except Unreadable:
+        goal = ""
+    return {
+        "run_id": run.id,
+        "seq": run.seq,
+        "flow": run.flow,
+        "goal": goal if len(goal) <= GOAL_CHARS else f"{goal[: GOAL_CHARS - 1]}…",
+        "workspace": None if run.workspace is None else caller.path_shown(run.workspace),
+        "created_at": iso(run.created_at),
+    }
 
 
 def _instead(run: RunRow) -> str:

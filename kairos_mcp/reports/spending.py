@@ -5,7 +5,7 @@ from __future__ import annotations
 from kairos_mcp.budget.amounts import NOTHING, Account, Units
 from kairos_mcp.configuration.settings import DAY_CAPS, outside_limits
 from kairos_mcp.driving.days import DayToCharge, day_to_charge
-from kairos_mcp.errors import UnknownMandate
+from kairos_mcp.errors import BadArguments, UnknownMandate
 from kairos_mcp.hall.house import House
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.periods import day_at, moment
@@ -62,7 +62,12 @@ def _day(house: House, caller: Caller) -> JsonObject:
     account = Account(used.id, house.settings.day, used.held, used.spent)
     uncounted = unpriced.by_account(house.store.reader)
     mandates = [
-        {"mandate": each.mandate, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
+        {
+            "mandate": each.mandate,
+            "workspace": caller.path_shown(each.workspace) or None,
+            **_figures(each.account, DAY_CAPS),
+            "unpriced": uncounted.get(each.account.id),
+        }
         for each in accounts.mandates_of(house.store.reader, used.id)
     ]
     own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
@@ -70,16 +75,26 @@ def _day(house: House, caller: Caller) -> JsonObject:
 
 
 def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
-    """What all runs of a mandate used today."""
+    """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
+    folders have one of this id."""
     meant, reader = _today(house, caller), house.store.reader
     day = accounts.find_day(reader, caller.principal, meant.day.name) if house.store.exists else None
-    account = accounts.find_mandate(reader, day.id, mandate) if day is not None else None
-    if account is None:
+    used = accounts.mandates_of(reader, day.id) if day is not None else []
+    found = [each for each in used if each.mandate == mandate and each.workspace in house.at_hand]
+    if not found:
         raise UnknownMandate(
             f"Nothing was used for a mandate {mandate[:64]!r} today.",
             "budget_status without a scope names those of today.",
         )
-    told = {"scope": f"{OF_A_MANDATE}{mandate}", **_period(house, meant, caller)}
+    if len(found) > 1:
+        folders = " and ".join(caller.path_shown(each.workspace) or "no folder" for each in found)
+        raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
+    account = found[0].account
+    told = {
+        "scope": f"{OF_A_MANDATE}{mandate}",
+        "workspace": caller.path_shown(found[0].workspace) or None,
+        **_period(house, meant, caller),
+    }
     uncounted = unpriced.by_account(reader)
     return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
 

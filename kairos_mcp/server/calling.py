@@ -68,7 +68,8 @@ async def carried_out(
                 call = replace(call, client=replace(client, refused=True))
             return await tool.handle(call, asked)
     except KairosError as error:
-        return error_result(error, (await reach()).mask)
+        host = await reach()
+        return error_result(error, host.mask, lambda text: host.worded(text, Caller(principal())))
     except Exception:
         log.exception("%s failed", tool.name)
         said = "Runs are kept: run_status says where they stand. The server's stderr says what broke."

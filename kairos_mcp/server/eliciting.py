@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
+from kairos_mcp.counting import age
 from kairos_mcp.hall.asks import LostCall, Question, UsersSettlement, UsersWord
 from kairos_mcp.hall.looking import Purpose
 from kairos_mcp.models.answers import FEEDBACK_CHARS
@@ -40,13 +41,25 @@ def request(purpose: Purpose, question: Question) -> wire.ElicitRequest:
     """The dialog: what it is about, whole, what for, and the form."""
     match question:
         case LostCall(tool=tool, path=path):
-            form, began = SETTLE_FORM, f"{tool} was begun by {purpose.run_id} at {path}{_goal(purpose)}"
+            form, began = (
+                SETTLE_FORM,
+                f"{tool} was begun by {purpose.run_id}{_place(purpose)} at {path}{_goal(purpose)}",
+            )
             told = f"{began}\nThe server ended during this call: nobody knows whether it was carried out. Look first."
         case ApprovalRow(tool=tool, effect=effect, path=path):
-            form, asked = FORM, f"asked by {purpose.run_id} at {path} until {iso(question.expires_at)}"
+            form, asked = FORM, f"asked by {purpose.run_id}{_place(purpose)} at {path} until {iso(question.expires_at)}"
             told = f"Leave for {tool} ({effect}), {asked}{_goal(purpose)}:"
     params = wire.ElicitRequestFormParams(message=f"{told}\n\n{question.preview}", requested_schema=form)
     return wire.ElicitRequest(params=params)
+
+
+def _place(purpose: Purpose) -> str:
+    """How old the run is, and the folder that it works in, as a path that nothing can hide in."""
+    old = f", {age(purpose.age_s)} old"
+    if purpose.workspace is None:
+        return old
+    folder, _ = made_visible(purpose.workspace)
+    return f"{old}, in {folder},"
 
 
 def _goal(purpose: Purpose) -> str:

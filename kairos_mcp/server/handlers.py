@@ -78,11 +78,11 @@ async def mandate_save(call: Call, asked: cycles.MandateSave) -> wire.CallToolRe
 
 
 async def mandate_list(call: Call, asked: cycles.MandateList) -> wire.CallToolResult:
-    return results.plain_result(call.host.mandates(asked.status, asked.cursor, call.caller))
+    return results.plain_result(call.host.mandates(asked.status, asked.cursor, call.caller, everywhere=bool(asked.all)))
 
 
 async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
-    run_ids = asked.run_ids or call.host.newest(call.caller, results.NEWEST)
+    run_ids = asked.run_ids or call.host.newest(call.caller, results.NEWEST, everywhere=bool(asked.all))
     if asked.wait and run_ids:
         await call.host.wait(
             run_ids,
@@ -90,18 +90,20 @@ async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
             wait_s=asked.wait,
             caller=call.caller,
             on_beat=call.on_beat,
+            since=asked.since_of(run_ids),
         )
-    full = asked.view != "brief"
-    reports = [call.host.report(run_id, call.caller, full=full) for run_id in run_ids]
+    brief = asked.view == "brief" or (asked.view is None and not asked.run_ids)
+    reports = [call.host.report(run_id, call.caller, full=not brief) for run_id in run_ids]
     call.host.try_again(run_ids, call.caller)
-    return results.runs_result(reports)
+    elsewhere = 0 if asked.run_ids or asked.all else call.host.runs_elsewhere(call.caller)
+    return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
 async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
     if asked.ask:
         call.host.asks.ask_again(asked.run_id, call.caller)
-    if call.resumed is None and asked.answers:
-        await call.host.answer(asked.run_id, asked.answers, call.caller)
+    if call.resumed is None:
+        await call.host.answer(asked.run_id, asked.answers or {}, call.caller)
     return await rest(call, asked.run_id, asked.wait)
 
 

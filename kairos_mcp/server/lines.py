@@ -26,6 +26,16 @@ def runs_text(runs: list[JsonObject], following: JsonObject | None) -> str:
     return _with_items(lines, [{"run_id": run["run_id"], **item} for run in runs for item in run["waiting"]])
 
 
+def rows_text(rows: list[JsonObject], following: JsonObject | None, elsewhere: int) -> str:
+    """A line for each run of a list."""
+    lines = [_row(row) for row in rows] or ["No runs here yet." if elsewhere else "No runs yet."]
+    if elsewhere:
+        lines.append(f"{many(elsewhere, 'run')} of other workspaces: run_status all=true")
+    if following is not None:
+        lines.append(_next(following))
+    return "\n".join(lines)
+
+
 def error_text(error: JsonObject) -> str:
     again = " Calling again may help." if error["retryable"] else ""
     run = f" Run: {error['run_id']}." if "run_id" in error else ""
@@ -38,6 +48,7 @@ def _with_items(lines: list[str], items: list[JsonObject]) -> str:
 
 def _run_lines(run: JsonObject) -> Iterator[str]:
     yield _head(run)
+    yield f"goal: {_one_line(run['goal'])}, {_where(run)}, seq {run['seq']}"
     if run["summary"] is not None:
         yield f"summary: {_one_line(run['summary'])}"
     if run["output"] is not None:
@@ -66,10 +77,24 @@ def _head(run: JsonObject) -> str:
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {far}, route {run['route']}{model}{resume}"
 
 
+def _row(run: JsonObject) -> str:
+    why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
+    waits = ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
+    waiting = f", waiting {waits}" if waits else ""
+    stands = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {many(run['rounds'], 'round')}{waiting}"
+    return f"{stands}, {_where(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
+
+
+def _where(run: JsonObject) -> str:
+    place = "no workspace" if run["workspace"] is None else f"in {_one_line(run['workspace'])}"
+    return f"{place}, since {run['created_at']}"
+
+
 def _brief(run: JsonObject) -> str:
     keys = ", ".join(item["key"] for item in run["waiting"])
     return (
         _head(run)
+        + f", {_where(run)}, for {_one_line(run['goal'])}"
         + (f", waiting {keys}" if keys else "")
         + (f": {_one_line(run['summary'])}" if run["summary"] else "")
     )

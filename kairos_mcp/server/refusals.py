@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from kairos_mcp import placeholders
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.messages import JsonObject
 
@@ -32,6 +33,7 @@ def checked(model: type[A], given: JsonObject | None) -> A:
     unfit = _unfit(arguments)
     if unfit is not None:
         raise BadArguments(*unfit)
+    placeholders.refuse(arguments)
     try:
         return model.model_validate(arguments)
     except ValidationError as refused:

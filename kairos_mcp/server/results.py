@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import mcp_types as wire
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kairos_mcp.reports.report import RunReport
     from kairos_mcp.secrecy.masking import Mask
 
-NEWEST = 5  # runs that run_status shows when none is named: so many fit a result
+NEWEST = 10  # runs that run_status shows when none is named: so many rows fit a result
 LEAST_CHARS = 1_100  # what one run among several has at least
 
 
@@ -32,11 +32,14 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     return _result(body, lines.run_text(body), is_error=failed)
 
 
-def runs_result(reports: Sequence[RunReport]) -> wire.CallToolResult:
+def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
+    """Several runs: whole, or `brief`, a row each. `elsewhere`: how many there are of workspaces that are not shown."""
     share = max(LEAST_CHARS, RESULT_CHARS // max(1, len(reports)))
-    runs = [fitted(report.as_json(), share) for report in reports]
+    runs = [report.as_row() if brief else fitted(report.as_json(), share) for report in reports]
     following = next((run["next"] for run in runs if run["next"] is not None), None)
-    return _result({"runs": runs, "next": following}, lines.runs_text(runs, following))
+    more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
+    text = lines.rows_text(runs, following, elsewhere) if brief else lines.runs_text(runs, following)
+    return _result({"runs": runs, "next": following, **more}, text)
 
 
 def plain_result(body: JsonObject) -> wire.CallToolResult:
@@ -44,12 +47,15 @@ def plain_result(body: JsonObject) -> wire.CallToolResult:
     return _result(body, to_json(body).decode())
 
 
-def error_result(error: KairosError, mask: Mask) -> wire.CallToolResult:
-    """A failure as a client is told it: it may repeat words of the call, and those may hold a secret."""
+def error_result(
+    error: KairosError, mask: Mask, worded: Callable[[str], str] = lambda text: text
+) -> wire.CallToolResult:
+    """A failure as a client is told it: it may repeat words of the call, and those may hold a secret. `worded` makes
+    the commands in it ready to paste."""
     body: JsonObject = {
         "code": error.code,
-        "message": mask.text(error.message).text,
-        "hint": mask.text(error.hint).text,
+        "message": worded(mask.text(error.message).text),
+        "hint": worded(mask.text(error.hint).text),
         "retryable": error.retryable,
     }
     if error.run_id is not None:

@@ -32,8 +32,9 @@ def _flat(node: JsonObject, definitions: JsonObject) -> JsonObject:
     if "$ref" in node:
         return _flat(_instead(node, "$ref", definitions[node["$ref"].rpartition("/")[2]]), definitions)
     if "anyOf" in node:
-        (only,) = [option for option in node["anyOf"] if option != {"type": "null"}]
-        return _flat(_instead(node, "anyOf", only), definitions)
+        options = [option for option in node["anyOf"] if option != {"type": "null"}]
+        first = options[0]  # of several types the others stand in the description: hosts want one, and only one
+        return _flat(_instead(node, "anyOf", first), definitions)
     return _deep(node, lambda inner: _flat(inner, definitions))
 
 

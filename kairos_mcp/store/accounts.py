@@ -30,7 +30,8 @@ _FIND = "select id from account where scope = 'day' and name = ? and period = ?"
 _NEWEST_DAY = "select max(period) from account where scope = 'day' and name = ? and mistaken is null"
 _MAKE = f"insert into account(scope, name, period, {', '.join(amounts('cap'))}) values ('day', ?, ?{', ?' * 8})"
 _MAKE_MANDATE = (
-    f"insert into account(scope, parent, name, {', '.join(amounts('cap'))}) values ('mandate', ?, ?{', ?' * 8})"
+    f"insert into account(scope, parent, name, workspace, {', '.join(amounts('cap'))})"
+    f" values ('mandate', ?, ?, ?{', ?' * 8})"
 )
 _CAP = f"update account set {', '.join(f'{name} = ?' for name in amounts('cap'))} where id = ?"
 _N = len(Units._fields)
@@ -98,20 +99,21 @@ def call_mistaken(connection: apsw.Connection, principal: str, after: str, at: i
     return sorted(name for (name,) in found)
 
 
-def mandate_account(connection: apsw.Connection, day: int, mandate: str, caps: Limits) -> Account:
-    """The account of a mandate within a day's, with the caps that it has now; made if there is none."""
-    known = find_mandate(connection, day, mandate)
+def mandate_account(connection: apsw.Connection, day: int, workspace: str, mandate: str, caps: Limits) -> Account:
+    """The account of a mandate of a workspace within a day's, with the caps that it has now; made if there is none."""
+    known = find_mandate(connection, day, workspace, mandate)
     wanted = tuple(asdict(caps).values())
     if known is None:
-        rows(connection, _MAKE_MANDATE, (day, mandate, *wanted))
+        rows(connection, _MAKE_MANDATE, (day, mandate, workspace, *wanted))
         return read_account(connection, connection.last_insert_rowid())
     if known.caps != caps:
         rows(connection, _CAP, (*wanted, known.id))
     return known._replace(caps=caps)
 
 
-def find_mandate(connection: apsw.Connection, day: int, mandate: str) -> Account | None:
-    found = row(connection, "select id from account where parent = ? and name = ?", (day, mandate))
+def find_mandate(connection: apsw.Connection, day: int, workspace: str, mandate: str) -> Account | None:
+    statement = "select id from account where parent = ? and name = ? and coalesce(workspace, '') = ?"
+    found = row(connection, statement, (day, mandate, workspace))
     return None if found is None else read_account(connection, found[0])
 
 
@@ -122,16 +124,18 @@ def find_day(connection: apsw.Connection, principal: str, day: str) -> Account |
 
 @dataclass(frozen=True, slots=True)
 class MandateDay:
-    """What a mandate used on a day: its id, and its account."""
+    """What a mandate used on a day: its id, its workspace ('' for none), and its account."""
 
     mandate: str
+    workspace: str
     account: Account
 
 
 def mandates_of(connection: apsw.Connection, day: int) -> list[MandateDay]:
     """The mandates that were charged to a day's account, by id."""
-    found = rows(connection, "select name, id from account where parent = ? order by name", (day,))
-    return [MandateDay(name, read_account(connection, account)) for name, account in list(found)]
+    statement = "select name, coalesce(workspace, ''), id from account where parent = ? order by 1, 2"
+    found = list(rows(connection, statement, (day,)))
+    return [MandateDay(name, workspace, read_account(connection, account)) for name, workspace, account in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.flagged import flagged
+from kairos_mcp.store.owners import NOBODY
 from kairos_mcp.store.purse import Purse
 from kairos_mcp.store.reading import MarkRow, RunRow, Wish, run_by_number, step_at, wishes
 from kairos_mcp.store.runs import GO_ON, note, take
@@ -133,7 +134,20 @@ def wish(
     )
     if because is not None:
         note(connection, run, because)
+    if action == "pause" and owner == NOBODY and _paused_at_once(connection, run, body, dead, at):
+        return None
     return take(connection, run.n, owner, dead)
+
+
+def _paused_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
+    """Pause a run that nobody living owns, for somebody who may not own it: nothing of it moves that had to end first.
+    False where another moves it, who takes the wish up."""
+    nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
+    statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
+    if row(connection, statement, (why, run.n, *dead)) is None:
+        return False
+    rows(connection, "update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,32 @@
-"""Mandates as rows: saved under an id of a principal, found again, with the newest run of each.
+"""Mandates as rows: saved under an id of a principal in a workspace, found again, with the newest run of each.
 
 A mandate has at most one open run; an index sees to it, whoever starts one.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.errors import Stale, UnknownMandate
+from kairos_mcp.errors import BadArguments, Stale
 from kairos_mcp.messages import JsonObject
 from kairos_mcp.store.approvals import Again, Asking
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.connection import row, rows, valid
 from kairos_mcp.store.reading import RunRow, run_by_number
 
-SHOWN_IDS = 20
-
 
 @dataclass(frozen=True, slots=True)
 class MandateRow:
-    """A saved mandate. `body` is its JSON; `digest` and `goal_hash` are SHA-256 in hex; times in milliseconds since
-    1970, `last_due` the newest time of its schedule that it was run for."""
+    """A saved mandate. `workspace`: the real path of the folder that it belongs to, '' for none, None for one that was
+    saved before mandates belonged to one. `body` is its JSON; `digest` and `goal_hash` are SHA-256 in hex; times in
+    milliseconds since 1970, `last_due` the newest time of its schedule that it was run for."""
 
     principal: str
+    workspace: str | None
     id: str
     body: str
     digest: str
@@ -33,98 +35,131 @@ class MandateRow:
     last_due: int | None = None
 
 
-_COLUMNS = "principal, id, body, digest, goal_hash, saved_at, last_due"
+_COLUMNS = "principal, workspace, id, body, digest, goal_hash, saved_at, last_due"
 
 
 def save(connection: apsw.Connection, new: MandateRow) -> bool:
-    """Save it under its id; whether anything changed by that. The same text again keeps its row as it is; with another
-    schedule its times are counted from now on."""
-    known = find(connection, new.principal, new.id)
+    """Save it under its id in its workspace; whether anything changed by that. The same text again keeps its row as it
+    is; with another schedule its times are counted from now on."""
+    known = find(connection, new.principal, new.workspace or "", new.id)
     if known is not None and known.digest == new.digest:
         return False
     last_due = known.last_due if known is not None and _schedule(known) == _schedule(new) else None
     rows(
         connection,
-        f"insert or replace into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
-        (new.principal, new.id, new.body, new.digest, new.goal_hash, new.saved_at, last_due),
+        f"insert or replace into mandate({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (new.principal, new.workspace, new.id, new.body, new.digest, new.goal_hash, new.saved_at, last_due),
     )
     return True
 
 
-def find(connection: apsw.Connection, principal: str, mandate_id: str) -> MandateRow | None:
-    statement = f"select {_COLUMNS} from mandate where principal = ? and id = ?"
-    found = row(connection, statement, (principal, mandate_id))
+def move(connection: apsw.Connection, old: MandateRow, new: MandateRow) -> None:
+    """Put a mandate into another workspace, with what its runs may still use today where it had none. Raises
+    BadArguments where that workspace has one of this id."""
+    if find(connection, new.principal, new.workspace or "", new.id) is not None:
+        raise BadArguments(
+            f"That workspace has a mandate {new.id!r} already.", "Look at it with mandate_list, or name another folder."
+        )
+    rows(
+        connection,
+        "delete from mandate where principal = ? and id = ? and workspace is ?",
+        (old.principal, old.id, old.workspace),
+    )
+    save(connection, new)
+    if old.workspace is None:
+        rows(
+            connection,
+            "update account set workspace = ? where scope = 'mandate' and name = ? and workspace is null"
+            " and parent in (select id from account where scope = 'day' and name = ?)",
+            (new.workspace, new.id, new.principal),
+        )
+
+
+def find(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> MandateRow | None:
+    """The mandate of this id in a workspace ('' for none)."""
+    statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? and workspace = ?"
+    found = row(connection, statement, (principal, mandate_id, workspace))
     return None if found is None else MandateRow(*found)
 
 
-def named(connection: apsw.Connection, principal: str, mandate_id: str) -> MandateRow:
-    """The mandate, or UnknownMandate; another principal's looks like an unknown one."""
-    found = find(connection, principal, mandate_id)
-    if found is None:
-        ids = ", ".join(each.id for each in saved(connection, principal)[:SHOWN_IDS]) or "none"
-        raise UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {ids}.")
-    return found
+def of_id(connection: apsw.Connection, principal: str, mandate_id: str) -> list[MandateRow]:
+    """The mandates of this id in whatever workspace; another principal's look like unknown ones."""
+    statement = f"select {_COLUMNS} from mandate where principal = ? and id = ? order by workspace"
+    return [MandateRow(*each) for each in rows(connection, statement, (principal, mandate_id))]
 
 
-def saved(connection: apsw.Connection, principal: str) -> list[MandateRow]:
-    """All mandates of a principal, by id."""
-    found = rows(connection, f"select {_COLUMNS} from mandate where principal = ? order by id", (principal,))
-    return [MandateRow(*each) for each in found]
+_AT_HAND = "(?2 is null or workspace is null or workspace in (select value from json_each(?2)))"
 
 
-def page(connection: apsw.Connection, principal: str, after: str, limit: int) -> list[MandateRow]:
-    """The next mandates of a principal, by id."""
-    statement = f"select {_COLUMNS} from mandate where principal = ? and id > ? order by id limit ?"
-    return [MandateRow(*each) for each in rows(connection, statement, (principal, after, limit))]
+def page(
+    connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, start: str = "", limit: int = -1
+) -> list[MandateRow]:
+    """Mandates of a principal by id and workspace, beginning with the id `start`: those of these workspaces and those
+    of before mandates belonged to one; None: all."""
+    statement = (
+        f"select {_COLUMNS} from mandate where principal = ?1 and {_AT_HAND} and id >= ?3"
+        " order by id, workspace limit ?4"
+    )
+    bindings = (principal, _listed(workspaces), start, limit)
+    return [MandateRow(*each) for each in rows(connection, statement, bindings)]
 
 
-def count(connection: apsw.Connection, principal: str) -> int:
-    found = row(connection, "select count(*) from mandate where principal = ?", (principal,))
+def count(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None) -> int:
+    """How many `page` would give from the first on."""
+    statement = f"select count(*) from mandate where principal = ?1 and {_AT_HAND}"
+    found = row(connection, statement, (principal, _listed(workspaces)))
     assert found is not None
     return int(found[0])
 
 
+def _listed(workspaces: Sequence[str] | None) -> str | None:
+    return None if workspaces is None else json.dumps(list(workspaces))
+
+
 def goal_of(connection: apsw.Connection, run_id: str, mandate_id: str) -> str | None:
-    """The text of the mandate that has this id for the principal of the run, None where there is none."""
+    """The text of the mandate that has this id for the principal and in the workspace of the run, None where there is
+    none."""
     statement = (
-        "select body from mandate join run on run.principal = mandate.principal where run.id = ? and mandate.id = ?"
+        "select body from mandate join run on run.principal = mandate.principal and run.workspace = mandate.workspace"
+        " where run.id = ? and mandate.id = ?"
     )
     found = row(connection, statement, (run_id, mandate_id))
     return None if found is None else str(found[0])
 
 
-def started(connection: apsw.Connection, principal: str, mandate_id: str, due: int) -> None:
+def started(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str, due: int) -> None:
     """Note that it is run for a time of its schedule: each once, whoever is quicker. Raises Stale."""
     statement = (
-        "update mandate set last_due = ?1 where principal = ?2 and id = ?3 and (last_due is null or last_due < ?1)"
-        " returning id"
+        "update mandate set last_due = ?1 where principal = ?2 and workspace = ?3 and id = ?4"
+        " and (last_due is null or last_due < ?1) returning id"
     )
-    if row(connection, statement, (due, principal, mandate_id)) is None:
+    if row(connection, statement, (due, principal, workspace, mandate_id)) is None:
         raise Stale(f"{mandate_id} was run for this time before.", "mandate_list shows its newest run.")
 
 
-def open_run(connection: apsw.Connection, principal: str, mandate_id: str) -> RunRow | None:
+def open_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
     """The run of the mandate that has not ended."""
-    statement = "select n from run where principal = ? and mandate = ? and outcome is null"
-    return _run(connection, statement, principal, mandate_id)
+    statement = "select n from run where principal = ? and workspace = ? and mandate = ? and outcome is null"
+    return _run(connection, statement, principal, workspace, mandate_id)
 
 
 GIVERS = 50  # runs that a phase's input is compared with
 
 
-def newest_run(connection: apsw.Connection, principal: str, mandate_id: str) -> RunRow | None:
-    statement = "select n from run where principal = ? and mandate = ? order by n desc limit 1"
-    return _run(connection, statement, principal, mandate_id)
+def newest_run(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> RunRow | None:
+    statement = "select n from run where principal = ? and workspace = ? and mandate = ? order by n desc limit 1"
+    return _run(connection, statement, principal, workspace, mandate_id)
 
 
-def newest_output(connection: apsw.Connection, principal: str, mandate_id: str) -> JsonObject | None:
+def newest_output(connection: apsw.Connection, principal: str, workspace: str, mandate_id: str) -> JsonObject | None:
     """The output of the newest run that has one: a cancelled run left none, and has taught nothing."""
     statement = (
-        f"select json_extract({valid('outcome')}, '$.output') from run where principal = ? and mandate = ?"
+        f"select json_extract({valid('outcome')}, '$.output') from run"
+        " where principal = ? and workspace = ? and mandate = ?"
         f" and outcome is not null and json_type({valid('outcome')}, '$.output.lessons') = 'array'"
         " order by n desc limit 1"
     )
-    found = row(connection, statement, (principal, mandate_id))
+    found = row(connection, statement, (principal, workspace, mandate_id))
     output: JsonObject | None = None if found is None else decode_fields(found[0])
     return output
 
@@ -144,21 +179,21 @@ def is_check(path: str) -> bool:
     return path.rpartition("/")[2].startswith("check-")
 
 
-def check_stands(connection: apsw.Connection, principal: str, mandate_text: str, asking: Asking) -> Again | None:
-    """The leave that a person has given for this very check, in a run of the same version of the mandate: an approval
-    of a check holds for its argument list and the mandate's text (RULINGS.md)."""
+def check_stands(connection: apsw.Connection, run: RunRow, mandate_text: str, asking: Asking) -> Again | None:
+    """The leave that a person has given for this very check, in a run of the same version of the mandate in the same
+    workspace: an approval of a check holds for its argument list and the mandate's text (RULINGS.md)."""
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
         " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate')"
         " and approval.key like '%/check-%'"
-        f" and principal = ? and json_extract({valid('spec')}, '$.mandate_text') = ? limit 1"
+        f" and principal = ? and workspace = ? and json_extract({valid('spec')}, '$.mandate_text') = ? limit 1"
     )
-    found = row(connection, statement, (asking.digest, principal, mandate_text))
+    found = row(connection, statement, (asking.digest, run.principal, run.workspace or "", mandate_text))
     return None if found is None else Again(asking, *found)
 
 
-def _run(connection: apsw.Connection, statement: str, principal: str, mandate_id: str) -> RunRow | None:
-    found = row(connection, statement, (principal, mandate_id))
+def _run(connection: apsw.Connection, statement: str, *bindings: str) -> RunRow | None:
+    found = row(connection, statement, bindings)
     return None if found is None else run_by_number(connection, found[0])
 
 

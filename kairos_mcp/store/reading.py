@@ -21,7 +21,7 @@ from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
-    " route, paused, outcome, ended_at, resume_at, mandate"
+    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq"
 )
 
 
@@ -32,7 +32,8 @@ WAITED = "waited"  # how an attempt ended that was never begun: the step waited 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `paused`: why; `resume_at`: when it goes
-    on by itself; `outcome` set: it has ended; `mandate`: the id of the one whose cycles it runs."""
+    on by itself; `outcome` set: it has ended; `mandate`: the id of the one whose cycles it runs; `seq` rises with each
+    commit of the run, `news_seq` is its value at the newest one that is news to whoever waits."""
 
     n: int
     id: str
@@ -53,6 +54,8 @@ class RunRow:
     ended_at: int | None
     resume_at: int | None
     mandate: str | None
+    seq: int
+    news_seq: int
 
 
 class Newest(NamedTuple):
@@ -166,9 +169,21 @@ def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
     return RunRow(*found)
 
 
-def newest(connection: apsw.Connection, principal: str, limit: int) -> list[str]:
-    found = rows(connection, "select id from run where principal = ? order by n desc limit ?", (principal, limit))
-    return [run_id for (run_id,) in found]
+def newest(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
+    """The ids of the newest runs of these workspaces ('' for none); None: of all."""
+    among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
+    statement = f"select id from run where principal = ?{among} order by n desc limit ?"
+    return [run_id for (run_id,) in rows(connection, statement, (principal, *(workspaces or ()), limit))]
+
+
+def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Sequence[str]) -> int:
+    """How many runs there are of other workspaces than these."""
+    statement = (
+        f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
+    )
+    found = row(connection, statement, (principal, *workspaces))
+    assert found is not None
+    return int(found[0])
 
 
 def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:

@@ -60,7 +60,7 @@ def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
     account = _insert(connection, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:
-        mandates.started(connection, new.principal, new.mandate, new.due)
+        mandates.started(connection, new.principal, new.workspace or "", new.mandate, new.due)
     n = _insert(connection, "run", {**_columns(new), "account": account, "owner": owner, "fence": 1})
     made = run_by_number(connection, n)
     for said in new.notes:
@@ -107,7 +107,7 @@ def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
             )
         return run_by_number(connection, found[0])
     if new.mandate is not None:
-        return mandates.open_run(connection, new.principal, new.mandate)
+        return mandates.open_run(connection, new.principal, new.workspace or "", new.mandate)
     found = row(
         connection,
         "select n from run where start_digest = ? and principal = ? and workspace = ? and key is null"

@@ -10,8 +10,8 @@ attempt  a later try of a step whose end was unknown; `lost` is what the try bef
 account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run; of a branch (`scope`
          branch, its path in `name`, within the account `parent` around it), to which the steps below that path are
          charged; of a principal's day (day, whose `name` and which `period`; `mistaken`: when a person said that the
-         clock was wrong as it was begun), or of a mandate (its id in `name`) within that; a mark and an attempt name in
-         `shared` the accounts of these last two that they are charged to
+         clock was wrong as it was begun), or of a mandate (its id in `name`, and its `workspace`) within that; a mark
+         and an attempt name in `shared` the accounts of these last two that they are charged to
 deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
 request  a completion of an open step that was asked of a client's model: of which session, in which ask (`nonce`;
          null: a push), the most that it costs (`bound`), how it `ended` (answered, refused, withdrawn; null: it is in
@@ -22,8 +22,9 @@ memory   what a tool keeps about a run, by name: a plan of edits; what a call is
 approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict; while
          too many others wait it is `unasked`: written, shown to nobody, and its time does not run yet
 definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom
-mandate  a standing order, by principal and id: its canonical text, and when it was last started on schedule; a run of
-         it names it in `run.mandate`, and at most one of those is open
+mandate  a standing order, by principal, workspace ('' for none) and id: its canonical text, and when it was last
+         started on schedule; a run of it names it in `run.mandate`, and at most one of those is open; `workspace` is
+         null only for one that was saved before mandates had one
 owner    a server that may own runs, known alive by its lock file
 """
 
@@ -44,6 +45,36 @@ _CHECKED_COLUMNS = ", ".join(  # an integer that grew past 64 bits would silentl
     f"{name} integer {'not null default 0' * (not name.startswith('cap_'))} check({name} >= 0)" for name in _UNITS
 )
 _AMOUNTS = ", ".join(_UNITS)
+
+_COUNTED = (
+    ("mark", "insert", "new.run", ""),
+    ("answer", "insert", "(select run from mark where id = new.mark)", ""),
+    ("attempt", "insert", "(select run from mark where id = new.mark)", "new.ended = 'unknown' and new.handed_out = 1"),
+    ("deposit", "insert", "new.run", "new.kind = 'settle'"),
+    ("deposit", "update", "new.run", ""),
+    ("request", "insert", "new.run", ""),
+    ("request", "update", "new.run", ""),
+    ("note", "insert", "new.run", ""),
+    ("approval", "insert", "new.run", "new.verdict is null"),
+    ("approval", "update", "new.run", "new.verdict is not old.verdict"),
+    (
+        "run",
+        "update of owner, fence, route, paused, resume_at, outcome",
+        "new.n",
+        "new.paused is not old.paused and new.paused is not null or new.outcome is not old.outcome",
+    ),
+)
+"""What is written of a run, by table and act: of which run, and where that is news to whoever waits for the run: a call
+to settle, a settlement, an approval asked or decided, a pause, the end. That a step was handed out to somebody is known
+only when its turn is written, and said there. Triggers, so that no way to write it can be forgotten."""
+
+_SEQ = "\n".join(
+    f"""
+    create trigger {table}_{act.partition(" ")[0]}_seq after {act} on {table} begin
+        update run set seq = seq + 1{f", news_seq = iif({news}, seq + 1, news_seq)" if news else ""} where n = {run};
+    end;"""
+    for table, act, run, news in _COUNTED
+)
 
 MIGRATIONS: tuple[str, ...] = (
     f"""
@@ -109,7 +140,7 @@ MIGRATIONS: tuple[str, ...] = (
     """
     create unique index account_within on account(parent, name) where parent is not null;
     """,
-    """
+    f"""
     update run set workspace = '' where workspace is null;
     alter table run add column seq integer not null default 0;
     alter table run add column news_seq integer not null default 0;
@@ -123,6 +154,26 @@ MIGRATIONS: tuple[str, ...] = (
     alter table account add column mistaken integer;
     alter table approval add column unasked integer not null default 0;
     create index approval_unasked on approval(run) where unasked;
+    create index run_place on run(principal, workspace);
+    create table standing_order(principal text not null, workspace text, id text not null, body text not null,
+        digest text not null, goal_hash text not null, saved_at integer not null, last_due integer);
+    insert into standing_order select principal, iif(json_valid(body) and body ->> '$.workspace' like '/%',
+        body ->> '$.workspace', null), id, body, digest, goal_hash, saved_at, last_due from mandate;
+    drop table mandate;
+    alter table standing_order rename to mandate;
+    create unique index mandate_id on mandate(principal, id, workspace);
+    drop index run_mandate;
+    create index run_mandate on run(principal, mandate, workspace) where mandate is not null;
+    drop index run_mandate_open;
+    create unique index run_mandate_open on run(principal, mandate, workspace)
+        where mandate is not null and outcome is null;
+    alter table account add column workspace text;
+    update account set workspace = (select mandate.workspace from mandate join account as day
+        on mandate.principal = day.name where day.id = account.parent and mandate.id = account.name)
+        where scope = 'mandate';
+    drop index account_within;
+    create unique index account_within on account(parent, name, coalesce(workspace, '')) where parent is not null;
+    {_SEQ}
     """,
 )
 

@@ -75,6 +75,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
     for note in (*turn.notes, *flagged(purse.passed()), *too_small(asked), *uncounted):
         rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
+    _say_handed_out(connection, turn.run, marked)
     paused = turn.pause or _used_up(turn.otherwise, marked)
     if paused is not None:
         rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
@@ -92,6 +93,12 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
     return Committed(marked, parked or turn.outcome is not None, came, paused, purse.branches)
+
+
+def _say_handed_out(connection: apsw.Connection, run: int, marked: Sequence[Marked]) -> None:
+    """A step that somebody may answer is news; the other kinds of it are counted by triggers (schema.py)."""
+    if any(each.waits and each.refused is None for each in marked):
+        rows(connection, "update run set news_seq = seq where n = ?", (run,))
 
 
 def _used_up(otherwise: Paused | None, marked: Sequence[Marked]) -> Paused | None:

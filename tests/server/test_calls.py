@@ -110,7 +110,7 @@ async def test_a_cancelled_call_leaves_its_run_alone(scripted, opened):
         with anyio.move_on_after(0.1):
             await door.ask("planner_run", {"goal": "go"})
         with anyio.fail_after(SECONDS):
-            (run,) = (await door.ask("run_status", {"until": "done"}))["runs"]
+            (run,) = (await door.ask("run_status", {"until": "done", "view": "full"}))["runs"]
         assert (run["status"], run["summary"]) == ("completed", "done")
 
 

@@ -18,7 +18,11 @@ NUMBERS = st.integers(0, 10**9)
 def a_run(**changed: Any) -> dict[str, Any]:
     run = {
         "run_id": "r1",
+        "seq": 7,
         "flow": "planner",
+        "goal": "Look around.",
+        "workspace": "/home/me/project",
+        "created_at": "2026-11-22T09:00:00Z",
         "status": "completed",
         "stop_reason": "assistant_stop",
         "summary": "done",

@@ -19,7 +19,7 @@ from kairos_mcp.server.listing import CORE, LEAN, LISTING, listed
 from kairos_mcp.server.table import TOOLS, as_listed
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")
-LISTING_CHARS = 14_300  # of 16,000 that all tools of all issues may have; planner_plan and team_run are to come
+LISTING_CHARS = 16_000  # of 18,000 that all tools of all issues may have; planner_plan and team_run are to come
 
 
 def as_sent(tool: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kairos_mcp.cli.commands.options import LOCAL, AllFlags, AsJson, Run, StateFlags, Whose
+from kairos_mcp.cli.commands.options import LOCAL, AllFlags, AsJson, Everywhere, Run, StateFlags, Whose
 
 View = Literal["report", "events", "calls", "messages", "usage"]
 
@@ -20,17 +20,18 @@ def runs(
     older_than: Annotated[
         str | None, typer.Option(metavar="AGE", help="With --prune: as 30d, 12h or 2w; else keep_days says it.")
     ] = None,
+    everywhere: Everywhere = False,
     as_json: AsJson = False,
     flags: AllFlags,
 ) -> int:
-    """The newest runs; or, with --prune, the end of the oldest."""
+    """The newest runs of this workspace; or, with --prune, the end of the oldest."""
     if prune or older_than is not None:
         from kairos_mcp.cli.pruning import prune_runs
 
         return prune_runs(flags, older_than, asked=prune, as_json=as_json)
     from kairos_mcp.cli.looking import list_runs
 
-    return list_runs(flags, limit, as_json=as_json)
+    return list_runs(flags, limit, everywhere=everywhere, as_json=as_json)
 
 
 def show(

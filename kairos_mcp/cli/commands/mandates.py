@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kairos_mcp.cli.commands.options import AllFlags, AsJson, Route, StateFlags
+from kairos_mcp.cli.commands.options import AllFlags, AsJson, Everywhere, Route
 
 
 def save(
@@ -21,11 +21,23 @@ def save(
     return save_mandate(flags, file, as_json=as_json)
 
 
-def listing(*, as_json: AsJson = False, flags: StateFlags) -> int:
-    """The mandates, their status and newest run."""
+def listing(*, everywhere: Everywhere = False, as_json: AsJson = False, flags: AllFlags) -> int:
+    """The mandates of this workspace, their status and newest run."""
     from kairos_mcp.cli.mandates import list_mandates
 
-    return list_mandates(flags, as_json=as_json)
+    return list_mandates(flags, everywhere=everywhere, as_json=as_json)
+
+
+def edit(
+    mandate_id: Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")],
+    *,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Put a mandate into another workspace, the one named by --workspace."""
+    from kairos_mcp.cli.mandates import edit_mandate
+
+    return edit_mandate(flags, mandate_id, as_json=as_json)
 
 
 def run(

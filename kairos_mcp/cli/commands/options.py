@@ -26,6 +26,7 @@ Route = Annotated[
     Literal["auto", "provider", "sampling", "caller", "scripted"] | None,
     typer.Option(help="Who thinks."),
 ]
+Everywhere = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 LOCAL = "local"
 

@@ -24,6 +24,7 @@ class _Ordered(Arguments):
     mandate: JsonObject | None = None
     route: RouteArgument | None = None
     limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
+    workspace: Annotated[str, Field(max_length=4_096)] | None = None
     wait_s: Wait | None = None
 
     @property
@@ -34,7 +35,7 @@ class _Ordered(Arguments):
     def meant(self) -> Meant:
         from kairos_mcp.hall.mandating import Meant
 
-        return Meant(self.mandate_id, self.mandate)
+        return Meant(self.mandate_id, self.mandate, workspace=self.workspace)
 
     @property
     def asked(self) -> Asked:
@@ -117,4 +118,5 @@ class MandateSave(Arguments):
 
 class MandateList(Arguments):
     status: MandateStatus | None = None
+    all: bool | None = Field(None, description="Other workspaces' too")
     cursor: str | None = None

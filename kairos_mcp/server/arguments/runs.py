@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -21,13 +22,36 @@ if TYPE_CHECKING:
     from kairos_mcp.reports.trace import TraceQuery
 
 
+Seq = Annotated[int, Field(ge=0, le=2**53)]
+
+
 class RunStatus(Arguments):
-    run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(None, description="Default: the newest")
-    until: Literal["attention", "done"] | None = Field(
-        None, description="attention: one waits, pauses or ended; done: all ended"
+    run_ids: Annotated[list[RunId], Field(max_length=10)] | None = Field(
+        None, description="Default: the newest of this workspace, brief"
+    )
+    all: bool | None = Field(None, description="Of every workspace")
+    until: Literal["attention", "news", "done"] | None = Field(
+        None, description="attention: one waits, pauses or ended; news: one changed since; done: all ended"
+    )
+    since: Seq | Annotated[dict[RunId, Seq], Field(max_length=10)] | None = Field(
+        None, description="For news: seq of the result you have; {run_id: seq} of several"
     )
     wait_s: Wait | None = Field(None, description="Default 45 with until, else 0")
-    view: Literal["brief", "full"] | None = Field(None, description="Default full; brief: waiting keys and kinds")
+    view: Literal["brief", "full"] | None = Field(None, description="brief: waiting keys and kinds")
+
+    @model_validator(mode="after")
+    def _since_goes_with_news(self) -> Self:
+        if self.since is not None and self.until != "news":
+            raise PydanticCustomError("needs", '`since` is for until="news"')
+        if isinstance(self.since, int) and len(self.run_ids or ()) != 1:
+            raise PydanticCustomError("needs", "`since` is one number for one run; {run_id: seq} for several")
+        if self.all and self.run_ids:
+            raise PydanticCustomError("needs", "`all` is for lists; leave out `run_ids`")
+        return self
+
+    def since_of(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """The seq that the caller has of each run, as far as it said one."""
+        return {run_ids[0]: self.since} if isinstance(self.since, int) else dict(self.since or {})
 
     @property
     def wait(self) -> float:

@@ -1,0 +1,72 @@
+"""Words a command of this program so that it works where it is pasted: with the program's path and its state folder.
+
+A text that names a command says it as `kairos-mcp VERB …`, in backticks and without options that depend on a machine;
+whoever shows the text to a person gives it to `CommandLine.spelled` first. What goes into a row, or to a model inside a
+loop, stays as it is, so that no record depends on where it was made.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "kairos-mcp"
+GROUPS = ("mandate", "tools", "token")  # their commands have two words, and options stand behind both
+WITHOUT_STATE = ("--help", "--version", "serve")  # what needs no state folder, or is given its own
+_COMMAND = re.compile(rf"`{NAME} ([^`\n]+)`")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """How a person calls this program from a shell of theirs: its words, and the options that find this state."""
+
+    program: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    def words(self, *words: str) -> str:
+        """The command of these words, ready to paste."""
+        named = 2 if words[0] in GROUPS else 1
+        options = () if words[0] in WITHOUT_STATE else self.options
+        return shlex.join([*self.program, *words[:named], *options, *words[named:]])
+
+    def whole(self, command: str) -> str:
+        """A command as a text has it, `kairos-mcp VERB …`, ready to paste."""
+        try:
+            _, *words = shlex.split(command)
+        except ValueError:
+            return command  # it holds a quote that is not closed: a sentence, and no command
+        return self.words(*words) if words else command
+
+    def spelled(self, text: str) -> str:
+        """The text with each command in backticks ready to paste."""
+        return _COMMAND.sub(lambda found: f"`{self.whole(found[0][1:-1])}`", text)
+
+
+def in_this_terminal(options: Iterable[str] = ()) -> CommandLine:
+    """For a person who reads it where they have just called this program: by its name where their PATH finds it."""
+    called = called_as()
+    found = shutil.which(NAME)
+    return CommandLine((NAME,) if found is not None and (found,) == called else called, tuple(options))
+
+
+def given_options(words: Sequence[str]) -> list[str]:
+    """Of the words of a command those that say where its state is, to be repeated in a command that is shown."""
+    found: list[str] = []
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in ("--home", "--config") and (equals or at + 1 < len(words)):
+            found += [name, value if equals else words[at + 1]]
+    return found
+
+
+def called_as() -> tuple[str, ...]:
+    """The words that start this program from any folder and any shell."""
+    started = Path(sys.argv[0])
+    if started.name in (NAME, f"{NAME}.exe"):
+        return (str(started.absolute()),)
+    return (sys.executable, "-m", "kairos_mcp")

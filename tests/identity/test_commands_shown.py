@@ -1,0 +1,132 @@
+"""A command that is shown anywhere works where it is pasted; a placeholder of a proposed call is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commanding import command
+from crash.talker import Talker
+from house import ME, Place, place_in
+
+import kairos_mcp
+from kairos_mcp import placeholders
+from kairos_mcp.cli.app import COMMANDS, GROUPS
+from kairos_mcp.commandline import CommandLine
+from kairos_mcp.host import Host
+from kairos_mcp.reports.report import Caller
+
+WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
+SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))
+VERBS = "|".join((*COMMANDS, *GROUPS))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_in(tmp_path / "a place")  # with a blank, as folders have
+
+
+def pasted(words: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """The command as a person pastes it into a shell that knows nothing of this program."""
+    environ = {"PATH": os.defpath, "HOME": str(folder)}
+    return subprocess.run(
+        ["/bin/sh", "-c", words], cwd=folder, env=environ, capture_output=True, timeout=60, check=False
+    )
+
+
+def test_the_command_that_next_tells_a_person_works_in_any_shell(place: Place) -> None:
+    place.settings(WRITES, {"content": "Written.", "finish": "stop"})
+    with Talker.start(place) as server:
+        run = server.call("planner_run", goal="Write it.", tools=["write_file"])
+        why = run["next"]["why"]
+        (approve,) = re.findall(r"`([^`]+)`", why)
+        assert run["waiting"][0]["command"] == approve
+        done = pasted(approve, place.root)
+        assert done.returncode == 0, done.stderr
+    assert (place.workspace / "new.txt").read_text() == "new\n"
+
+
+def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> None:
+    environ = {"HOME": str(place.root)}
+    start = ("run", "Think.", "--home", str(place.home), "--route", "caller")
+    waiting = command(*start, folder=place.workspace, environ=environ)
+    assert waiting.code == 3, waiting.err
+    shown = next(line.strip() for line in waiting.out.splitlines() if " answer " in line)
+    refused = pasted(shown, place.root)
+    assert (refused.returncode, b"placeholder" in refused.stderr) == (2, True), refused
+    words = shlex.split(shown)
+    words[-1] = json.dumps({"content": "Thought.", "finish": "stop"})
+    assert pasted(shlex.join(words), place.root).returncode == 0
+    ((outcome,),) = place.rows("select outcome from run")
+    assert json.loads(outcome)["summary"] == "Thought."
+
+
+async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -> None:
+    tenant = Caller(principal="tenant")
+    async with Host.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
+        from kairos_mcp.spec import PlannerRequest
+
+        run_id = (await host.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
+        await host.wait([run_id], until="rest", wait_s=20, caller=tenant)
+        told = host.report(run_id, tenant).next
+    assert told is not None
+    assert str(place.root) not in json.dumps(told)
+    assert "--principal tenant" in told["why"]
+    assert "Whoever runs this server" in told["why"]
+
+
+@pytest.mark.parametrize("line", ["approve run-1 round-1/call-1", "mandate edit x --workspace /a", "doctor"])
+def test_options_stand_behind_the_words_of_a_command(line: str) -> None:
+    spelled = CommandLine(("/opt/k m",), ("--home", "/a b")).spelled(f"Run `kairos-mcp {line}`, then go on.")
+    (found,) = re.findall(r"`([^`]+)`", spelled)
+    words = shlex.split(found)
+    named = 2 if line.startswith("mandate") else 1
+    assert words == ["/opt/k m", *line.split()[:named], "--home", "/a b", *line.split()[named:]]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda file: str(file.relative_to(SOURCES[0].parent)))
+def test_a_command_in_a_text_stands_in_backticks_so_that_it_is_worded(source: Path) -> None:
+    tree = ast.parse(source.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            bare = re.search(
+                rf"(?<=[^`])kairos-mcp (?:{VERBS})\b", node.value
+            )  # a text that is a command is no sentence
+            assert bare is None, f"{source.name}:{node.lineno}: {node.value}"
+
+
+def answers_of(value: Any) -> bool:
+    return any(word in json.dumps(value, ensure_ascii=False) for word in placeholders.ALL)
+
+
+def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -> None:
+    with Talker.start(place, script=False) as server:
+        run = server.call("planner_run", goal="Think.", route="caller")
+        proposed = run["next"]
+        assert answers_of(proposed["arguments"])
+        refused = server.call(proposed["tool"], **proposed["arguments"])
+        assert refused["code"] == "bad_arguments"
+        (now,) = server.call("run_status", run_ids=[run["run_id"]])["runs"]
+        assert (now["status"], now["seq"]) == ("input_required", run["seq"])
+    assert place.rows("select count(*) from answer") == [(0,)]
+
+
+async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(place: Place) -> None:
+    for word in placeholders.ALL:
+        with pytest.raises(Exception, match="placeholder"):
+            placeholders.refuse({"a": [{"b": f" {word} "}]})
+    placeholders.refuse({"content": f"It says {placeholders.ANSWER} there", "digest": "x"})
+    assert ME.is_local

@@ -1,0 +1,287 @@
+"""Whose a run is: a principal's and a workspace's. What one folder started, another neither joins nor answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from approvals.people import Person, accepts, seated
+from commanding import command
+from house import ME, Place, place_in, rests
+from sampling.minds import connected
+
+from kairos_mcp.errors import BadArguments, PathDenied, UnknownMandate
+from kairos_mcp.hall.mandating import Asked, Meant
+from kairos_mcp.host import Host
+from kairos_mcp.reports.report import Caller
+from kairos_mcp.spec import PlannerRequest
+
+BY_HAND = Caller(via="command")
+TENANT = Caller(principal="tenant")
+WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
+ENDS = {"content": "Written.", "finish": "stop"}
+TIDY = {"id": "tidy", "goal": "Keep a.txt tidy.", "observe": [{"tool": "read_file", "args": {"path": "a.txt"}}]}
+WEEKLY = {**TIDY, "id": "weekly", "schedule": {"rule": "0 7 * * 1", "time_zone": "UTC", "catch_up": "once"}}
+WEEK_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Two:
+    """A state folder and two projects, each with a file of its own."""
+
+    place: Place
+
+    @property
+    def one(self) -> Path:
+        return self.place.workspace
+
+    @property
+    def other(self) -> Path:
+        return self.place.root / "other"
+
+    @asynccontextmanager
+    async def server(self, *folders: Path, lines: tuple[Any, ...] = (), via: str = "mcp") -> AsyncIterator[Host]:
+        async with Host.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as host:
+            yield host
+
+    def said(self, *words: str, folder: Path | None = None) -> Any:
+        environ = {"KAIROS_HOME": str(self.place.home)}
+        return command(*words, folder=folder or self.one, environ=environ)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    found = Two(place_in(tmp_path / "place"))
+    found.other.mkdir()
+    (found.other / "a.txt").write_text("the other's\n")
+    return found
+
+
+async def begun(host: Host, caller: Caller = ME, **more: Any) -> str:
+    run_id = (await host.start_planner(PlannerRequest("Think.", **more), caller)).run_id
+    await host.wait([run_id], until="rest", wait_s=20, caller=caller)
+    return run_id
+
+
+async def test_an_identical_start_in_another_project_makes_a_run_of_its_own(two: Two) -> None:
+    async with two.server(two.one) as here:
+        mine = await begun(here)
+        assert await begun(here) == mine
+        async with two.server(two.other) as there:
+            assert await begun(there) != mine
+    assert sorted(two.place.rows("select workspace from run")) == sorted([(str(two.one),), (str(two.other),)])
+
+
+async def test_an_identical_start_without_a_workspace_joins_only_its_like(two: Two) -> None:
+    async with two.server() as nowhere, two.server(two.one) as here:
+        run_id = await begun(nowhere)
+        assert await begun(nowhere) == run_id
+        assert await begun(here) != run_id
+    assert ("",) in two.place.rows("select workspace from run")
+
+
+async def test_the_default_workspace_and_its_name_are_the_same_start(two: Two) -> None:
+    async with two.server(two.one, two.other) as host:
+        run_id = await begun(host)
+        assert await begun(host, workspace=str(two.one)) == run_id
+        assert await begun(host, workspace=two.one.name) == run_id
+        assert await begun(host, workspace=two.other.name) != run_id
+
+
+async def test_a_key_belongs_to_its_workspace(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        mine, theirs = await begun(here, key="k"), await begun(there, key="k")
+        assert mine != theirs
+        assert (await begun(here, key="k"), await begun(there, key="k")) == (mine, theirs)
+    assert len(two.place.rows("select 1 from run")) == 2
+
+
+async def test_a_run_is_looked_at_paused_and_cancelled_from_anywhere_and_answered_only_at_home(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        run_id = await begun(here)
+        seen = there.report(run_id, ME)
+        assert (seen.status, seen.workspace) == ("input_required", str(two.one))
+        assert seen.waiting[0]["messages"]
+        before = two.place.rows("select count(*) from answer")
+        for act in (
+            there.answer(run_id, {"round-1": {"content": "no"}}, ME),
+            there.answer(run_id, {}, ME),
+            there.control(run_id, "resume", ME),
+            there.control(run_id, "reroute", ME, route="caller"),
+            there.settle(run_id, "round-1/call-1/settle", "reattempt", ME),
+            there.decide(run_id, "round-1/call-1/approval", "approve", None, ME),
+        ):
+            with pytest.raises(PathDenied) as refused:
+                await act
+            assert (refused.value.code, refused.value.run_id) == ("path_denied", run_id)
+            assert str(two.one) in refused.value.message
+        assert two.place.rows("select count(*) from answer") == before
+        assert two.place.rows("select count(*) from deposit") == [(0,)]
+        await there.control(run_id, "pause", ME)
+        assert (await rests(there, run_id)).status == "paused"
+        await there.control(run_id, "cancel", ME)
+        assert (await rests(there, run_id)).status == "cancelled"
+
+
+async def test_a_persons_command_answers_a_run_of_any_folder(two: Two) -> None:
+    async with two.server(two.one) as here:
+        run_id = await begun(here)
+    said = two.said("answer", run_id, "round-1", '{"content": "Done.", "finish": "stop"}', folder=two.other)
+    assert said.code == 0, said.err
+    ((outcome,),) = two.place.rows("select outcome from run where id = ?", run_id)
+    assert json.loads(outcome)["summary"] == "Done."
+
+
+async def test_a_run_without_a_workspace_is_answered_anywhere(two: Two) -> None:
+    async with two.server() as nowhere, two.server(two.other) as there:
+        run_id = await begun(nowhere)
+        await there.answer(run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
+        assert (await rests(there, run_id)).status == "completed"
+
+
+async def test_another_principal_is_told_the_last_part_of_a_folder_alone(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        run_id = await begun(here, TENANT)
+        assert there.report(run_id, TENANT).workspace == two.one.name
+        with pytest.raises(PathDenied) as refused:
+            await there.answer(run_id, {"round-1": {"content": "no"}}, TENANT)
+        assert str(two.one) not in str(refused.value)
+        assert two.one.name in refused.value.message
+
+
+async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
+    """The client of another project would approve a change that its user does not see."""
+    async with two.server(two.one, lines=(WRITES, ENDS)) as here, two.server(two.other) as there:
+        run_id = await begun(here, tools=("write_file",))
+        assert [item["kind"] for item in here.report(run_id, ME).waiting] == ["approval"]
+        eliciting = Caller(elicits=True)
+        assert here.asks.undecided(run_id, eliciting, ())
+        assert not there.asks.undecided(run_id, eliciting, ())
+
+
+async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other, two.one) as both, two.server(two.other) as there:
+        run_id = await begun(here)
+        await here.control(run_id, "cancel", ME)
+        await rests(here, run_id)
+        with pytest.raises(BadArguments) as refused:
+            await begun(there, continues=run_id)
+        assert str(two.one) in refused.value.message
+        with pytest.raises(BadArguments):
+            await begun(both, continues=run_id, workspace=str(two.other))
+        assert both.report(await begun(both, continues=run_id), ME).workspace == str(two.one)
+
+
+async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        mine, theirs = await begun(here), await begun(there)
+        async with connected(there) as door:
+            told = await door.ask("run_status")
+            assert ([run["run_id"] for run in told["runs"]], told["elsewhere"]) == ([theirs], 1)
+            (row,) = told["runs"]
+            assert row.keys() == {
+                *("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds"),
+                *("waiting", "next"),
+            }
+            assert (row["goal"], row["workspace"]) == ("Think.", str(two.other))
+            assert row["waiting"] == [{"key": "round-1", "kind": "completion"}]
+            both = await door.ask("run_status", {"all": True})
+            assert [run["run_id"] for run in both["runs"]] == [theirs, mine]
+            assert "elsewhere" not in both
+    listed = two.said("runs", folder=two.other)
+    assert theirs in listed.out
+    assert mine not in listed.out
+    assert all(word in listed.out for word in ("Think.", "other", " s "))
+    assert mine in two.said("runs", "--all", folder=two.other).out
+    shown = two.said("show", mine, folder=two.other).out
+    assert all(word in shown for word in ("Think.", "old", str(two.one)))
+
+
+async def saved(host: Host, **more: Any) -> dict[str, Any]:
+    return await host.save_mandate({**TIDY, **more}, ME)
+
+
+async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        told = await saved(here)
+        assert told["workspace"] == str(two.one)
+        with pytest.raises(UnknownMandate) as refused:
+            await there.start_cycles(Meant("tidy"), Asked(), ME)
+        assert str(two.one) in refused.value.message
+        assert there.mandates(None, None, ME)["mandates"] == []
+        assert there.mandates(None, None, ME)["elsewhere"] == 1
+        assert [each["mandate_id"] for each in there.mandates(None, None, ME, everywhere=True)["mandates"]] == ["tidy"]
+
+
+async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_account(two: Two) -> None:
+    async with two.server(two.one, two.other) as host:
+        await saved(host)
+        await saved(host, goal="Another.", workspace=str(two.other))
+        with pytest.raises(BadArguments) as refused:
+            await host.start_cycles(Meant("tidy"), Asked(), ME)
+        assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
+        async with connected(host) as door:
+            runs = [
+                await door.ask("ooda_run", {"mandate_id": "tidy", "workspace": str(folder)})
+                for folder in (two.one, two.other)
+            ]
+        assert [run["workspace"] for run in runs] == [str(two.one), str(two.other)]
+        assert [run["goal"] for run in runs] == ["Keep a.txt tidy.", "Another."]
+        page = host.mandates(None, None, ME)["mandates"]
+        assert {each["workspace"]: each["run_id"] for each in page} == {run["workspace"]: run["run_id"] for run in runs}
+    charged = two.place.rows("select name, workspace from account where scope = 'mandate' order by workspace")
+    assert sorted(charged) in ([], sorted([("tidy", str(two.one)), ("tidy", str(two.other))]))
+
+
+async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> None:
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        await here.save_mandate(WEEKLY, ME)
+        two.place.rows("update mandate set saved_at = saved_at - ?", WEEK_MS)
+        assert [(due.mandate_id, due.workspace) for due in here.mandates_due(None, ME)] == [("weekly", str(two.one))]
+        assert there.mandates_due(None, ME) == []
+
+
+async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
+    async with two.server(two.one) as host:
+        await host.save_mandate(WEEKLY, ME)
+    two.place.rows("update mandate set workspace = null, saved_at = saved_at - ?", WEEK_MS)
+    async with two.server(two.one) as host:
+        with pytest.raises(BadArguments) as refused:
+            await host.start_cycles(Meant("weekly"), Asked(), ME)
+        assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
+        assert host.mandates_due(None, ME) == []
+    due = two.said("mandate", "run", "--due")
+    assert "mandate edit weekly --workspace" in due.err
+    assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
+    assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
+    async with two.server(two.other) as host:
+        assert [each.mandate_id for each in host.mandates_due(None, ME)] == ["weekly"]
+
+
+async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:
+    async with two.server(two.one, two.other) as host:
+        for number in range(30):
+            for folder in (two.one, two.other):
+                await saved(host, id=f"m{number:02}", goal=f"Goal {number} " + "x" * 180, workspace=str(folder))
+        found: list[tuple[str, str]] = []
+        cursor = None
+        while True:
+            page = host.mandates(None, cursor, ME)
+            found += [(each["mandate_id"], each["workspace"]) for each in page["mandates"]]
+            if (cursor := page["cursor"]) is None:
+                break
+        assert len(found) == len(set(found)) == page["total"] == 60
+
+
+async def test_a_dialog_names_goal_age_and_folder(two: Two) -> None:
+    async with two.server(two.one, lines=(WRITES, ENDS)) as host:
+        person = Person([accepts(decision="deny")])
+        async with seated(host, "2025-11-25", person) as door:
+            await door.ask("planner_run", {"goal": "Write it.", "tools": ["write_file"]})
+        (seen,) = person.seen
+        assert all(word in seen.message for word in ("Write it.", " s old", str(two.one)))
