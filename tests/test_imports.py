@@ -11,13 +11,14 @@ import kairos_mcp
 HOUSE = Path(kairos_mcp.__file__).parent
 FLOORS = {
     "doors": ["__main__", "cli", "server"],
-    "hall": ["freezing", "hall", "histories", "host", "reports"],
+    "hall": ["commandline", "freezing", "hall", "histories", "host", "reports"],
     "hinge": ["driving", "runner"],
     "hands": ["budget", "gate", "models", "store", "tools"],
     "rooms": ["flows"],
     "ground": [
         "__init__", "configuration", "counting", "decision_rights", "decoding", "definitions", "errors", "finding",
-        "mandates", "messages", "periods", "routes", "schemas", "scopes", "secrecy", "spec", "steps", "visible",
+        "mandates", "messages", "periods", "placeholders", "routes", "schemas", "scopes", "secrecy", "spec", "steps",
+        "visible",
     ],
 }  # fmt: skip
 MAY_IMPORT = {

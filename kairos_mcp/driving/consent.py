@@ -13,7 +13,8 @@ from kairos_mcp.decision_rights import way_of
 from kairos_mcp.errors import Denied
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask
 from kairos_mcp.messages import ToolResult
-from kairos_mcp.secrecy.masking import MASK, Mask
+from kairos_mcp.secrecy.forms import MASK
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.store.approvals import SUFFIX, Again, ApprovalRow, Asking
 from kairos_mcp.store.settling import Settling
 from kairos_mcp.tools.around import Preview, Surroundings

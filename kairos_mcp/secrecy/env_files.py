@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from kairos_mcp.secrecy.masking import MASK, Masked
+from kairos_mcp.secrecy.forms import MASK
+from kairos_mcp.secrecy.masking import Masked
 
 _SHOWN = ".env.example"
 _SETTING = re.compile(r"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")

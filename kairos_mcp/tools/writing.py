@@ -16,7 +16,8 @@ from kairos_mcp.errors import BadArguments, KairosError, NotFound, NotRegularFil
 from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.scopes import Scopes
 from kairos_mcp.secrecy.env_files import is_env_file, masked_env
-from kairos_mcp.secrecy.masking import MASK, Mask
+from kairos_mcp.secrecy.forms import MASK
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
 from kairos_mcp.tools.beneath import FOLDER
 from kairos_mcp.tools.changes import Change, Look, Unclear, begun, carry_out, recover
