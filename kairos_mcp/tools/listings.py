@@ -95,8 +95,8 @@ def stop_at(around: Surroundings) -> float:
 def _in_folder(opener: Opener, path: str, limit: int, left_out: LeftOut) -> ToolResult:
     found, more = opener.entries(path, FOLDER_ENTRIES)
     entries = [entry for entry in found if not left_out.keeps(joined(path, entry.name))]
-    lines = [joined(shown(path), _marked(entry)) for entry in entries[:limit]]
-    notes = []
+    lines = [joined(shown(path), _marked(entry, left_out)) for entry in entries[:limit]]
+    notes = left_out.notes()
     if len(entries) > limit or more:
         total = f"{len(entries):,}" + ("+" if more else "")
         notes.append(f"{len(lines):,} of {total} entries shown: raise limit or give a glob")
@@ -115,8 +115,10 @@ def _below(opener: Opener, path: str, pattern: str, limit: int, around: Surround
             continue
         total += 1
         if total <= limit:
-            lines.append(shown(where) + ("@" if entry.kind == "link" else ""))
-    notes = [f"{len(lines):,} of {total:,} shown: raise limit or narrow the glob"] if total > limit else []
+            lines.append(left_out.shows(where) + ("@" if entry.kind == "link" else ""))
+    notes = left_out.notes()
+    if total > limit:
+        notes.append(f"{len(lines):,} of {total:,} shown: raise limit or narrow the glob")
     if left_out.late:
         notes.append("the time ran out before every folder was seen: narrow path")
     if words := left_out.words():
@@ -164,8 +166,8 @@ def _tree(opener: Opener, path: str, depth: int, around: Surroundings) -> ToolRe
 
 def _drawn(path: str, top: _Branch, left_out: LeftOut, *, full: bool) -> ToolResult:
     lines: list[str] = []
-    _draw(top, "", lines)
-    notes = [f"left out: {', '.join(['.git', *left_out.words()])}"]
+    _draw(top, "", lines, left_out)
+    notes = [*left_out.notes(), f"left out: {', '.join(['.git', *left_out.words()])}"]
     if full:
         notes.append(f"cut at {TREE_ENTRIES} entries: give a path below")
     if left_out.late:
@@ -175,20 +177,20 @@ def _drawn(path: str, top: _Branch, left_out: LeftOut, *, full: bool) -> ToolRes
     return _told([f"{shown(path)}/", *lines], notes, told, empty="")
 
 
-def _draw(branch: _Branch, indent: str, lines: list[str]) -> None:
+def _draw(branch: _Branch, indent: str, lines: list[str], left_out: LeftOut) -> None:
     indent += "  "
     for entry in branch.entries:
         inner = branch.inner.get(entry.name)
         closed = inner is not None and not inner.opened
-        lines.append(f"{indent}{_marked(entry)}{' …' if closed else ''}")
+        lines.append(f"{indent}{_marked(entry, left_out)}{' …' if closed else ''}")
         if inner is not None:
-            _draw(inner, indent, lines)
+            _draw(inner, indent, lines, left_out)
     if branch.cut:
         lines.append(f"{indent}… {branch.cut:,} more: list_files shows them")
 
 
-def _marked(entry: Entry) -> str:
-    return shown(entry.name) + {"folder": "/", "link": "@"}.get(entry.kind, "")
+def _marked(entry: Entry, left_out: LeftOut) -> str:
+    return left_out.shows(entry.name) + {"folder": "/", "link": "@"}.get(entry.kind, "")
 
 
 def _told(lines: list[str], notes: list[str], told: JsonObject, *, empty: str) -> ToolResult:

@@ -179,9 +179,9 @@ class Opener:
         finally:
             os.close(fd)
 
-    def entries(self, path: str, most: int) -> tuple[list[Entry], bool]:
-        """What a folder holds, by name, and whether it holds more than the `most` that were looked at."""
-        plain = plain_path(path)
+    def entries(self, plain: str, most: int) -> tuple[list[Entry], bool]:
+        """What a folder holds, by name, and whether it holds more than the `most` that were looked at. Its path is
+        plain, or made of names that were found: a folder may have a name that nobody could write in a call."""
         fd = self._opened(plain, FOLDER)
         found: list[Entry] = []
         try:

@@ -123,8 +123,10 @@ def _search(opener: Opener, path: str, hunt: _Hunt) -> None:
         content = masked_env(content.decode("utf-8", "replace")).text.encode()
     if size > FILE_BYTES:
         hunt.large.append(path)
+    name = None
     for hit in hits(content, hunt.pattern, hunt.over):
-        hunt.lines.append(f"{shown(path)}:{hit.number}: {preview(content, hit)}")
+        name = name or hunt.left_out.shows(path)
+        hunt.lines.append(f"{name}:{hit.number}: {preview(content, hit)}")
         if hunt.full:
             return
 
@@ -136,6 +138,7 @@ def _told(path: str, hunt: _Hunt) -> ToolResult:
         notes.append("partial: the time ran out before every file was searched; narrow path or glob")
     if hunt.full:
         notes.append(f"stopped at {hunt.most} lines; narrow the pattern, or raise max_results")
+    notes += hunt.left_out.notes()
     left_out = hunt.left_out.words()
     if hunt.binary:
         left_out.append(f"{hunt.binary:,} binary")

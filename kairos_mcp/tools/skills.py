@@ -160,7 +160,10 @@ def _main_file(opener: Opener, name: str) -> str | None:
 
 def _files(opener: Opener, folder: str, depth: int = 1) -> Iterator[str]:
     """The files beneath a folder of a skill, in order; links are none."""
-    entries, _ = opener.entries(folder, BESIDE + 2)
+    try:
+        entries, _ = opener.entries(folder, BESIDE + 2)
+    except KairosError:
+        return  # one folder that can't be read hides no other
     for entry in entries:
         path = f"{folder}/{entry.name}"
         if entry.kind == "file":
@@ -170,12 +173,12 @@ def _files(opener: Opener, folder: str, depth: int = 1) -> Iterator[str]:
 
 
 def _with_files(result: ToolResult, name: str, main: str, files: Sequence[str]) -> ToolResult:
-    others = [file.removeprefix(f"{name}/") for file in files if file != main]
+    others = [shown(file.removeprefix(f"{name}/")) for file in files if file != main]
     told = _of(result, name)
     if not others:
         return told
     more = f" and {len(others) - BESIDE} more" if len(others) > BESIDE else ""
-    note = f"[other files of this skill: {', '.join(map(shown, others[:BESIDE]))}{more}]"
+    note = f"[other files of this skill: {', '.join(others[:BESIDE])}{more}]"
     return replace(told, content=f"{told.content}\n{note}", data=told.data | {"files": others[:BESIDE]})
 
 

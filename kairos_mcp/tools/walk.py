@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kairos_mcp.errors import KairosError
 from kairos_mcp.tools.beside import is_leftover
 from kairos_mcp.tools.opener import Entry, Opener
+from kairos_mcp.tools.paths import shown
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -30,9 +31,11 @@ class Rules:
     specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
     def ignore(self, path: str, *, folder: bool) -> bool:
-        """The innermost file that has a say decides, as in git."""
+        """The innermost file that has a say decides, as in git. An odd byte of a name that is no UTF-8, and a line end
+        in a name, count as one character that a wildcard fits."""
         for inside, spec in reversed(self.specs):
-            verdict = spec.check_file(path[len(inside) :] + ("/" if folder else "")).include
+            relative = path[len(inside) :] + ("/" if folder else "")
+            verdict = spec.check_file(relative.encode("utf-8", "replace").decode().replace("\n", "?")).include
             if verdict is not None:
                 return verdict
         return False
@@ -42,8 +45,7 @@ class Rules:
         if not any(entry.name == IGNORE_FILE and entry.kind == "file" for entry in entries):
             return self
         try:
-            with opener.file(joined(path, IGNORE_FILE)) as opened:
-                text = opened.read(min(opened.size, IGNORE_BYTES)).decode("utf-8", "replace")
+            text = opener.found(joined(path, IGNORE_FILE), IGNORE_BYTES)[0].decode("utf-8", "replace")
         except KairosError:
             return self
         return Rules((*self.specs, ("" if path == "." else f"{path}/", _spec(text.splitlines()))))
@@ -58,6 +60,7 @@ class LeftOut:
     ignored: int = 0
     unreadable: int = 0
     crowded: list[str] = field(default_factory=list)  # folders with more entries than are looked at
+    odd: int = 0  # shown, but under a name that no call can give
     late: bool = False  # the time ran out
 
     def keeps(self, path: str) -> bool:
@@ -75,8 +78,24 @@ class LeftOut:
         if self.unreadable:
             said.append(f"{self.unreadable:,} that can't be opened")
         if self.crowded:
-            said.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(self.crowded[:3])}")
+            said.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(map(shown, self.crowded[:3]))}")
         return said
+
+    def shows(self, path: str) -> str:
+        """The path as a result has it; taken note of where a call could not give it back."""
+        spelled = shown(path)
+        self.odd += spelled != path or "\\" in path
+        return spelled
+
+    def notes(self) -> list[str]:
+        """What is said of names that were shown."""
+        if not self.odd:
+            return []
+        what = "1 name is" if self.odd == 1 else f"{self.odd:,} names are"
+        return [
+            f"{what} no UTF-8, or with a backslash or characters that nobody sees: spelled out as \\xff, \\n, "
+            "and not to be given as a path; a person may rename them"
+        ]
 
 
 @dataclass(frozen=True, slots=True)
