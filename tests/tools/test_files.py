@@ -221,7 +221,9 @@ def test_names_that_are_no_plain_text_are_spelled_out(desk: Desk) -> None:
     for name in (b"caf\xe9", b"two\nlines", b"esc\x1b[31m", "schön".encode()):
         Path(os.fsdecode(os.fsencode(desk.workspace) + b"/" + name)).write_bytes(b"needle")
     expected = ["caf\\xe9", "esc\\x1b[31m", "schön", "two\\nlines"]
-    assert desk.call("list_files").content.splitlines() == expected
+    *listed, note = desk.call("list_files").content.splitlines()
+    assert listed == expected
+    assert note.startswith("[3 names ")
     assert desk.lines(desk.call("search_files", pattern="needle")) == [f"{name}:1: needle" for name in expected]
 
 
