@@ -23,6 +23,7 @@ from kairos_mcp.reports.report import Caller, RunReport
 from kairos_mcp.spec import PlannerRequest
 
 ME = Caller()
+PERSON = Caller(via="command")  # may decide, under every setting
 WITHIN_S = 20.0  # no wait of a test is longer; none is meant to come near it
 
 law = examples(

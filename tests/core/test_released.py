@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from house import ME, Place, rests
+from house import ME, PERSON, Place, rests
 
 from kairos_mcp.errors import FenceLost
 from kairos_mcp.hall.wiring import THREADS
@@ -31,7 +31,7 @@ async def so(is_so: Callable[[], bool]) -> None:
 
 
 async def approved(host: Host, run_id: str) -> None:
-    await host.decide(run_id, "call-1/approval", "approve", None, ME)
+    await host.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
 async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(place: Place) -> None:
@@ -49,7 +49,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
         ((owner,),) = place.rows("select distinct owner from run")
         async with Host.open(place.settings(), via="command") as person:
-            assert await person.release(owner) == THREADS + 1
+            assert await person.release(owner, PERSON) == THREADS + 1
         hold.unlink()
         threads = host._wiring._workers
         assert threads is not None

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from house import ASK, ME, Place, asks, reads, rests, says
+from house import ASK, ME, PERSON, Place, asks, reads, rests, says
 
 from kairos_mcp.configuration.settings import GateRule, Settings
 from kairos_mcp.definitions.http_given import definition
@@ -70,9 +70,9 @@ async def _tended(host: Host, place: Place, journey: Journey, run_id: str, item:
     key = item["key"]
     match item["kind"]:
         case "approval":
-            await host.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", ME)
+            await host.decide(run_id, key, "deny" if key in journey.denied else "approve", "not that", PERSON)
         case "settle":  # by what is there, as a person who looks
-            await host.settle(run_id, key, "already_done" if is_done(place, item["name"]) else "reattempt", ME)
+            await host.settle(run_id, key, "already_done" if is_done(place, item["name"]) else "reattempt", PERSON)
         case _:
             await host.answer(run_id, {key: {"content": "yes"}}, ME)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from house import ME, Place, assert_all_lawful, begun, rests, started, watched
+from house import ME, PERSON, Place, assert_all_lawful, begun, rests, started, watched
 
 from kairos_mcp.configuration.settings import Settings
 from kairos_mcp.host import Host
@@ -69,7 +69,7 @@ async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(
     async with Host.open(provided(place, server), via="mcp") as first:
         run_id = await started(first, tools=("write_file",))
     async with Host.open(place.settings(), via="command") as command:
-        await command.decide(run_id, KEY, "approve", None, ME)
+        await command.decide(run_id, KEY, "approve", None, PERSON)
         await command.drive_here(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
         assert command.report(run_id, ME).status == "paused"
@@ -88,7 +88,7 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
         run_id = await started(first, tools=("write_file",))
     place.rows("update run set version = version + 1")
     async with Host.open(place.settings(*lines), via="command") as command:
-        await command.decide(run_id, KEY, "approve", None, ME)
+        await command.decide(run_id, KEY, "approve", None, PERSON)
         await command.drive_here(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
         assert any("of the flow planner" in text for text in command.report(run_id, ME).degraded)
