@@ -57,7 +57,10 @@ def _say_runs(flags: Flags, reports: list[RunReport], elsewhere: int, *, as_json
         far = many(report.rounds, "round") if report.flow == "planner" else many(report.usage["model_calls"], "call")
         whose = f"{age_of(report.created_at):>6} {project_of(report.workspace):<16}"
         stands = f"{report.status:<14} {reason:<15} {far:>10}"
-        say(f"{report.run_id} {whose} {stands}  {line_of(report.goal, 60)}".rstrip())
+        goal = (
+            line_of(report.goal, 60) if report.goal else report.summary or ""
+        )  # of one that can't be read: the way on
+        say(f"{report.run_id} {whose} {stands}  {goal}".rstrip())
     if elsewhere:
         say(f"{many(elsewhere, 'run')} of other workspaces: --all shows them")
 

@@ -133,11 +133,17 @@ def say_waiting(run_id: str, item: JsonObject, flags: Flags) -> None:
         return
     say(f"\nwaiting: {item['key']} (approval of {item['name']}, {item['effect']}, until {item['expires_at']})")
     say_diff(item["preview"])
-    approve = item["command"]
-    say(f"\n  {approve}")
-    deny = shlex.split(approve)
-    deny[deny.index("approve")] = "deny"
-    say(f"  {shlex.join(deny)}   (--feedback says why)")
+    say("")
+    for line in _decisions(item["command"], "approve", "deny"):
+        say(f"  {line}")
+
+
+def _decisions(command: str, one: str, other: str) -> Iterator[str]:
+    """A command that decides, and the one that decides otherwise: nothing stands beside them, so that both can be
+    pasted."""
+    yield command
+    words = shlex.split(command)
+    yield shlex.join([*words[: (at := words.index(one))], other, *words[at + 1 :]])
 
 
 def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
@@ -155,11 +161,12 @@ def _waiting_of(run_id: str, item: JsonObject, flags: Flags) -> Iterator[str]:
         case _:
             yield f"  {item['name']}: nobody knows whether this call was carried out"
             yield ""
-            yield f"  {command(flags, *shlex.split(item['command'])[1:])}   (or reattempt)"
+            yield from (f"  {line}" for line in _decisions(item["command"], "already_done", "reattempt"))
             return
     yield ""
     yield f"  {command(flags, 'answer', run_id, item['key'], json.dumps(template))}"
-    yield f"  {command(flags, 'show', run_id, '--json')}   (the whole request)"
+    yield "the whole request:"
+    yield f"  {command(flags, 'show', run_id, '--json')}"
 
 
 def say_paused(report: RunReport, flags: Flags) -> None:

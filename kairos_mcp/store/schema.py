@@ -55,8 +55,8 @@ _COUNTED = (
     ("request", "insert", "new.run", ""),
     ("request", "update", "new.run", ""),
     ("note", "insert", "new.run", ""),
-    ("approval", "insert", "new.run", "new.verdict is null"),
-    ("approval", "update", "new.run", "new.verdict is not old.verdict"),
+    ("approval", "insert", "new.run", "new.verdict is null and not new.unasked"),
+    ("approval", "update", "new.run", "new.verdict is not old.verdict or new.unasked is not old.unasked"),
     (
         "run",
         "update of owner, fence, route, paused, resume_at, outcome",

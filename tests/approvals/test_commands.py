@@ -62,7 +62,7 @@ async def test_show_prints_what_is_asked_whole_and_the_lines_that_decide(place, 
     (deny,) = [line.strip() for line in shown.splitlines() if " deny " in line]
     assert shlex.split(approve)[-2:] == [run_id, KEY]
     ran(shlex.split(deny))
-    assert verdicts(place) == [("deny", "local", "command", "WHY")]
+    assert verdicts(place) == [("deny", "local", "command", None)]
 
 
 async def test_on_a_terminal_the_diff_has_colours_and_steers_nothing(place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -169,8 +170,9 @@ async def test_PROTOCOL_024_nothing_is_asked_of_a_client_that_did_not_declare_it
     async with opened(place) as host, seated(host, era, None) as door:
         run_id = await waiting(host, place)
         run = await door.ask("run_continue", {"run_id": run_id})
-        assert run["waiting"][0]["command"] == f"kairos-mcp approve {run_id} {KEY}"
-        assert "kairos-mcp approve" in run["next"]["why"]
+        command = run["waiting"][0]["command"]
+        assert re.search(rf" approve --home \S+ {run_id} {KEY}$", command)
+        assert f"`{command}`" in run["next"]["why"]
     assert asks_of(place) == []
 
 

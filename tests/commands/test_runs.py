@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from kairos_mcp import placeholders
+
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 END = {"content": "All done.", "finish": "stop"}
 
@@ -119,7 +121,7 @@ def test_without_anybody_to_think_the_printed_command_goes_on(kairos) -> None:
     (line,) = [line for line in said.out.splitlines() if "kairos_mcp answer " in line]
     environ = kairos.environ()
     del environ["KAIROS_HOME"]
-    line = line.replace("...", "Hello.")
+    line = line.replace(placeholders.ANSWER, "Hello.")
     done = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0
     (report,) = kairos("runs", "--json").json["runs"]

@@ -77,7 +77,9 @@ async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
 
 def test_two_servers_that_migrate_at_once_make_one_store(old: Place) -> None:
     with Talker.start(old, script=False) as one, Talker.start(old, script=False) as other:
-        numbers = [each.begin("tools/call", {"name": "run_status", "arguments": {}}) for each in (one, other)]
+        numbers = [
+            each.begin("tools/call", {"name": "run_status", "arguments": {"all": True}}) for each in (one, other)
+        ]
         for each, number in zip((one, other), numbers, strict=True):
             while (message := each.read()).get("id") != number:
                 pass

@@ -62,7 +62,7 @@ async def tried(door: Door, how: str, arguments: dict[str, str]) -> dict[str, ob
         return await door.ask("planner_run", arguments)
     again = await door.asked("planner_run", arguments)  # it is asked again: its route was given
     assert list(again.input_requests) == ["round-1#2"]
-    status = await door.ask("run_status")
+    status = await door.ask("run_status", {"view": "full"})
     return status["runs"][0]
 
 
@@ -128,7 +128,9 @@ async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(pl
             assert list(carried.input_requests) == [
                 "round-1#3"
             ]  # a call with a state is no refusal; it takes over again
-            assert (await door.came_to("run_status", {}))["runs"][0]["route"] == "sampling"  # nor one that can't ask
+            assert (await door.came_to("run_status", {"view": "full"}))["runs"][0][
+                "route"
+            ] == "sampling"  # nor one that can't ask
             refused = await door.came_to("planner_run", {"goal": "go"})
             assert refused["route"] == "caller"
 
