@@ -19,6 +19,7 @@ from kairos_mcp.hall.house import House
 from kairos_mcp.hall.keeping import Keeping, Pruned
 from kairos_mcp.hall.looking import OnBeat, Purpose, Until
 from kairos_mcp.hall.mandating import Asked, Due, Meant
+from kairos_mcp.hall.server_facts import serves_of
 from kairos_mcp.hall.starting import Started
 from kairos_mcp.hall.tooling import Decided, Decision, ToolLine, ToolSheet
 from kairos_mcp.hall.wiring import Wiring
@@ -29,10 +30,11 @@ from kairos_mcp.reports.report import Beat, Caller, RunReport
 from kairos_mcp.reports.trace import TraceQuery
 from kairos_mcp.spec import Phase, PlannerRequest
 from kairos_mcp.steps import Limits
-from kairos_mcp.store import reading
+from kairos_mcp.store import owners, reading
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.deposits import Action
+from kairos_mcp.store.owners import Serves
 from kairos_mcp.store.settling import Settlement
 from kairos_mcp.store.store import Store
 
@@ -53,7 +55,8 @@ class Host:
         salvage: bool = False,
     ) -> None:
         self.settings = settings
-        self._store = Store(settings.home, settings.durability, via, salvage=salvage)
+        serves = serves_of(settings) if via == "mcp" else None
+        self._store = Store(settings.home, settings.durability, via, salvage=salvage, serves=serves)
         self._wiring = Wiring(settings, self._store)
         self._drivers = Drivers(self._store, self._wiring, clock)
         by_hand = via == "command"
@@ -225,6 +228,11 @@ class Host:
         """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
         UnknownRun."""
         return spending.spending(self._house, scope, caller)
+
+    def server_of(self, run_id: str) -> tuple[Serves | None, bool]:
+        """What the server goes by that goes on with this run, and whether it lives. Raises UnknownRun."""
+        run = reading.run_by_id(self._store.reader, run_id)
+        return owners.serving(self._store.reader, self._store.home, run.workspace)
 
     def check_writable(self) -> None:
         """Raises what a write to the state file would meet now."""

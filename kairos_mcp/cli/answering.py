@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kairos_mcp.cli.exits import COMPLETED, FAILED
-from kairos_mcp.cli.running import PERSON, person, speak, stay, with_host
+from kairos_mcp.cli.running import PERSON, person, settings_for, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
@@ -23,7 +23,7 @@ def answer_run(
 ) -> int:
     """Deposit an answer; unless told otherwise, go on with the run here if no server does."""
     answers = {key: _answer(text, file)}
-    settings = load_settings(flags, os.environ)
+    settings = settings_for(flags, run_id)
 
     async def begin(host: Host) -> str:
         await host.answer(run_id, answers, PERSON)
@@ -53,7 +53,7 @@ def resume_run(flags: Flags, run_id: str, *, principal: str, as_json: bool) -> i
         await host.resume(run_id, who)
         return run_id
 
-    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json, who=who), flags, as_json=as_json)
+    return speak(stay(settings_for(flags, run_id), begin, quiet=as_json, who=who), flags, as_json=as_json)
 
 
 def cancel_run(flags: Flags, run_id: str, *, as_json: bool) -> int:

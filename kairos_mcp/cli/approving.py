@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import person, speak, stay, with_host
+from kairos_mcp.cli.running import person, settings_for, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_diff, say_json
-from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.errors import BadArguments
 from kairos_mcp.host import Host
@@ -32,7 +29,7 @@ def decide_run(
     """Decide about what waits under the key; unless told otherwise, go on with the run here if no server does."""
     if feedback is not None and len(feedback) > FEEDBACK_CHARS:
         raise BadArguments(f"The feedback is longer than {FEEDBACK_CHARS} characters.", "Say it shorter.")
-    settings, who = load_settings(flags, os.environ), person(principal)
+    settings, who = settings_for(flags, run_id), person(principal)
 
     async def begin(host: Host) -> str:
         found = await host.decide(run_id, key, said, feedback, who, digest=digest)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -13,10 +14,15 @@ import anyio
 from kairos_mcp.cli.exits import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.screen import Screen
 from kairos_mcp.cli.shown import ending_of, say_paused, say_waiting
-from kairos_mcp.cli.speech import say, say_json
+from kairos_mcp.cli.speech import say, say_json, tell
+from kairos_mcp.configuration.layers import load_settings
 from kairos_mcp.configuration.settings import Flags, Settings
+from kairos_mcp.errors import UnknownRun
+from kairos_mcp.hall.server_facts import differences
 from kairos_mcp.host import Host
 from kairos_mcp.reports.report import Beat, Caller, RunReport
+from kairos_mcp.store.owners import Serves
+from kairos_mcp.store.store import FILE as STATE_FILE
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
 
@@ -45,6 +51,30 @@ def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]], *, salvag
         while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
             inner = inner.exceptions[0]
         raise inner from group
+
+
+def settings_for(flags: Flags, run_id: str) -> Settings:
+    """The settings by which a command acts on a run that no living server goes on with: the file is the one that its
+    server was started with, unless another is named here. What differs all the same is said on stderr."""
+    settings = load_settings(flags, os.environ)
+    if not (settings.home / STATE_FILE).exists():
+        return settings
+
+    async def look(host: Host) -> tuple[Serves | None, bool]:
+        return host.server_of(run_id)
+
+    try:
+        serves, lives = with_host(settings, look)
+    except UnknownRun:
+        return settings  # the command itself says so
+    if serves is None or lives:
+        return settings
+    named = flags.config or os.environ.get("KAIROS_CONFIG")
+    if not named and serves.config is not None and Path(serves.config).is_file():
+        settings = load_settings(replace(flags, config=serves.config), os.environ)
+    if otherwise := differences(settings, serves):
+        tell(f"note: set otherwise here than for the server that had this run: {', '.join(otherwise)}")
+    return settings
 
 
 def stay(settings: Settings, begin: Begin, *, quiet: bool = False, who: Caller = PERSON) -> RunReport:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from kairos_mcp.cli.running import person, speak, stay
-from kairos_mcp.configuration.layers import load_settings
+from kairos_mcp.cli.running import person, settings_for, speak, stay
 from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.host import Host
 from kairos_mcp.store.settling import Settlement
@@ -30,4 +27,4 @@ def settle_call(
         await host.drive_here(run_id)
         return run_id
 
-    return speak(stay(load_settings(flags, os.environ), begin, quiet=as_json, who=who), flags, as_json=as_json)
+    return speak(stay(settings_for(flags, run_id), begin, quiet=as_json, who=who), flags, as_json=as_json)

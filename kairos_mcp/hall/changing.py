@@ -106,7 +106,8 @@ async def _leave(
     _check_may_decide(house, run, said, settled, caller)
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
-    mine = await house.store.own(at) if drive and house.may_drive(run) else owners.NOBODY
+    drives = drive and not house.is_served(run) and house.may_drive(run)
+    mine = await house.store.own(at) if drives else owners.NOBODY
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
@@ -188,7 +189,8 @@ async def control(
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
-    mine = await house.store.own(at) if house.may_drive(then) or action == "cancel" else owners.NOBODY
+    drives = action == "cancel" or (not house.is_served(run) and house.may_drive(then))
+    mine = await house.store.own(at) if drives else owners.NOBODY
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
@@ -275,16 +277,19 @@ def _is_paused(house: House, run: RunRow) -> bool:
 
 
 async def drive_here(house: House, run_id: str) -> None:
-    """Own a run that nobody living owns and drive it: a person's command may, where it has what that takes; else it
-    leaves a server a moment to go on with it. Raises UnknownRun."""
+    """See to it that somebody drives a run: a server that lives and has its folder, which acts by its own settings and
+    is given a moment to take it; else this command, where it has what that takes. Raises UnknownRun."""
     run = reading.run_by_id(house.store.reader, run_id)
     if run.outcome is not None or house.drivers.moves(run.n):
         return
+    if house.is_served(run) or not house.may_drive(run):
+        await _until_picked_up(house, run)
+        run = reading.run_by_number(house.store.reader, run.n)
+        if run.outcome is not None or not house.dead_owner(run):
+            return
     if house.may_drive(run):
         dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
         await house.drivers.take(run, dead)
-    else:
-        await _until_picked_up(house, run)
 
 
 async def _until_picked_up(house: House, run: RunRow) -> None:

@@ -42,6 +42,8 @@ class House:
         await self.wiring.put_back()
         if not self.by_hand:
             self.drivers.wake()
+            if self.store.exists and self.store.own_number < 0:
+                await self.store.own(self.clock())  # so that a command knows who goes on with what it leaves
             await self.drivers.pick_up()
 
     def run(self, run_id: str, caller: Caller) -> RunRow:
@@ -120,6 +122,10 @@ class House:
     def worded(self, text: str, caller: Caller) -> str:
         """A text as it is shown to this caller: commands ready to paste for the person whose state folder it is."""
         return self.commands.spelled(text) if caller.is_local else text
+
+    def is_served(self, run: RunRow) -> bool:
+        """Whether a server lives that goes on with runs of this one's folder: then no command does."""
+        return self.by_hand and owners.serving(self.store.reader, self.store.home, run.workspace)[1]
 
     def check_awake(self, run: RunRow) -> None:
         """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""

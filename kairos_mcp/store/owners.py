@@ -11,16 +11,30 @@ from pathlib import Path
 
 import apsw
 
+from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import Row, row, rows
 
 LOCKS = "owners"
 NOBODY = 0  # owns a run that has moved on while no server was there to go on with it
 
 
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What a server goes on with runs by: its folders, the routes that it performs itself, its file of settings, its
+    version, and a digest of each setting's value by name."""
+
+    workspaces: tuple[str, ...]
+    routes: tuple[str, ...]
+    version: str
+    settings: dict[str, str]
+    config: str | None = None
+
+
 class Ownership:
     """This server's lock file, held until the process ends, and its number in the record."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, serves: Serves | None = None) -> None:
+        self._serves = serves
         folder = home / LOCKS
         folder.mkdir(mode=0o700, exist_ok=True)
         self.number = 0  # this server's row, written with the first run that it takes
@@ -35,8 +49,9 @@ class Ownership:
 
     def enter(self, connection: apsw.Connection, via: str, at: int) -> int:
         """Write this server's row, once however often it is asked to, and give its number; part of a transaction."""
-        new = "insert or ignore into owner(lock, pid, via, started_at) values (?, ?, ?, ?)"
-        rows(connection, new, (self.lock, os.getpid(), via, at))
+        new = "insert or ignore into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?)"
+        serves = None if self._serves is None else encode(self._serves)
+        rows(connection, new, (self.lock, os.getpid(), via, at, serves))
         found = row(connection, "select id from owner where lock = ?", (self.lock,))
         assert found is not None
         return int(found[0])
@@ -96,6 +111,21 @@ _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = o
 def living(connection: apsw.Connection, home: Path) -> list[Server]:
     """The servers that own runs or did, and still run."""
     return _living(home, rows(connection, f"{_SERVERS} order by id"))
+
+
+def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[Serves | None, bool]:
+    """What the server goes by that goes on with runs of this folder: one that lives and was not stopped, else the
+    newest there was; and whether it lives. A command is none."""
+    found = rows(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
+    newest: Serves | None = None
+    for lock, pid, text in found:
+        each: Serves = decode(Serves, text)
+        if workspace and workspace not in each.workspaces:
+            continue
+        if alive(home, lock) and not is_stopped(pid):
+            return each, True
+        newest = newest or each
+    return newest, False
 
 
 def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> Server | None:

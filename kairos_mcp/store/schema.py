@@ -25,7 +25,8 @@ definition  a tool's definition as a source elsewhere gave it: approved, pending
 mandate  a standing order, by principal, workspace ('' for none) and id: its canonical text, and when it was last
          started on schedule; a run of it names it in `run.mandate`, and at most one of those is open; `workspace` is
          null only for one that was saved before mandates had one
-owner    a server that may own runs, known alive by its lock file
+owner    a server that may own runs, known alive by its lock file; `serves` names its workspaces, routes, settings file,
+         version and, by digests, its settings: written when it wakes
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ MIGRATIONS: tuple[str, ...] = (
         where scope = 'mandate';
     drop index account_within;
     create unique index account_within on account(parent, name, coalesce(workspace, '')) where parent is not null;
+    alter table owner add column serves text;
     {_SEQ}
     """,
 )

@@ -16,7 +16,7 @@ from kairos_mcp.spec import GIVEN
 from kairos_mcp.store import approvals, owners, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import Durability, connect, mapped_errors, row, valid
-from kairos_mcp.store.owners import Ownership
+from kairos_mcp.store.owners import Ownership, Serves
 from kairos_mcp.store.writer import Job, Writer
 
 T = TypeVar("T")
@@ -28,11 +28,14 @@ CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 
 class Store:
     """One state folder. Nothing is created or opened before something is asked of it.
 
-    `salvage`: a damaged file is opened as well, for what can still be read of it.
+    `salvage`: a damaged file is opened as well, for what can still be read of it; `serves`: what a server goes by.
     """
 
-    def __init__(self, home: Path, durability: Durability, via: str, *, salvage: bool = False) -> None:
+    def __init__(
+        self, home: Path, durability: Durability, via: str, *, salvage: bool = False, serves: Serves | None = None
+    ) -> None:
         self.home = home
+        self._serves = serves
         self._salvage = salvage
         self.path = home / FILE
         self._durability: Durability = durability
@@ -68,7 +71,7 @@ class Store:
     def ownership(self) -> Ownership:
         assert self.reader is not None
         owners.sweep(self.home)
-        return Ownership(self.home)
+        return Ownership(self.home, self._serves)
 
     @property
     def opened(self) -> bool:

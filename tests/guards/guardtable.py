@@ -1052,6 +1052,12 @@ OUTSIDE = (
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
     Guard(
+        "hall/changing.py",
+        "    drives = drive and not house.is_served(run) and house.may_drive(run)\n",
+        "    drives = drive and house.may_drive(run)\n",
+        "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
+    ),
+    Guard(
         "server/annotations.py",
         'word == "allow" or (word == "ask" and settings.approvals == "host")',
         'word == "allow"',

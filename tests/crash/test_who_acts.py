@@ -1,0 +1,110 @@
+"""What a person decides by a command is carried out by the server that has the workspace, by that server's settings;
+by the command itself only where none lives, and then by the settings file that the server was started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from house import Place
+from talker import Talker
+
+CALL = {"name": "run_command", "arguments": {"argv": ["sh", "-c", "echo made >> made.txt"]}}
+WITHIN_S = 60.0
+
+
+def kairos(place: Place, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
+    program = [sys.executable, "-m", "kairos_mcp", *words, "--home", str(place.home)]
+    return subprocess.run(
+        program, capture_output=True, text=True, timeout=WITHIN_S, check=False, env={**plain, **environ}
+    )
+
+
+def scripted(place: Place) -> None:
+    lines: list[dict[str, Any]] = [{"content": "", "tool_calls": [CALL]}, {"content": "done", "finish": "stop"}]
+    place.script.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def asked(talker: Talker) -> tuple[str, str]:
+    run = talker.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
+    (item,) = run["waiting"]
+    assert item["kind"] == "approval", run
+    return run["run_id"], item["key"]
+
+
+def made(place: Place) -> bool:
+    return (place.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("commands", ["off", "bare"])
+def test_a_living_server_acts_by_its_own_settings(place: Place, monkeypatch: pytest.MonkeyPatch, commands: str) -> None:
+    scripted(place)
+    monkeypatch.setenv("KAIROS_COMMANDS", "bare")
+    with Talker.start(place) as server:
+        run_id, key = asked(server)
+        done = kairos(
+            place, "approve", run_id, key, "--json", KAIROS_COMMANDS=commands, KAIROS_SCRIPT=str(place.script)
+        )
+        assert done.returncode == 0, done.stderr
+        assert (json.loads(done.stdout)["summary"], made(place)) == ("done", True)
+        ((via,),) = place.rows("select owner.via from owner order by id desc limit 1")
+        assert via == "mcp"  # the command never owned a run
+
+
+def test_a_server_names_what_it_serves_when_it_wakes_and_keeps_no_values(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(place)
+    monkeypatch.setenv("KAIROS_BASE_URL", "http://secret.example/v1")
+    with Talker.start(place) as server:
+        server.call("planner_run", goal="make", tools=["run_command"], wait_s=20)
+        ((pid, text),) = place.rows("select pid, serves from owner")
+        serves = json.loads(text)
+        assert (pid, serves["workspaces"], serves["routes"]) == (server.pid, [str(place.workspace)], ["scripted"])
+        assert {"config", "version", "settings"} & serves.keys() == {"version", "settings"}  # it has no file
+        assert "secret" not in text
+
+
+def test_without_a_living_server_the_command_acts_by_its_settings_file_and_names_what_differs(
+    place: Place, tmp_path: Path
+) -> None:
+    scripted(place)
+    elsewhere = tmp_path / "elsewhere.toml"
+    elsewhere.write_text('commands = "bare"\n')
+    elsewhere.chmod(0o600)
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("KAIROS_CONFIG", str(elsewhere))
+        environ.setenv("KAIROS_SHOWN_CHARS", "900")
+        with Talker.start(place) as server:
+            run_id, key = asked(server)
+    done = kairos(place, "approve", run_id, key, "--json", KAIROS_SCRIPT=str(place.script))
+    assert (done.returncode, made(place)) == (0, True), done.stderr
+    assert "shown_chars" in done.stderr
+    assert "commands" not in done.stderr
+
+
+def test_a_server_of_another_folder_is_not_waited_for(place: Place, tmp_path: Path) -> None:
+    scripted(place)
+    (place.home).mkdir(parents=True)
+    (place.home / "kairos.toml").write_text('commands = "bare"\n')
+    (place.home / "kairos.toml").chmod(0o600)
+    with Talker.start(place) as server:
+        run_id, key = asked(server)
+    other = tmp_path / "other"
+    other.mkdir()
+    words = [sys.executable, "-m", "kairos_mcp", "serve", "--home", str(place.home), "--workspace", str(other)]
+    with Talker(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as stranger:
+        stranger.ask(
+            "initialize",
+            {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+        )
+        stranger.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        stranger.call("run_status")
+        assert kairos(place, "approve", run_id, key, KAIROS_SCRIPT=str(place.script)).returncode == 0
+    assert made(place)
