@@ -59,7 +59,7 @@ async def test_show_prints_what_is_asked_whole_and_the_lines_that_decide(place, 
     for line in DIFF.splitlines():
         assert f"  {line}\n" in shown
     (approve,) = [line.strip() for line in shown.splitlines() if " approve " in line]
-    (deny,) = [line.strip() for line in shown.splitlines() if " deny " in line]
+    (deny,) = [line.strip() for line in shown.splitlines() if " deny --home" in line]
     assert shlex.split(approve)[-2:] == [run_id, KEY]
     ran(shlex.split(deny))
     assert verdicts(place) == [("deny", "local", "command", None)]

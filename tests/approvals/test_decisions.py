@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -35,6 +37,7 @@ from kairos_mcp.errors import (
     NotWaiting,
     UnknownRun,
 )
+from kairos_mcp.hall.answering import command_of
 from kairos_mcp.host import Host
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.reports.report import Caller
@@ -70,8 +73,8 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
         assert (report.status, item["key"], item["kind"]) == ("input_required", KEY, "approval")
         assert (item["preview"], item["digest"], item["effect"]) == (DIFF, digest(place, run_id), "irreversible")
         assert item["expires_at"].endswith("Z")
-        assert item["command"].split()[-2:] == [run_id, KEY]
-        assert f"`{item['command']}`" in report.next["why"]
+        assert f" approve --home {place.home} {run_id} {KEY}" in item["command"]
+        assert item["command"] in report.next["why"]
         (brief,) = host.report(run_id, ME, full=False).waiting
         assert brief == {"key": KEY, "kind": "approval"}
 
@@ -81,8 +84,8 @@ async def test_what_waits_is_shown_whole_with_what_it_is_bound_to(place):
     [
         ("host", False, "run_continue", "digest"),
         ("ask", True, "run_continue", "user"),
-        ("ask", False, "run_status", " approve "),
-        ("person", True, "run_status", " approve "),
+        ("ask", False, "run_status", " approve --home "),
+        ("person", True, "run_status", " approve --home "),
     ],
 )
 async def test_the_next_move_is_one_that_the_caller_can_make(place, settings, elicits, tool, named):
@@ -138,7 +141,7 @@ async def test_the_tool_answers_an_error_that_names_the_command(place, era):
         given = {"run_id": run_id, "answers": {KEY: APPROVE | {"digest": digest(place, run_id)}}}
         refused = (await door.client.call_tool("run_continue", given)).structured_content
         assert (refused["code"], refused["run_id"]) == ("approval_required", run_id)
-        assert " approve " in refused["hint"]
+        assert f" approve --home {place.home} {run_id} {KEY}" in refused["hint"]
 
 
 @pytest.mark.parametrize(
@@ -239,6 +242,35 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
         with pytest.raises(ApprovalExpired):
             await person.decide(run_id, KEY, "approve", None, PERSON)
     assert place.rows("select kind, body from deposit") == [("verdict", KEY)]
+
+
+@pytest.mark.parametrize(
+    ("principal", "key", "words"),
+    [
+        ("local", KEY, ["approve", "run-1", KEY]),
+        ("alice", KEY, ["approve", "--principal", "alice", "run-1", KEY]),
+        ("local", f"{STEP}/settle", ["settle", "run-1", f"{STEP}/settle", "already_done"]),
+        ("a b", f"{STEP}/settle", ["settle", "--principal", "a b", "run-1", f"{STEP}/settle", "already_done"]),
+    ],
+)
+async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_ones(place, principal, key, words):
+    async with opened(place) as host:
+        run_id = await waiting(host, place, caller=Caller(principal))
+        with writing(place) as connection:
+            run = reading.run_by_id(connection, run_id)
+    assert shlex.split(command_of(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
+
+
+async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
+    async with opened(place) as host:
+        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
+        one_more = (await _unasked(host, ME)).run_id
+        news = "select news_seq from run where id = ?"
+        before = place.rows(news, one_more)
+        assert not asks_for(place, one_more)
+        assert place.rows(news, one_more) == before
+        await host.decide(runs[0], KEY, "deny", None, PERSON)
+        assert place.rows(news, one_more) > before
 
 
 async def test_an_ended_run_asks_for_nothing(place):

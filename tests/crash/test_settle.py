@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -145,15 +147,24 @@ def test_whoever_calls_a_tool_settles_nothing_and_is_told_the_command_that_does(
         for way in ("run_continue", "run_control"):
             refused = settle(second, way, run_id, item["key"], "reattempt", item["digest"])
             assert refused["code"] == "approval_required"
-            assert f"settle {run_id} {item['key']}" in refused["hint"]
+            assert settling_words(refused["hint"]) == (run_id, item["key"], "already_done")
         run = second.call("run_status", run_ids=[run_id])["runs"][0]
         assert run["next"]["tool"] == "run_status"
-        assert f"settle {run_id} {item['key']} already_done" in run["next"]["why"]
+        assert settling_words(run["next"]["why"]) == (run_id, item["key"], "already_done")
+        shown = [line.strip() for line in kairos(place, "show", run_id).stdout.splitlines() if " settle --home" in line]
+        assert [shlex.split(line)[-1] for line in shown] == ["already_done", "reattempt"]
         assert place.rows("select count(*) from deposit where kind = 'settle'") == [(0,)]
-        assert kairos(place, "settle", run_id, item["key"], "already_done").returncode == 0
+        pasted = subprocess.run(shlex.split(shown[0]), capture_output=True, timeout=WITHIN_S, check=False)
+        assert pasted.returncode == 0, pasted.stderr
         by = {"kind": "settlement", "said": "already_done", "by": "local", "through": "command"}
         assert decided(second, run_id) == [by | {"client": "kairos-mcp", "note": None}]
     assert made(place) == 1
+
+
+def settling_words(text: str) -> tuple[str, ...]:
+    """What the command in a text settles, and as what."""
+    (told,) = re.findall(r"`([^`]* settle [^`]*)`", text)
+    return tuple(shlex.split(told)[-3:])
 
 
 async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) -> None:
