@@ -122,7 +122,7 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
 async def charge_to(host: Host, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
     days, caps = host._drivers._days, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
-    whose = (ME.principal, None)
+    ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [
         (await host._store.submit(partial(accounts.day_account, principal=f"shared {n}", day="any", caps=caps))).id

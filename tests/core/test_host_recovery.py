@@ -25,7 +25,7 @@ from house import (
 )
 
 from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.errors import KairosError, NotForCallers, StoreCorrupt
+from kairos_mcp.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
 from kairos_mcp.host import Host
 from kairos_mcp.messages import Completion
 from kairos_mcp.spec import PlannerRequest
@@ -245,7 +245,6 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
         "update answer set body = replace(body, 'look', 'overlook')",
         "update answer set body = replace(body, 'done', 'nothing done')",
         "update run set outcome = replace(outcome, 'done', 'nothing done')",
-        "update text set body = replace(body, 'look around', 'look away')",
         "delete from answer where mark = (select max(mark) from answer)",
         "update mark set digest = x'00' where path = 'round-2'",
         "update mark set path = 'round-7' where path = 'round-2'",
@@ -261,6 +260,15 @@ async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> No
         assert before is not None
         replayed = host.replay(run_id, ME)
         assert (replayed.identical, bool(replayed.first_difference)) == (False, True)
+
+
+@pytest.mark.unreplayed
+async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(place: Place) -> None:
+    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+        run_id = await started(host)
+        place.rows("update text set body = replace(body, 'look around', 'look away')")
+        with pytest.raises(Unreadable):
+            host.replay(run_id, ME)
 
 
 async def test_an_answer_that_can_not_be_committed_is_kept_and_committed_later(place: Place) -> None:

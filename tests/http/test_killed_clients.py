@@ -196,7 +196,7 @@ async def gives_up_again_and_again(way: str, folder: Path, chance: random.Random
                     continue
                 call.cancel()
                 await asyncio.gather(call, return_exceptions=True)
-                runs = (await came_to(client, "run_status", {}))["runs"]
+                runs = (await came_to(client, "run_status", {"view": "full"}))["runs"]
                 ended = runs[0] if runs else ended
         used = ended["usage"]
         assert used["model_calls"] == used["attempts"] <= most

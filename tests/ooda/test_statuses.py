@@ -144,7 +144,8 @@ async def test_a_rare_status_is_looked_for_within_bounds(place: Place) -> None:
         assert first["changed"]
         statement = (
             "with recursive n(i) as (select 1 union all select i + 1 from n where i < ?) insert into mandate select"
-            " principal, printf('b-%05d', i), body, digest, goal_hash, saved_at, null from mandate, n where id = 'a'"
+            " principal, workspace, printf('b-%05d', i), body, digest, goal_hash, saved_at, null from mandate, n"
+            " where id = 'a'"
         )
         place.rows(statement, LOOKED_AT + 10)
         page = await door.ask("mandate_list", {"status": "terminated"})

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from house import ME, assert_lawful, assert_replays, rests, says, watched
+from house import ME, PERSON, assert_lawful, assert_replays, rests, says, watched
 from registrydesk import Desk, listed
 
 from kairos_mcp.configuration.settings import GateRule
@@ -119,7 +119,7 @@ async def test_a_tool_that_a_person_removed_is_refused_with_its_reason(desk: Des
     async with watched(settings) as host:
         run_id = await planned(host, "x__*", caller_tools=(ask,))
         await rests(host, run_id)
-        assert (await host.decide_tool("x/echo", "removed", None, ME))[0].offered == "x__echo"
+        assert (await host.decide_tool("x/echo", "removed", None, PERSON))[0].offered == "x__echo"
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         await rests(host, run_id)
     assert results(desk)[1]["code"] == "tool_not_offered"

@@ -9,12 +9,12 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from house import ME, place_in, rests, says, watched
+from house import ME, PERSON, place_in, rests, says, watched
 from registrydesk import PEER, Desk
 
 from kairos_mcp.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
@@ -83,6 +83,11 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {**PET, **changes}
 
 
+def typed(proposed: Mapping[str, Any]) -> list[str]:
+    """The words of the command that approves, behind the program's own."""
+    return shlex.split(proposed["approve"].partition("kairos_mcp ")[2])
+
+
 async def person(desk: Desk, *words: str) -> Any:
     """What a person's command says, while the houses of the test go on."""
     said = await asyncio.to_thread(desk, *words)
@@ -106,7 +111,7 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
             with pytest.raises(UnknownTool, match="waits for a person"):
                 await host.start_call("pet", {"id": "7"}, ME)
         assert pets.heard == []
-        approve = told["approve"].split()[1:]
+        approve = typed(told)
         assert "approved: registered:pet" in (await person(desk, *approve)).out
         report = await rests(two, await two.start_call("pet", {"id": "7"}, ME))
         assert '{"pet": "7"}' in report.output["content"]
@@ -124,7 +129,7 @@ async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(
     lists(desk, pets)
     async with Host.open(desk.place.settings(), via="mcp") as host:
         told = await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
-        await person(desk, *told["approve"].split()[1:])
+        await person(desk, *typed(told))
         run_id = await host.start_call("pet", {"id": "7"}, ME)
         assert [item["kind"] for item in (await rests(host, run_id)).waiting] == ["approval"]
         assert pets.heard == []
@@ -139,7 +144,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
     lines = ({"tool_calls": [{"name": "ask_person", "arguments": {}}]}, {"tool_calls": [{"name": "pet", "arguments": {"id": "7"}}]}, says("done"))  # fmt: skip  # noqa: E501
     async with watched(desk.place.settings(*lines)) as host:
         told = await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
-        await person(desk, *told["approve"].split()[1:])
+        await person(desk, *typed(told))
         run_id = (await host.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(host, run_id)
         begun = host._wiring.registry(host._wiring.workspace(None)).find("pet")
@@ -176,7 +181,7 @@ async def test_a_registered_server_is_started_once_it_is_approved_and_its_tools_
         shown = (await person(desk, "tools", "show", "registered:theirs")).out
         assert str(listing) in shown
         assert "sandbox" in shown
-        await person(desk, *told["approve"].split()[1:])
+        await person(desk, *typed(told))
         report = await rests(host, await host.start_call("theirs__echo", {"text": "hi"}, ME))
         assert report.output["content"] == "hi", report
         rows = {line.name: line.state for line in (await host.tools())[0]}
@@ -192,14 +197,14 @@ async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk
     url = f"http://{pets.host}/pets/{{id}}"
     async with watched(desk.place.settings()) as host:
         told = await host.propose_tool(spec(url=url), ME)
-        await person(desk, *told["approve"].split()[1:])
+        await person(desk, *typed(told))
         changed = await host.propose_tool(spec(url=url, description="A pet, and your keys."), ME)
         assert changed["pin"] != told["pin"]
         sheet = await host.tool("registered:pet")
         assert '-  "description": "A pet by its id.",' in sheet.diff.splitlines()
         report = await rests(host, await host.start_call("pet", {"id": "3"}, ME))
         assert not report.output["is_error"]
-        await person(desk, *changed["approve"].split()[1:])
+        await person(desk, *typed(changed))
         assert (await host.tool("pet")).offered["description"] == "A pet, and your keys."
 
 
@@ -282,7 +287,7 @@ async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_
             await host.propose_tool(spec(name="one_more"), ME)
         assert (await host.propose_tool(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
         assert (await host.propose_tool(spec(name="pet_3", description="Another."), ME))["status"] == "pending"
-        await host.decide_tool("registered:pet_4", "removed", None, ME)
+        await host.decide_tool("registered:pet_4", "removed", None, PERSON)
         await host.propose_tool(spec(name="one_more"), ME)
     counted = desk.place.rows("select count(*) from definition where source = 'registered' and state = 'pending'")
     assert counted == [(PROPOSED,)]
@@ -292,7 +297,7 @@ async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> No
     async with Host.open(desk.place.settings(), via="mcp") as host:
         told = await host.propose_tool({"kind": "server", "name": "x", "command": "echo"}, ME)
     desk.configured()
-    refused = desk(*told["approve"].split()[1:])
+    refused = desk(*typed(told))
     assert (refused.code, "already" in refused.err) == (2, True)
 
 
@@ -305,7 +310,7 @@ async def test_a_secret_goes_to_the_service_by_its_name_alone(
     given = spec(url=f"http://{pets.host}/pets/{{id}}", headers={"X-Api-Key": "env:PETS_KEY"})
     async with watched(desk.place.settings()) as host:
         told = await host.propose_tool(given, ME)
-        await person(desk, *told["approve"].split()[1:])
+        await person(desk, *typed(told))
         await rests(host, await host.start_call("pet", {"id": "7"}, ME))
     assert pets.heard == [("/pets/7", key)]
     stored = b"".join(file.read_bytes() for file in desk.place.home.rglob("*") if file.is_file())

@@ -110,7 +110,7 @@ class Door:
         return result.structured_content
 
     async def still_answers(self) -> dict[str, Any]:
-        return await self.ask("run_status")
+        return await self.ask("run_status", {"view": "full"})
 
     async def step(
         self, name: str, arguments: Mapping[str, Any], state: str | None = None, answers: Any = None

@@ -123,7 +123,7 @@ def test_PROTOCOL_031_033_a_cancelled_call_gets_no_answer_and_its_run_goes_on(se
     push = server.asked()
     for request in (number, number, 4711, "nobody"):
         server.send({"method": "notifications/cancelled", "params": {"requestId": request}})
-    run = server.came("run_status", {})["runs"][0]
+    run = server.came("run_status", {"view": "full"})["runs"][0]
     assert (run["status"], run["route"]) == ("input_required", "sampling")
     number = server.call("run_continue", {"run_id": run["run_id"]})
     server.send({"id": push["id"], "result": reply(DONE)})  # what was asked goes on in the session

@@ -54,7 +54,7 @@ async def gives_up(door: Door, name: str, arguments: dict[str, Any], after_s: fl
 
 
 async def the_run(door: Door) -> dict[str, Any]:
-    (run,) = (await door.ask("run_status"))["runs"]
+    (run,) = (await door.ask("run_status", {"view": "full"}))["runs"]
     return run
 
 

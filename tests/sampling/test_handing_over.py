@@ -67,7 +67,7 @@ async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(mind.reached.wait(), 5)
-        (run,) = (await other.ask("run_status"))["runs"]
+        (run,) = (await other.ask("run_status", {"view": "full"}))["runs"]
         wish = {"run_id": run["run_id"], "action": action}
         await other.ask("run_control", wish | ({"route": "caller"} if action == "reroute" else {}))
         if action == "pause":
@@ -95,7 +95,7 @@ async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(
     ):
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(mind.reached.wait(), 5)
-        (run,) = (await other.ask("run_status"))["runs"]
+        (run,) = (await other.ask("run_status", {"view": "full"}))["runs"]
         answers = {"run_id": run["run_id"], "answers": {"round-1": says("by the caller")}}
         await other.ask("run_continue", answers)
         ended = await asyncio.wait_for(call, 5)

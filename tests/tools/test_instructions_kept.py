@@ -14,6 +14,7 @@ from waiting import awaited
 
 from kairos_mcp.messages import ToolResult
 from kairos_mcp.scopes import INSTRUCTIONS
+from kairos_mcp.secrecy.masking import Mask
 from kairos_mcp.tools.around import Memory, Preview, Surroundings
 from kairos_mcp.tools.protected import FOLDERS, HELD
 from kairos_mcp.tools.scopes import scopes_of
@@ -169,7 +170,7 @@ def test_dependencies_may_hold_what_they_like(board: Board) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
-    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20)
+    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20, Mask())
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []

@@ -52,7 +52,7 @@ async def main() -> None:
                 result = came.structuredContent or {}
             except McpError as error:
                 gave_up.append(str(error))
-                runs = (await session.call_tool("run_status", {})).structuredContent
+                runs = (await session.call_tool("run_status", {"view": "full"})).structuredContent
                 result = runs["runs"][0] if runs and runs["runs"] else {"status": ""}
             if result.get("run_id"):
                 name, arguments = "run_continue", {"run_id": result["run_id"]}
