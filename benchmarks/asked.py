@@ -61,9 +61,11 @@ async def _kairos(era: str, runs: int) -> float:
         said = {"durability": "process", "script": f"{folder}/script-{ROUNDS - 1}.jsonl"}
         lines = [f"{name} = {value!r}" for name, value in said.items()]
         lines.append(f"workspaces = ['{folder}/workspace']")
-        (folder / "kairos.toml").write_text("\n".join(lines), encoding="utf-8")
+        home = folder / "home"
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / "kairos.toml").write_text("\n".join(lines), encoding="utf-8")
         says = _says([json.dumps(_spoken(n)) for n in range(1, ROUNDS)])
-        async with _client("kairos", era, name, says) as (client, pid):
+        async with _client("kairos", era, str(home), says) as (client, pid):
             for route in ("scripted", "sampling"):
                 await _run(client, route, f"warm {route}")
             cpu = [_cpu(pid)]

@@ -54,7 +54,7 @@ async def test_a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_
         report = host.report(stopped, ME)
         assert (report.status, report.rounds, report.resume_at) == ("paused", 0, None)
         assert report.next is not None
-        assert "kairos-mcp budget --trust-clock`" in report.next["why"]
+        assert report.next["why"].endswith(" --trust-clock`.")
         assert "--trust-clock" in host.spending(None, ME)["note"]
         other = Caller("other")
         free = (await host.start_planner(PlannerRequest("free"), other)).run_id

@@ -96,7 +96,7 @@ def test_a_late_answer_counts_and_one_for_nothing_is_ignored(server):
     assert one.result(number)["structuredContent"]["status"] == "input_required"
     one.send({"id": 4711, "result": reply(DONE)})
     one.send({"id": push["id"], "result": reply(DONE)})
-    (run,) = one.came("run_status", {"until": "done"})["runs"]
+    (run,) = one.came("run_status", {"until": "done", "view": "full"})["runs"]
     assert (run["status"], run["usage"]["model_calls"]) == ("completed", 1)
 
 
