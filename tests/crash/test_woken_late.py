@@ -23,6 +23,7 @@ from waiting import awaited
 
 WITHIN_S = 20.0
 CONFIG = """
+approvals = "host"
 private_hosts = ["127.0.0.1:{port}"]
 
 [[http_tools]]
@@ -114,7 +115,8 @@ def test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_tha
             report = second.call("run_status", run_ids=[run_id], until="attention", wait_s=15)["runs"][0]
             (item,) = report["waiting"]
             assert (item["kind"], item["name"]) == ("settle", "order")
-            second.call("run_control", run_id=run_id, action="settle", key=item["key"], settlement="reattempt")
+            said = {"key": item["key"], "settlement": "reattempt", "digest": item["digest"]}
+            second.call("run_control", run_id=run_id, action="settle", **said)
             report = second.call("run_status", run_ids=[run_id], until="done", wait_s=15)["runs"][0]
             assert (report["status"], report["summary"], len(shop.requests)) == ("completed", "done", 1), report
             before = place.rows("select * from answer order by mark")

@@ -78,7 +78,8 @@ def test_a_program_that_changed_after_it_was_let_through_is_not_run(place: Place
         told = later.call("run_status", run_ids=[second["run_id"]], until="attention", wait_s=20)["runs"][0]
         (item,) = told["waiting"]
         assert item["kind"] == "settle"
-        later.call("run_control", run_id=second["run_id"], action="settle", key=item["key"], settlement="reattempt")
+        said = {"key": item["key"], "settlement": "reattempt", "digest": item["digest"]}
+        later.call("run_control", run_id=second["run_id"], action="settle", **said)
         done = later.call("run_status", run_ids=[second["run_id"]], until="done", wait_s=20)["runs"][0]
     (check,) = done["output"]["cycles"][0]["reflection"]["checks"]
     assert (check["holds"], "has changed since this call was approved" in check["why"]) == (False, True)
