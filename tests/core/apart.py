@@ -159,7 +159,7 @@ async def _control(host: Any, run: str, principal: str, action: str, route: str 
 async def _settle(host: Any, run: str, principal: str, key: str, settlement: str) -> None:
     from kairos_mcp.reports.report import Caller
 
-    await host.settle(run, key, settlement, Caller(principal))
+    await host.settle(run, key, settlement, Caller(principal, via="command"))
 
 
 async def _rest(host: Any, run: str, principal: str) -> dict[str, Any]:
