@@ -7,6 +7,7 @@ by the marker `unreplayed`. Where the kernel allows no sandbox, tests marked `sa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,11 @@ import pytest
 import sandboxed
 
 DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where a test's places have their state
+
+
+def pytest_configure() -> None:
+    # Most tests start the program. Where nothing compiled is kept, each start compiles it anew and takes twice as long.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(autouse=True)
