@@ -19,6 +19,7 @@ from kairos_mcp.visible import made_visible
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 CLIENT_CHARS = 60
+_FIRST = "what it lists when it is first used is taken as it is, unless another server has had its name."
 
 RESERVED = frozenset(
     (
@@ -104,13 +105,12 @@ def told(made: Proposal) -> tuple[str, ...]:
     else:
         server = made.server
         if server.url is not None:
-            lines = [f"An MCP server at {server.url}: what it lists when it is first used is taken as it is."]
+            lines = [f"An MCP server at {server.url}: {_FIRST}"]
             lines += [f"It is sent the header {name}: {value}" for name, value in server.headers]
         else:
             lines = [
                 f"An MCP server, which this machine starts: {shlex.join(server.command)}",
-                "In a sandbox: it may write the workspace and use the network; what it lists when it is first used is "
-                "taken as it is.",
+                f"In a sandbox: it may write the workspace and use the network; {_FIRST}",
                 *(f"Its environment has {name}={value}" for name, value in server.env),
             ]
         lines += [f"Its tools {glob} count as {effect}" for glob, effect in server.effects]

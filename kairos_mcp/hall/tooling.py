@@ -6,6 +6,7 @@ Whoever decides is a person at this machine: no tool of the server and no run co
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
@@ -45,11 +46,13 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A definition from elsewhere: where a person finds it, the name that it is offered by, its row."""
+    """A definition from elsewhere: where a person finds it, the name that it is offered by, its row; `reached`: the
+    command line or address of the server that it is of."""
 
     address: str
     offered: str
     row: DefinitionRow
+    reached: str | None = None
 
     @property
     def pin(self) -> str:
@@ -165,7 +168,23 @@ async def decided(
 def noted(house: House) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
     registry = house.wiring.registry(house.wiring.workspace(None))
-    return (*registry.notes(("*",)), *idle(house))
+    return (*registry.notes(("*",)), *_adopted(house), *idle(house))
+
+
+def _adopted(house: House) -> Iterator[str]:
+    """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
+    servers = _servers(house, _registrations(house)) if house.store.exists else []
+    if not servers:
+        return
+    from kairos_mcp.tools.downstream import source_of
+
+    adopted = Definitions(house.store).adopted()
+    for setting in servers:
+        if source_of(setting) in adopted:
+            yield (
+                f"{setting.name}: what was approved of it before pins held the names of variables and headers was "
+                f"adopted for what is configured now ({_reached(setting)}); `kairos-mcp tools list` shows it."
+            )
 
 
 def idle(house: House) -> tuple[str, ...]:
@@ -189,34 +208,51 @@ def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
 
 def _defined(house: House) -> list[Defined]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
-    if not house.settings.servers and not house.store.exists:
-        return []
-    assert house.store.reader is not None  # opened, so the table is there
-    rows = registered(house.store.reader)
-    found = [Defined(registering.address_of(row.name), row.name, row) for row in rows]
-    servers = [*house.settings.servers, *_registered_servers(found)]
+    found = _registrations(house)
+    servers = _servers(house, found)
     if not servers:
         return found
-    from kairos_mcp.tools.downstream import offered_as, source_of
+    from kairos_mcp.tools.downstream import offered_as, settled_source
 
     definitions = Definitions(house.store)
     for setting in servers:
-        for row in definitions.of(source_of(setting)) or ():
-            found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row))
+        for row in definitions.of(settled_source(setting, definitions, house.clock())) or ():
+            found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row, _reached(setting)))
     return found
 
 
-def _registered_servers(found: Sequence[Defined]) -> Iterator[ServerSetting]:
-    for each in found:
+def _registrations(house: House) -> list[Defined]:
+    if not house.settings.servers and not house.store.exists:
+        return []
+    assert house.store.reader is not None  # opened, so the table is there
+    return [Defined(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)]
+
+
+def _servers(house: House, registrations: Sequence[Defined]) -> list[ServerSetting]:
+    """The servers that are configured, then those that were registered and are approved."""
+    servers = list(house.settings.servers)
+    for each in registrations:
         if each.row.state == "approved" and each.is_server:
             try:
-                yield stored(each.row.body).server
+                servers.append(stored(each.row.body).server)
             except KairosError:
                 continue  # another version's row: the registry's notes name it
+    return servers
+
+
+def _reached(setting: ServerSetting) -> str:
+    """How a server is reached, with the names of what it is given."""
+    given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
+    where = setting.url or shlex.join(setting.command)
+    return made_visible(where + (f", in {setting.cwd}" if setting.cwd else "") + (f", with {given}" if given else ""))[
+        0
+    ]
 
 
 def _remarks(known: Sequence[Defined]) -> tuple[str, ...]:
     meant = next((each for each in known if each.row.state == "pending"), None)
+    if meant is not None and meant.reached is not None:
+        return (f"Its server is {meant.reached}.",)
     meant = meant or next((each for each in known if each.row.state == "approved"), None)
     if meant is None or meant.row.source != REGISTERED:
         return ()

@@ -22,8 +22,13 @@ PENDING = 500  # of one source: one that makes up new definitions at each start 
 REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
 PROPOSED = 16  # of these at most wait (RULINGS.md, as of approvals)
 MET = ""  # the name of the row that says a source was met, whatever it listed
+ADOPTED = "adopted"  # who approved what stood under a source of an earlier version; its body is the source of today
 
 _COLUMNS = "source, name, hash, body, state, at, by"
+_ADOPT = (
+    f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?) on conflict(source, name, hash) "
+    "do update set body = excluded.body, at = excluded.at, by = excluded.by where body = ''"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +68,40 @@ class Definitions:
         with self._opened() as connection:
             return _rows(connection, "where state = 'pending' order by source, name, at")
 
+    def settle(self, source: str, earlier: str, at: int) -> str:
+        """The source that a server's definitions stand under: its own, or the one that an earlier version named with
+        less (`earlier`). That one is adopted by the first source that asks for it and by no other, so that nobody is
+        asked about what already ran, and what changes from then on is another source."""
+        with self._opened() as connection:
+            if (adopter := _adopter(connection, earlier)) == "":
+                with _transaction(connection):
+                    rows(connection, _ADOPT, (earlier, MET, "", source, "approved", at, ADOPTED))
+                adopter = _adopter(connection, earlier)
+            return earlier if adopter == source else source
+
+    def adopted(self) -> Mapping[str, str]:
+        """The sources that were adopted, by the source of today that did."""
+        with self._opened() as connection:
+            found = _rows(connection, "where name = ? and by = ? order by source", (MET, ADOPTED))
+        return {each.body: each.source for each in found}
+
     def meet(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
         """Take note of what a source lists now: {name: (hash, body)}; gives what is known of it then.
 
         The first time all is approved, since a person has configured the source (trust on first use). Later a hash
-        that was not seen before waits for a person. What a person has removed stays removed.
+        that was not seen before waits for a person. So does all of a source whose server's name another source has
+        had: a person knew that name as another program or address. What a person has removed stays removed.
         """
         with self._opened() as connection, _transaction(connection):
             known = _of(connection, source)
+            trusted = known is None and not _has_namesake(connection, source)
             if known is None:
-                _insert(connection, DefinitionRow(source, MET, "", "", "approved", at, FIRST_USE))
+                _insert(connection, DefinitionRow(source, MET, "", "", "approved", at, FIRST_USE if trusted else ""))
             seen = {(each.name, each.hash) for each in known or ()}
             for name, (content_hash, body) in found.items():
                 if (name, content_hash) in seen:
                     continue
-                if known is None:
+                if trusted:
                     _insert(connection, DefinitionRow(source, name, content_hash, body, "approved", at, FIRST_USE))
                 else:
                     _await(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
@@ -132,6 +156,21 @@ class Definitions:
 def _of(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
     found = _rows(connection, "where source = ? order by name, at", (source,))
     return tuple(each for each in found if each.name != MET) if found else None
+
+
+def _adopter(connection: apsw.Connection, source: str) -> str | None:
+    """The source of today that has adopted this one; '': none has; None: nothing stands under it."""
+    found = row(connection, "select body from definition where source = ? and name = ?", (source, MET))
+    if found is not None:
+        return str(found[0])
+    return None if row(connection, "select 1 from definition where source = ? limit 1", (source,)) is None else ""
+
+
+def _has_namesake(connection: apsw.Connection, source: str) -> bool:
+    """Whether another source stands under the same server's name, which is what goes before the @."""
+    name = source.partition("@")[0] + "@"
+    others = "select 1 from definition where substr(source, 1, ?) = ? and source <> ? limit 1"
+    return row(connection, others, (len(name), name, source)) is not None
 
 
 def _rows(connection: apsw.Connection, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:

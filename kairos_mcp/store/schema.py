@@ -21,7 +21,8 @@ text     long texts, once each, by content hash
 memory   what a tool keeps about a run, by name: a plan of edits; what a call is about to change, until it is answered
 approval what a person is asked before a step is begun: what was shown, bound by its digest, and the one verdict; while
          too many others wait it is `unasked`: written, shown to nobody, and its time does not run yet
-definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom
+definition  a tool's definition as a source elsewhere gave it: approved, pending or removed, by whom; the row without
+         a name says that the source was met, and in its body which source of today has adopted an earlier version's
 mandate  a standing order, by principal, workspace ('' for none) and id: its canonical text, and when it was last
          started on schedule; a run of it names it in `run.mandate`, and at most one of those is open; `workspace` is
          null only for one that was saved before mandates had one

@@ -92,6 +92,9 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             time.sleep(600)  # says nothing more
         case "fail":
             return text("no such issue", isError=True)
+        case "shape":  # structured content as it is asked for
+            shaped = json.loads(said)
+            return text("made", **({} if shaped is None else {"structuredContent": shaped}))
         case "write":
             with open(said, "w", encoding="utf-8") as file:
                 file.write("written")

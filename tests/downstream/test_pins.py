@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from hashlib import sha256
 from typing import Any
 
 import pytest
-from bench import WITHIN_S, Bench, called, names
+from bench import PEER, WITHIN_S, Bench, called, names
 from waiting import awaited
 
+from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.errors import NotFound, ToolNotOffered
-from kairos_mcp.messages import ToolResult, ToolSpec
+from kairos_mcp.messages import ToolResult, ToolSpec, canonical
 from kairos_mcp.store.definitions import FIRST_USE
-from kairos_mcp.tools.downstream import offered_as, source_of
+from kairos_mcp.tools.downstream import Downstream, offered_as, source_of
 from kairos_mcp.tools.downstream.definition import (
     DEFINITION_BYTES,
     DESCRIPTION_CHARS,
     TOOLS,
+    Definition,
     canonical_body,
     effect_of,
     listing,
@@ -119,16 +123,89 @@ def test_a_server_that_makes_up_definitions_does_not_fill_the_store(bench: Bench
     assert {len(row.hash) for row in bench.definitions.pending()} <= set(range(20))
 
 
-def test_another_program_or_address_under_the_same_name_is_another_source(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"command": (sys.executable, str(PEER), "log={log}", "{listing}", "garbage")},
+        {"cwd": "/"},
+        {"env": (("MODE", "a"), ("PYTHONSTARTUP", "b"))},
+        {"env": ()},
+    ],
+    ids=["argument", "folder", "another variable", "a variable less"],
+)
+def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench, changed: dict[str, Any]) -> None:
     """DOWNSTREAM-023: what was approved of one is not approved of the other."""
-    one, other = bench.met(bench.lists(ECHO)), bench.peer("garbage", bench.lists(ECHO))
-    other.ready(soon())
-    specs = [server.tools()[0].spec for server in (one, other)]
-    assert specs[0].name == specs[1].name
-    assert specs[0].source != specs[1].source
+    how = bench.lists(ECHO)
+    as_before: dict[str, Any] = {"command": (sys.executable, str(PEER), "log={log}", "{listing}")}
+    as_before["env"] = (("MODE", "a"),)
+
+    def server(**more: Any) -> Downstream:
+        given = as_before | more
+        command = tuple(part.format(log=f"{bench.log}", listing=how) for part in given.pop("command"))
+        made = bench.server("x", command, **given)
+        made.ready(soon())
+        return made
+
+    before = server()
+    assert not called(before, "echo").is_error
+    assert names(server(env=(("MODE", "of another value"),))) == ["x__echo"]
+    other = server(**changed)
+    assert names(other) == []
+    assert "approval" in str(other.withheld("x__echo"))
+    assert not any("at first use" in note for note in other.notes())
     with pytest.raises(ToolNotOffered):
-        Registry([], [other]).current(specs[0])
-    assert Registry([], [one]).current(specs[0]).spec == specs[0]
+        Registry([], [other]).current(before.tools()[0].spec)
+    (waiting,) = bench.definitions.pending()
+    assert (waiting.source, waiting.name) == (source_of(other._setting), "echo")
+    assert names(server(**changed)) == []  # met by now, and waiting all the same
+
+    bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
+    other.ready(soon())
+    assert not called(other, "echo").is_error
+    with pytest.raises(ToolNotOffered, match="another tool"):
+        Registry([], [other]).current(before.tools()[0].spec)
+    assert Registry([], [before]).current(before.tools()[0].spec)
+
+
+def test_another_address_or_header_is_another_source_and_another_secret_is_not() -> None:
+    def source(url: str, *headers: tuple[str, str]) -> str:
+        return source_of(ServerSetting("x", url=url, headers=headers))
+
+    one = source("https://a.example/mcp", ("Authorization", "env:ONE"))
+    assert source("https://a.example/mcp", ("authorization", "env:OTHER")) == one
+    others = {source("https://b.example/mcp", ("Authorization", "env:ONE")), source("https://a.example/mcp")}
+    assert len(others | {one}) == 3
+
+
+def test_a_server_of_another_name_is_still_trusted_on_first_use(bench: Bench) -> None:
+    bench.met(bench.lists(ECHO))
+    assert names(bench.met("garbage", bench.lists(ECHO), name="x2")) == ["x2__echo"]
+    assert names(bench.met("garbage", bench.lists(ECHO), name="y")) == ["y__echo"]
+
+
+def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) -> None:
+    """Nobody is asked about what already ran; a run that was open, and what a person removed, stay as they were."""
+    how = bench.lists(ECHO, {"name": "erase"})
+    command = (sys.executable, str(PEER), f"log={bench.log}", how)
+    earlier = f"x@{sha256(canonical([list(command), None, None]).encode()).hexdigest()[:16]}"
+    found = {name: Definition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
+             for name, more in (("echo", ECHO), ("erase", {}))}  # fmt: skip
+    bench.definitions.meet(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)
+    bench.definitions.remove(earlier, "erase", found["erase"].hash, "me", 1)
+
+    server = bench.server("x", command, env=(("MODE", "a"),))
+    assert bench.definitions.adopted() == {source_of(server._setting): earlier}
+    server.ready(soon())
+    assert (names(server), bench.logged("start")) == (["x__echo"], [])
+    assert server.tools()[0].spec == found["echo"].spec("x", (), earlier)
+    assert not called(server, "echo").is_error
+    assert names(bench.server("x", command, env=(("MODE", "b"),))) == ["x__echo"]
+
+    for env in ((("MODE", "a"), ("PYTHONSTARTUP", "b")), ()):
+        later = bench.server("x", command, env=env)
+        later.ready(soon())
+        assert names(later) == []
+    assert len(bench.definitions.adopted()) == 1
 
 
 def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench) -> None:

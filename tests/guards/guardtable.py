@@ -802,7 +802,7 @@ PROGRAMS = (
     ),
     Guard(
         "store/definitions.py",
-        "                if known is None:\n                    _insert",
+        "                if trusted:\n                    _insert",
         "                if True:\n                    _insert",
         "downstream/test_pins.py::test_a_tool_that_appears_later_waits_too",
     ),
@@ -1229,7 +1229,36 @@ DAYS = (
 
 LISTED = "secrets/test_listed_secrets.py::test_a_listed_secret_becomes_no_row_and_its_tool_is_called"
 
+PINS = "downstream/test_pins.py::test_"
+ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_person"
+
 SERVERS_OF_OTHERS = (
+    Guard(
+        "store/definitions.py",
+        "trusted = known is None and not _has_namesake(connection, source)",
+        "trusted = known is None",
+        ANOTHER_LINE + "[argument]",
+        quick=True,
+    ),
+    Guard(
+        "tools/downstream/source.py",
+        "setting.url, setting.cwd, variables, headers])",
+        "setting.url, setting.cwd])",
+        ANOTHER_LINE + "[another variable]",
+    ),
+    Guard(
+        "store/definitions.py",
+        "return earlier if adopter == source else source",
+        "return earlier if adopter else source",
+        PINS + "what_was_pinned_before_variables_counted_is_adopted_once",
+    ),
+    Guard(
+        "tools/downstream/answers.py",
+        "if problems := compiled(schema).problems(told.structured):",
+        "if problems := []:",
+        "downstream/test_output_schemas.py::test_structured_content_that_breaks_the_output_schema_is_an_error[content0-/total]",
+        quick=True,
+    ),
     Guard("tools/downstream/definition.py", "each = hide(as_listed)", "each = as_listed", LISTED, quick=True),
     Guard(
         "tools/downstream/line.py",

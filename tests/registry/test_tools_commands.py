@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ from house import ME, rests
 from registrydesk import Desk, listed
 
 from kairos_mcp.cli.importing import Wanted, import_tools
+from kairos_mcp.cli.running import PERSON
 from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.errors import UnknownTool
 from kairos_mcp.host import Host
+from kairos_mcp.messages import canonical
+from kairos_mcp.store.definitions import Definitions
+from kairos_mcp.tools.downstream.definition import listing
 
 DOCUMENT = {
     "openapi": "3.0.0",
@@ -83,6 +89,31 @@ async def test_a_changed_definition_waits_until_its_pin_is_approved(desk: Desk) 
     called = desk("tools", "call", "x__echo", '{"text": "hi"}', "--json")
     assert (called.code, called.json["flow"], called.json["output"]["content"]) == (0, "call", "hi")
     assert desk.place.rows("select count(*) from run") == [(2,)]
+
+
+async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(desk: Desk) -> None:
+    desk.configured()
+    reached = canonical([list(desk.argv), None, None])
+    earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
+    definition = listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
+    async with Host.open(desk.place.settings(), via="mcp") as host:
+        Definitions(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
+
+    found = desk("doctor", "--json").json["findings"]
+    assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]
+    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+        assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+
+    edited = desk.place.settings(servers=(desk.server(env=(("MODE", "a"),)),))
+    async with Host.open(edited, via="mcp") as host:
+        with pytest.raises(UnknownTool, match="approval"):
+            await host.start_call("x__echo", {"text": "hi"}, ME)
+        assert not any("adopted" in note for note in host.tool_notes())
+        sheet = await host.tool("x/echo")
+        assert "MODE" in " ".join(sheet.remarks)
+        await host.decide_tool("x/echo", "approved", sheet.definitions[0].pin, PERSON)
+        assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
+    assert len(desk.logged("call")) == 2
 
 
 async def test_what_a_person_removed_is_not_called(desk: Desk) -> None:

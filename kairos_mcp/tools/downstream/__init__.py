@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from kairos_mcp.tools.downstream.backstage import Backstage
 from kairos_mcp.tools.downstream.shared import Shared
-from kairos_mcp.tools.downstream.source import Downstream, offered_as, source_of
+from kairos_mcp.tools.downstream.source import Downstream, offered_as, settled_source, source_of
 
-__all__ = ["Backstage", "Downstream", "Shared", "offered_as", "source_of"]
+__all__ = ["Backstage", "Downstream", "Shared", "offered_as", "settled_source", "source_of"]

@@ -44,6 +44,12 @@ class Definition:
     def hash(self) -> str:
         return sha256(self.body.encode()).hexdigest()
 
+    @cached_property
+    def output_schema(self) -> JsonObject | None:
+        """What the tool's structured content keeps to, by its own word."""
+        found: JsonObject | None = json.loads(self.body).get("outputSchema")
+        return found
+
     def spec(self, server: str, effects: Sequence[tuple[str, Effect]], source: str) -> ToolSpec:
         """The tool as a model is offered it; its source names the pin, so that another definition is another tool."""
         body: JsonObject = json.loads(self.body)

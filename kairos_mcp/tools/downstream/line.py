@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from kairos_mcp.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.messages import Effect, JsonObject, ToolResult
-from kairos_mcp.tools.downstream.answers import result_of
+from kairos_mcp.tools.downstream.answers import Answered, answered
 from kairos_mcp.tools.downstream.child import Start
 from kairos_mcp.tools.downstream.definition import Definition, Listing, changed, listing, plain
 from kairos_mcp.tools.downstream.link import Link, Reach, Wants, reason
@@ -81,7 +81,7 @@ class Line:
         except TimeoutError:
             raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
 
-    async def call(self, wanted: Call) -> ToolResult:
+    async def call(self, wanted: Call) -> Answered:
         """Make the call. Raises Unreachable where nothing was sent, ToolNotOffered where the server defines this tool
         otherwise now, OutcomeUnknown where it was sent and no end was heard.
 
@@ -99,7 +99,7 @@ class Line:
                 with self._under_way(link):
                     answer = await link.call(wanted.definition.name, wanted.arguments, wanted.still)
                     self._silent = 0
-            return self._told(result_of(answer), link.watch.asked - before)
+            return self._told(answered(answer), link.watch.asked - before)
         except TimeoutError:
             if allowed is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
@@ -108,7 +108,7 @@ class Line:
             self._was_silent(link)
             raise self._unheard(wanted, "did not answer in time") from None
         except (MCPError, Wants, ValidationError, ConnectionError) as error:
-            return await self._failed(wanted, error, link)
+            return Answered(await self._failed(wanted, error, link))
 
     @property
     def stale(self) -> bool:
@@ -273,13 +273,13 @@ class Line:
             "Don't repeat it before you have looked whether it took effect.",
         )
 
-    def _told(self, result: ToolResult, asked: Counter[str]) -> ToolResult:
-        """The result, and that the server asked for something meanwhile."""
+    def _told(self, heard: Answered, asked: Counter[str]) -> Answered:
+        """The answer, and that the server asked for something meanwhile."""
         if not asked:
-            return result
+            return heard
         things = ", ".join(f"{REFUSED[method]}{f' ({n} times)' * (n > 1)}" for method, n in sorted(asked.items()))
         note = f"[{self.name} asked for {things} meanwhile; refused]"
-        return ToolResult(f"{result.content}\n{note}", result.is_error, result.data)
+        return replace(heard, result=replace(heard.result, content=f"{heard.result.content}\n{note}"))
 
 
 def _error(text: str) -> ToolResult:

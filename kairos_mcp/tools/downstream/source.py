@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kairos_mcp.configuration.settings import ServerSetting
 from kairos_mcp.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.messages import JsonObject, ToolResult, canonical
-from kairos_mcp.store.definitions import DefinitionRow
+from kairos_mcp.store.definitions import FIRST_USE, DefinitionRow, Definitions
 from kairos_mcp.tools.around import Stop, Surroundings
 from kairos_mcp.tools.downstream.definition import Definition, Listing, changed, offered_name, plain
 from kairos_mcp.tools.downstream.shared import Shared
@@ -32,6 +32,7 @@ from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.watched import WHY, Watch, failed_by
 
 if TYPE_CHECKING:
+    from kairos_mcp.tools.downstream.answers import Answered
     from kairos_mcp.tools.downstream.line import Call, Line
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Downstream:
         self._setting = setting
         self._workspace = workspace
         self._shared = shared
-        self._source = source_of(setting)
+        self._source = settled_source(setting, shared.definitions, shared.clock())
         self._lock = threading.Lock()
         self._rows: tuple[DefinitionRow, ...] | None = None
         self._listing: Listing | None = None
@@ -111,8 +112,8 @@ class Downstream:
         if waiting := [plain(row.name, 64) for row in rows if row.state == "pending"]:
             more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
             told.append(
-                f"{self.name}: {', '.join(waiting[:NAMED])}{more} new or changed since approved; "
-                "a person has to approve (`kairos-mcp tools list`)."
+                f"{self.name}: {', '.join(waiting[:NAMED])}{more} new or changed since approved, or of another command "
+                "line or address; a person has to approve (`kairos-mcp tools list`)."
             )
         if self._first_use:
             told.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
@@ -132,6 +133,7 @@ class Downstream:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _run(self, definition: Definition, arguments: JsonObject, around: Surroundings) -> ToolResult:
+        from kairos_mcp.tools.downstream.answers import held_to
         from kairos_mcp.tools.downstream.line import Call
 
         definitions, key = self._shared.definitions, (definition.name, definition.hash)
@@ -144,7 +146,9 @@ class Downstream:
         call = Call(definition, arguments, effect, around.until, self._setting.timeout_s, still)
         with self._watching() as watch:
             try:
-                result = self._sent(call, around)
+                result = held_to(
+                    definition.output_schema, self._sent(call, around), offered_name(self.name, definition.name)
+                )
             except KairosError as error:
                 if undone := self._undone(watch, around):
                     raise type(error)(f"{error.message} {WHY} {' '.join(undone)}", error.hint) from None
@@ -167,7 +171,7 @@ class Downstream:
         covered = self._line.covered if self._line is not None else {}
         return watch.undo(around.memory.keep, f"{around.path}/taken-out", covered) if watch is not None else []
 
-    def _sent(self, call: Call, around: Surroundings) -> ToolResult:
+    def _sent(self, call: Call, around: Surroundings) -> Answered:
         try:
             return self._wait(lambda line: line.call(call), around.until, around.stop)
         except (StillWaiting, CancelledError):
@@ -205,9 +209,11 @@ class Downstream:
     def _meet(self, listing: Listing) -> None:
         """Pin what the server lists now; called each time that it was asked."""
         definitions = self._shared.definitions
-        self._first_use = self._first_use or definitions.of(self._source) is None
+        is_new = definitions.of(self._source) is None
         found = {name: (each.hash, each.body) for name, each in listing.definitions.items()}
-        self._take(definitions.meet(self._source, found, self._shared.clock()), listing)
+        known = definitions.meet(self._source, found, self._shared.clock())
+        self._first_use = self._first_use or (is_new and any(row.by == FIRST_USE for row in known))
+        self._take(known, listing)
 
     def _take(self, rows: tuple[DefinitionRow, ...] | None, listing: Listing | None) -> None:
         """What is offered, from what is pinned and what the server listed last, if it was asked."""
@@ -250,9 +256,21 @@ class Downstream:
 
 
 def source_of(setting: ServerSetting) -> str:
-    """The name under which a server's definitions are pinned: another program or another address is another source."""
-    reached = canonical([list(setting.command), setting.url, setting.cwd])
-    return f"{setting.name}@{sha256(reached.encode()).hexdigest()[:16]}"
+    """The name under which a server's definitions are pinned: another command line, folder or address is another
+    source, and so are other names of variables or headers. Their values are secrets that change."""
+    variables, headers = sorted(name for name, _ in setting.env), sorted(name.lower() for name, _ in setting.headers)
+    return _hashed(setting, [list(setting.command), setting.url, setting.cwd, variables, headers])
+
+
+def settled_source(setting: ServerSetting, definitions: Definitions, at: int) -> str:
+    """The source that this server's definitions stand under in the store, which may be of before: without names of
+    variables and headers."""
+    earlier = _hashed(setting, [list(setting.command), setting.url, setting.cwd])
+    return definitions.settle(source_of(setting), earlier, at)
+
+
+def _hashed(setting: ServerSetting, reached: list[Any]) -> str:
+    return f"{setting.name}@{sha256(canonical(reached).encode()).hexdigest()[:16]}"
 
 
 def offered_as(row: DefinitionRow) -> str:
