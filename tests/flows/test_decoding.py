@@ -55,6 +55,11 @@ GOOD: list[Any] = [
     pytest.param('It\'s "quoted {prose}": {"action":"noop","reason":"x"}', NOOP, id="prose with a quote"),
     pytest.param('See [1] and {"action":"noop","reason":"x"}', NOOP, id="prose with a citation"),
     pytest.param('{"action":"noop","reason":"}{"}', {"action": "noop", "reason": "}{"}, id="brackets in a string"),
+    pytest.param('A 5" screen: {"action":"noop","reason":"x"}', NOOP, id="prose with a lone quote"),
+    pytest.param('{"action":"noop","reason":"x"} is what I chose.', NOOP, id="prose behind it alone"),
+    pytest.param('Not {"a":1}:\n```json\n{"action":"noop","reason":"x"}\n```', NOOP, id="a fence beside an object"),
+    pytest.param('Not {"a":1}:\n~~~\n{"action":"noop","reason":"x"}\n~~~~', NOOP, id="a fence with a longer end"),
+    pytest.param('{"action":"noop","reason":"äöü 🎉"}', {"action": "noop", "reason": "äöü 🎉"}, id="no ASCII"),
 ]
 BAD: list[Any] = [
     pytest.param('{"action":"noop","reason":"x",}', id="LLMJSON-004"),
@@ -78,6 +83,7 @@ BAD: list[Any] = [
     pytest.param('So: {"action":"code_edit","x":{"action":"noop"}', id="a whole object inside a cut one"),
     pytest.param('```json\n{"action":"noop"}\n```\n```json\n{"action":"noop"}\n```', id="two fences"),
     pytest.param('```json\n{"action":"noop","reason":"x"', id="a fence that is cut off"),
+    pytest.param('```\n{"action":"noop"}\n```\n```\n{"action":', id="a whole fence and one that is cut off"),
     pytest.param('```json\n{"action":"noop","action":"noop"}\n```', id="duplicate keys in a fence"),
     pytest.param('{"action":"noop","reason":1e999}', id="a float that overflows"),
     pytest.param("null", id="null"),
@@ -97,6 +103,36 @@ def test_what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason
     with pytest.raises(Undecodable) as refusal:
         fitting(text, DECIDE)
     assert 0 < len(refusal.value.reason) < 400
+
+
+@pytest.mark.parametrize("text", ['[{"a":1}]', "[]", '"{}"', "1", "null", "true"])
+def test_what_is_no_object_is_never_given_for_one(text: str) -> None:
+    for reply in (text, f"```json\n{text}\n```"):
+        with pytest.raises(Undecodable):
+            decode_object(reply)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_what_is_no_number_is_refused_and_becomes_nothing_else(number: str) -> None:
+    for read in (strict_json, decode_object):
+        with pytest.raises(Undecodable, match="no JSON number"):
+            read(f'{{"a":{number}}}')
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "🎉"])
+def test_exactly_4_MiB_are_let_in_and_not_one_byte_more(letter: str) -> None:
+    fits = letter * (4_194_296 // len(letter.encode()))
+    fits += "x" * (4_194_296 - len(fits.encode()))
+    assert decode_object(f'{{"a":"{fits}"}}') == {"a": fits}
+    with pytest.raises(Undecodable, match="larger than 4194304 bytes"):
+        decode_object(f'{{"a":"{fits}x"}}')
+
+
+def test_a_value_is_let_in_up_to_4_MiB() -> None:
+    """Counted are the bytes of texts, and one for each other part."""
+    assert unfit(["x" * (4_194_304 - 2), 1]) is None
+    for value in (["x" * (4_194_304 - 1), 1], ["€" * 1_398_102], [0] * 4_194_304, {"a": "x" * 4_194_303}):
+        assert unfit(value) == "the value is larger than 4194304 bytes"
 
 
 @pytest.mark.parametrize(

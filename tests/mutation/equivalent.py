@@ -1,5 +1,15 @@
-"""Mutants that no test can tell from the original, each with the reason: (file, function, before, after) -> why."""
+"""Mutants that no test can tell from the original: (file, function, its lines before, and after) -> the reason."""
 
 from __future__ import annotations
 
-EQUIVALENT: dict[tuple[str, str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str, str], str] = {
+    ("decoding.py", "_only_balanced", "depth, start = 0, 0", "depth, start = 0, 1"): (
+        "the first token is an opening bracket at depth 0, which sets start before anybody reads it"
+    ),
+    (
+        "decoding.py",
+        "_refuse_depth",
+        'if text.count("[") + text.count("{") <= DEPTH:',
+        "if (text.count('[') + text.count('{') < DEPTH):",
+    ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
+}

@@ -41,7 +41,8 @@ _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 class Mutant:
     """One change of a file: the function that it stands in, the line (from 1), the text before and after.
 
-    `source` is the whole file with the change made.
+    `lines` are the whole lines that the change is in, before and after it; `source` is the whole file with the change
+    made.
     """
 
     file: str
@@ -49,12 +50,14 @@ class Mutant:
     line: int
     before: str
     after: str
+    lines: tuple[str, str]
     source: str
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What names a mutant without its line number, which any other change of the file moves."""
-        return self.file, self.function, self.before, self.after
+        """What names a mutant without its line number, which any other change of the file moves. By its whole lines:
+        a function may hold the same number more than once."""
+        return self.file, self.function, *self.lines
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}: `{self.before}` -> `{self.after}`"
@@ -79,7 +82,10 @@ def mutants(source: str, name: str) -> Iterator[Mutant]:
         before = raw[begin:end].decode()
         text = raw[:begin] + replacement.encode() + raw[end:]
         if before != replacement and _compiles(text):
-            yield Mutant(name, function, node.lineno, _one_line(before), _one_line(replacement), text.decode())
+            last = starts[node.end_lineno or node.lineno]
+            whole = (raw[starts[node.lineno - 1] : last], text[starts[node.lineno - 1] : last + len(text) - len(raw)])
+            around = (_flat(whole[0].decode()), _flat(whole[1].decode()))
+            yield Mutant(name, function, node.lineno, _short(before), _short(replacement), around, text.decode())
 
 
 def _compiles(text: bytes) -> bool:
@@ -90,8 +96,12 @@ def _compiles(text: bytes) -> bool:
     return True
 
 
-def _one_line(text: str) -> str:
-    flat = " ".join(text.split())
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _short(text: str) -> str:
+    flat = _flat(text)
     return flat if len(flat) <= 100 else f"{flat[:97]}..."
 
 
