@@ -81,19 +81,11 @@ def mutants(source: str, name: str) -> Iterator[Mutant]:
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         before = raw[begin:end].decode()
         text = raw[:begin] + replacement.encode() + raw[end:]
-        if before != replacement and _compiles(text):
+        if before != replacement:
             last = starts[node.end_lineno or node.lineno]
             whole = (raw[starts[node.lineno - 1] : last], text[starts[node.lineno - 1] : last + len(text) - len(raw)])
             around = (_flat(whole[0].decode()), _flat(whole[1].decode()))
             yield Mutant(name, function, node.lineno, _short(before), _short(replacement), around, text.decode())
-
-
-def _compiles(text: bytes) -> bool:
-    try:
-        compile(text, "mutant", "exec")
-    except SyntaxError:  # a pattern takes fewer forms than an expression
-        return False
-    return True
 
 
 def _flat(text: str) -> str:

@@ -52,6 +52,8 @@ def test_a_sample_is_the_same_for_the_same_seed_and_its_tests_are_there(file: st
     first, again = (sample(PACKAGE / file, file, EACH, SEED) for _ in range(2))
     assert [each.key for each in first] == [each.key for each in again]
     assert len({each.source for each in first}) == EACH
+    for each in first:
+        compile(each.source, file, "exec")  # what no interpreter reads would be noticed by any test
     assert all((ROOT / "tests" / test).exists() for test in LAW_FILES[file])
 
 
