@@ -224,6 +224,6 @@ def _room(rest: Rest, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
         if keeps_closing:
             spare -= weight.of(claim.input_bound, CLOSING_TOKENS)
             each += weight.read
-        most = spare // each if each else (claim.wanted_tokens if spare >= 0 else -1)
+        most = spare // each if each else (claim.wanted_tokens if spare >= 0 else spare)
         room = min(room, (most, unit))
     return room

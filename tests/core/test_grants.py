@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from bisect import bisect
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
-from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of
+from kairos_mcp.budget.amounts import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.budget.granting import Claim, Grant, grant, least
 from kairos_mcp.steps import Limits, Refused
 
@@ -133,3 +138,216 @@ def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
         leave = grant(free, asked._replace(shares=4), (), [free])
         assert isinstance(leave, Grant)
         assert (leave.timeout_ms, leave.held.milliseconds) == (60_000, 60_000)
+
+
+# -- the same figures, reckoned in another way -----------------------------------------------------------------
+
+TOKEN_UNITS = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
+
+
+def amount(unit: str, read: int, written: int, price: Price) -> int:
+    """What a completion uses of a unit."""
+    return {
+        "input_tokens": read,
+        "output_tokens": written,
+        "total_tokens": read + written,
+        "nano_usd": read * price.read + written * price.written,
+    }[unit]
+
+
+def fits(account: Account, claim: Claim, written: int, and_closing: bool) -> bool:
+    """Whether a completion that writes so much stays within every cap, and a closing call after it too: that reads
+    what this one read and wrote, and writes 1,024 tokens."""
+    price = claim.price or FREE
+    for unit in TOKEN_UNITS:
+        cap = getattr(account.caps, unit)
+        more = amount(unit, claim.input_bound, written, price)
+        if and_closing:
+            more += amount(unit, claim.input_bound + written, 1_024, price)
+        used = getattr(account.held, unit) + getattr(account.spent, unit)
+        if cap is not None and more and used + more > cap:
+            return False
+    return True
+
+
+def most(account: Account, claim: Claim, wanted: int, and_closing: bool) -> int:
+    """The most tokens that fit, at most what is wanted; -1 where not even an answer of none fits."""
+    return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, claim, written, and_closing)) - 1
+
+
+def expected(account: Account, claim: Claim, others: Sequence[Account]) -> int | None:
+    """The tokens that a completion is granted, or None for a refusal. Fewer than 256 help nobody, unless fewer are
+    wanted; a first round that leaves no room for a closing call may have the whole."""
+    begun = account.spent.rounds > 0
+    keeps = claim.purpose == "round" or (claim.purpose == "repair" and begun)
+    tokens, enough = most(account, claim, claim.wanted_tokens, keeps), min(256, claim.wanted_tokens)
+    if tokens < enough and keeps and not begun:
+        tokens = most(account, claim, claim.wanted_tokens, False)
+    for each in others:
+        if tokens < enough:
+            return None
+        wanted, enough = tokens, min(256, tokens)
+        tokens = most(each, claim, wanted, False)
+    return tokens if tokens >= enough else None
+
+
+def some_account(chance: random.Random, number: int, scope: str) -> Account:
+    tops = {"nano_usd": 60_000}
+    caps = {unit: chance.randint(0, tops.get(unit, 16_000)) for unit in TOKEN_UNITS if chance.random() < 0.4}
+    held, spent = (Units(**{unit: chance.choice((0, chance.randint(0, 3_000))) for unit in TOKEN_UNITS}) for _ in "ab")
+    return Account(number, Limits(**caps), held, spent._replace(rounds=chance.choice((0, 0, 3))), scope)
+
+
+def some_completion(chance: random.Random) -> Claim:
+    purpose = chance.choice(("round", "round", "repair", "compact", "phase", "closing"))
+    wanted = chance.choice((1, 255, 256, 257, chance.randint(1, 4_096)))
+    price = chance.choice((FREE, Price(3, 9), Price(0, 2), Price(5, 0)))
+    bound = chance.choice((0, chance.randint(0, 6_000)))
+    return Claim(counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=7, price=price)
+
+
+def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> None:
+    granted = refused = 0
+    for seed in range(1_500):
+        chance = random.Random(seed)
+        own, claim = some_account(chance, 1, "branch a"), some_completion(chance)
+        around = [some_account(chance, 2 + nth, "run") for nth in range(chance.randint(0, 1))]
+        shared = [some_account(chance, 5 + nth, "day") for nth in range(chance.randint(0, 2))]
+        leave, tokens = grant(own, claim, shared, around), expected(own, claim, [*around, *shared])
+        assert (leave.max_tokens if isinstance(leave, Grant) else None) == tokens, seed
+        if isinstance(leave, Grant) and tokens is not None:
+            granted, price = granted + 1, claim.price or FREE
+            assert leave.held == claim.counts._replace(
+                **{unit: amount(unit, claim.input_bound, tokens, price) for unit in TOKEN_UNITS}, milliseconds=7
+            )
+        elif isinstance(leave, Refused):
+            refused += 1
+            assert is_alone_enough(leave, [own, *around, *shared], claim), seed
+    assert min(granted, refused) > 300
+
+
+def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: Claim) -> bool:
+    """Whether one of the accounts, with no cap but that which the refusal names, would refuse as well."""
+    for each in accounts:
+        one = each._replace(caps=Limits(**{refused.limit: getattr(each.caps, refused.limit)}))
+        for wanted in range(1, claim.wanted_tokens + 1, 64):
+            alone = claim._replace(wanted_tokens=wanted if wanted + 64 <= claim.wanted_tokens else claim.wanted_tokens)
+            if isinstance(grant(one, alone), Refused):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        ("round", Units(rounds=1, model_calls=1)),
+        ("call", Units(tool_calls=1)),
+        ("pause", NOTHING),
+        ("closing", Units(model_calls=1)),
+        ("repair", Units(model_calls=1)),
+        ("phase", Units(model_calls=1)),
+    ],
+)
+def test_each_kind_of_step_counts_as_what_it_is(kind: str, counts: Units) -> None:
+    assert counts_of(kind) == counts
+
+
+def test_of_what_runs_share_the_rounds_the_tool_calls_and_the_time_are_none() -> None:
+    assert shared_part(Units(1, 2, 3, 4, 5, 6, 7, 8)) == Units(0, 2, 3, 4, 5, 6, 0, 0)
+
+
+def test_a_step_of_which_nothing_is_said_holds_its_counts_alone_and_costs_nothing() -> None:
+    free = Account(1, Limits(), NOTHING, NOTHING)
+    assert grant(free, Claim(counts_of("call"), "call")) == Grant(counts_of("call"), 0, 0)
+    leave = grant(free, Claim(counts_of("closing"), "closing", wanted_tokens=10))
+    assert leave == Grant(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
+
+
+@pytest.mark.parametrize("price", [None, FREE, Price(3, 9)])
+def test_where_nobody_knows_a_price_only_what_has_no_limit_of_money_is_granted(price: Price | None) -> None:
+    plenty, free = (Account(1, Limits(nano_usd=cap), NOTHING, USED) for cap in (10**12, None))
+    claim = ROUND._replace(price=price)
+    assert isinstance(grant(free, claim, [free], [free]), Grant)
+    for own, shared, around in ((plenty, [], []), (free, [plenty], []), (free, [], [plenty])):
+        leave = grant(own, claim, shared, around)
+        assert isinstance(leave, Refused) == (price is None)
+        assert not isinstance(leave, Refused) or leave.limit == "nano_usd"
+    unpriced = grant(free, ROUND._replace(price=None))
+    assert isinstance(unpriced, Grant)
+    assert unpriced.held.nano_usd == 0
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rounds: int, left: int) -> None:
+    spent = Units(rounds=rounds, model_calls=rounds)
+    account = Account(1, Limits(model_calls=rounds + left), NOTHING, spent)
+    free = Account(2, Limits(), NOTHING, USED)
+    for open_step in (False, True):
+        asked = ROUND._replace(open_step=open_step)
+        is_granted = left > 1 or (left == 1 and not rounds)
+        leave = grant(account, asked)
+        assert isinstance(leave, Grant) if is_granted else leave == account.refusal("model_calls")
+        closing = asked._replace(counts=counts_of("closing"), purpose="closing")
+        assert isinstance(grant(account, closing), Grant) == (left > 0)
+        # of an account around, or one that others share, nothing is kept
+        assert isinstance(grant(free, asked, (), [account]), Grant) == (left > 0)
+        assert isinstance(grant(free, asked, [account]), Grant) == (left > 0)
+    assert isinstance(grant(account, CALL), Grant)
+
+
+@pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "total_tokens", "milliseconds"])
+def test_what_is_handed_out_is_asked_for_while_anything_is_left_and_holds_its_counts_alone(unit: str) -> None:
+    free = Account(2, Limits(), NOTHING, USED)
+    asked = ROUND._replace(open_step=True)
+    closing = asked._replace(counts=counts_of("closing"), purpose="closing")
+    call = CALL._replace(open_step=True)
+    for left in (0, 1):
+        account = Account(1, Limits(**{unit: 9}), NOTHING, Units(rounds=1, **{unit: 9 - left}))
+        for claim in (asked, closing, call):
+            needs_none = claim is call if unit != "milliseconds" else claim is closing
+            for leave in (grant(account, claim), grant(free, claim, (), [account])):
+                if left or needs_none:
+                    assert leave == Grant(claim.counts, claim.wanted_tokens, 0)
+                else:
+                    assert leave == account.refusal(unit)
+
+
+def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_all() -> None:
+    closing = ROUND._replace(counts=counts_of("closing"), purpose="closing")
+    for cap in (0, 1):
+        leave = grant(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
+        assert isinstance(leave, Grant)
+        assert leave.timeout_ms == 30_000 + cap
+    barely, over = (
+        Account(1, Limits(milliseconds=cap), NOTHING, Units(milliseconds=cap + used))
+        for cap, used in ((5, 29_999), (5, 30_000))
+    )
+    leave = grant(barely, closing)
+    assert isinstance(leave, Grant)
+    assert leave.timeout_ms == 1
+    assert grant(over, closing) == over.refusal("milliseconds")
+
+
+def test_time_that_can_not_be_divided_is_refused() -> None:
+    account = capped("milliseconds", 3)
+    assert [isinstance(grant(account, CALL._replace(shares=shares)), Grant) for shares in (0, 1, 3, 4)] == [
+        *(True, True, True),
+        False,
+    ]
+
+
+def test_a_limit_that_a_whole_day_has_no_room_for_is_said_to_be_of_the_whole_day() -> None:
+    own = Account(1, Limits(), NOTHING, NOTHING)
+    spent = Units(model_calls=1, total_tokens=50_000)
+    for caps, scope in (
+        (Limits(total_tokens=50_000), "day"),
+        (Limits(total_tokens=2_255), "whole day"),
+        (Limits(total_tokens=2_256), "day"),
+        (Limits(model_calls=1), "day"),
+        (Limits(model_calls=0), "whole day"),
+    ):
+        day = Account(2, caps, NOTHING, spent, "day")
+        unit = "total_tokens" if caps.total_tokens is not None else "model_calls"
+        refused = day.refusal(unit)
+        assert grant(own, ROUND, [day]) == replace(refused, scope=scope)
