@@ -222,8 +222,19 @@ def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> N
             )
         elif isinstance(leave, Refused):
             refused += 1
+            assert says_what_is_used(leave, [own, *around, *shared]), seed
             assert is_alone_enough(leave, [own, *around, *shared], claim), seed
     assert min(granted, refused) > 300
+
+
+def says_what_is_used(refused: Refused, accounts: Sequence[Account]) -> bool:
+    """Whether a refusal has the figures of an account of that scope: what is spent and what is held, and its cap."""
+    return any(
+        getattr(each.spent, refused.limit) + getattr(each.held, refused.limit) == refused.used
+        and getattr(each.caps, refused.limit) == refused.allowed
+        and refused.scope in (each.scope, f"whole {each.scope}")
+        for each in accounts
+    )
 
 
 def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: Claim) -> bool:
@@ -250,6 +261,11 @@ def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: Claim)
 )
 def test_each_kind_of_step_counts_as_what_it_is(kind: str, counts: Units) -> None:
     assert counts_of(kind) == counts
+
+
+def test_an_account_of_which_nothing_else_is_said_is_the_run_s_own() -> None:
+    refused = grant(Account(1, Limits(rounds=2), Units(rounds=1), Units(rounds=1)), ROUND)
+    assert refused == Refused("rounds", 2, 2, "run")
 
 
 def test_of_what_runs_share_the_rounds_the_tool_calls_and_the_time_are_none() -> None:
