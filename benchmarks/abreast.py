@@ -12,7 +12,7 @@ import apsw
 from benchmarks import rounds as alone
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.configuration.settings import Durability
+from kairos_mcp.settings.settings import Durability
 
 
 async def house(folder: Path, runs: int, rounds: int, durability: Durability, tool: str) -> tuple[float, float]:

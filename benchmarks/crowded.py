@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.messages import ToolResult, ToolSpec
+from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import Tool
 

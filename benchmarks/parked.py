@@ -14,10 +14,10 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.hall.drivers import KEPT
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.run_pool import KEPT
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
 
 GROUP = 4  # runs between two looks; a table that doubles once is then one group, not a part of each run
 

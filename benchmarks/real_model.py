@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.small_model import Outcome, compare
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.views.run_report import Caller
 
 SYSTEM = "You answer questions about files. Read the file with read_file first, then answer from what it says."
 

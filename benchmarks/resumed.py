@@ -11,10 +11,10 @@ from benchmarks import rounds as alone
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.parked import answered
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import Settings
 
 
 def _settings(folder: Path) -> Settings:

@@ -117,11 +117,11 @@ def fastmcp(transport: str, port: int, _folder: str) -> None:
 
 
 def kairos(transport: str, port: int, folder: str) -> None:
-    from kairos_mcp.configuration.layers import load_settings
-    from kairos_mcp.configuration.settings import Flags
     from kairos_mcp.server.bounds import Bounds
     from kairos_mcp.server.http import Listening, serve
     from kairos_mcp.server.stdio import serve as serve_stdio
+    from kairos_mcp.settings.load import load_settings
+    from kairos_mcp.settings.settings import Flags
 
     settings = load_settings(Flags(home=folder), {})  # which reads the folder's kairos.toml, if there is one
     if transport == "stdio":

@@ -1,5 +1,5 @@
 """`python -m kairos_mcp` is the command `kairos-mcp`."""
 
-from kairos_mcp.cli import main
+from kairos_mcp.cli.main import main
 
 main()

@@ -21,14 +21,14 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Literal
 
-from kairos_mcp.configuration.settings import GateRule, Scope
-from kairos_mcp.definitions.skill import READ_SKILL
-from kairos_mcp.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
-from kairos_mcp.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
-from kairos_mcp.scopes import PATH_CHARS, Scopes
-from kairos_mcp.secrecy.env_files import is_env_file
-from kairos_mcp.tools.paths import plain_path
-from kairos_mcp.tools.patterns import glob
+from kairos_mcp.core.env_files import is_env_file
+from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
+from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
+from kairos_mcp.core.paths import plain_path
+from kairos_mcp.core.patterns import glob
+from kairos_mcp.core.scopes import PATH_CHARS, Scopes
+from kairos_mcp.settings.settings import GateRule, Scope
+from kairos_mcp.tools.skill import READ_SKILL
 from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
 
 NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text

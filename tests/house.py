@@ -14,13 +14,13 @@ import apsw
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from kairos_mcp.budget.amounts import NOTHING, Units, counts_of
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags, Settings
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolSpec
-from kairos_mcp.reports.report import Caller, RunReport
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, Settings
+from kairos_mcp.views.run_report import Caller, RunReport
 
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting

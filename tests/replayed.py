@@ -6,10 +6,12 @@ from pathlib import Path
 
 import apsw
 
-from kairos_mcp.errors import KairosError
-from kairos_mcp.freezing.freeze import VERSIONS, thaw
-from kairos_mcp.histories.replaying import Entry, Recording, replayed
-from kairos_mcp.store import ledger, reading, schema, texts
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.history.replay_check import Entry, Recording, replayed
+from kairos_mcp.specs.build import VERSIONS, thaw
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect, rows
 

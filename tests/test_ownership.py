@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from commanding import command
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.ownership import readable_secrets
-from kairos_mcp.configuration.settings import TRUST, Flags
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import TRUST, Flags
 
 SOMEBODY = 54_321  # no user of this machine
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.errors import SchemaRejected
-from kairos_mcp.schemas.safe import compiled
+from kairos_mcp.core.errors import SchemaRejected
+from kairos_mcp.core.json_schema import compiled
 
 ARGUMENTS = {
     "type": "object",

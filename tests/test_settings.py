@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import (
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.schema import given_by_file
+from kairos_mcp.settings.settings import (
     FILE_ONLY,
     SETTINGS,
     Flags,
@@ -19,9 +22,6 @@ from kairos_mcp.configuration.settings import (
     unknown_variables,
     variable,
 )
-from kairos_mcp.configuration.settings_file import given_by_file
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.steps import Limits
 
 DOCUMENT = packaged_config() / "kairos.toml"
 

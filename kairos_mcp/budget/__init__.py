@@ -1,1 +1,1 @@
-"""The law of spending: amounts, what a step may hold of an account, what a branch may have. No I/O."""
+"""The arithmetic of limits: units, what a step may reserve, what a branch may have. No I/O."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
-from kairos_mcp.budget.amounts import Account, Units
-from kairos_mcp.steps import UNLIMITED, Limits
+from kairos_mcp.budget.units import Account, Units
+from kairos_mcp.core.steps import UNLIMITED, Limits
 
 units_of = attrgetter(*Units._fields)
 

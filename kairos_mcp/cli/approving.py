@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import person, settings_for, speak, stay, with_host
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.session import person, settings_for, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_diff, say_json
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.host import Host
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.models.answers import FEEDBACK_CHARS
-from kairos_mcp.reports.report import RunReport
+from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Said
+from kairos_mcp.views.run_report import RunReport
 
 
 def decide_run(

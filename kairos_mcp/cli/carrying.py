@@ -9,15 +9,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.looking import speak_of
-from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.command_text import in_this_terminal
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.runs import speak_of
+from kairos_mcp.cli.session import PERSON, with_host
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.commandline import in_this_terminal
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import BadArguments, NoSpace
-from kairos_mcp.host import Host
+from kairos_mcp.core.errors import BadArguments, NoSpace
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 STDIN = "-"
 
@@ -29,7 +29,7 @@ def names_file(text: str) -> bool:
 
 def verify_file(name: str, *, as_json: bool) -> int:
     """Build the run of a file again. 0 where each step asks what was asked then."""
-    from kairos_mcp.histories.verifying import verified
+    from kairos_mcp.history.verify import verified
 
     if name == STDIN:
         return speak_of(verified(sys.stdin.buffer), as_json=as_json)

@@ -8,21 +8,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.cli.checks import Finding, findings
-from kairos_mcp.cli.exits import COMPLETED, FAILED
-from kairos_mcp.cli.running import with_host
-from kairos_mcp.cli.shown import commands_of
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.doctor_checks import Finding, findings
+from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
+from kairos_mcp.cli.output import commands_of
+from kairos_mcp.cli.session import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
-from kairos_mcp.counting import many
-from kairos_mcp.definitions.http_definition import HttpDefinition
-from kairos_mcp.definitions.urls import HostRule
-from kairos_mcp.errors import ConfigError, KairosError, StoreCorrupt
-from kairos_mcp.host import Host
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.secrecy.forms import without_passwords
-from kairos_mcp.store.ledger import BROKEN
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.secret_forms import without_passwords
+from kairos_mcp.core.urls import HostRule
+from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.store.integrity import BROKEN
 
 _WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000
 _DAMAGED = (

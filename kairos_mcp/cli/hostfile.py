@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import JsonObject
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _BY_HAND = "Nothing was changed; put the lines in by hand (leave out --write to see them)."

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kairos_mcp.configuration.settings import standing_in, users_home
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.settings.settings import standing_in, users_home
 
 HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
 

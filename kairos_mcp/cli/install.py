@@ -10,10 +10,10 @@ from pathlib import Path
 from kairos_mcp.cli.hostfile import HostFile
 from kairos_mcp.cli.hosts import HostName, Place, place_of
 from kairos_mcp.cli.speech import say, tell
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags, standing_in
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, standing_in
 
 NAME = "kairos"
 

@@ -6,9 +6,9 @@ import os
 from typing import Literal
 
 from kairos_mcp.cli.speech import tell
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.ownership import readable_secrets
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 
 def listen(flags: Flags, transport: Literal["http", "sse"], host: str, port: int, names: tuple[str, ...]) -> None:

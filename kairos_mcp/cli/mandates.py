@@ -7,20 +7,20 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kairos_mcp.cli.asking import limits_of, settings_at_hand, settings_here
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import PERSON, code_of, speak, stay, with_host
-from kairos_mcp.cli.shown import age_of, commands_of, project_of
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Due, Meant
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.output import age_of, commands_of, project_of
+from kairos_mcp.cli.run import limits_of, settings_at_hand, settings_here
+from kairos_mcp.cli.session import PERSON, code_of, speak, stay, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.configuration.settings import Flags, Route
-from kairos_mcp.counting import many
-from kairos_mcp.decoding import Undecodable, strict_json
-from kairos_mcp.errors import BadArguments, Stale
-from kairos_mcp.hall.mandating import Asked, Due, Meant
-from kairos_mcp.host import Host
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.reports.items import iso
-from kairos_mcp.reports.report import RunReport
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.strict_json import Undecodable, strict_json
+from kairos_mcp.settings.settings import Flags, Route
+from kairos_mcp.views.run_report import RunReport
+from kairos_mcp.views.waiting import iso
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import with_host
-from kairos_mcp.cli.shown import commands_of
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.retention import Pruned
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.output import commands_of
+from kairos_mcp.cli.session import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.counting import many
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.hall.keeping import Pruned
-from kairos_mcp.host import Host
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 _DAYS = {"h": 1 / 24, "d": 1, "w": 7}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import PERSON, with_host
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.session import PERSON, with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.host import Host
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 
 def release(flags: Flags, owner: int, *, as_json: bool) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kairos_mcp.cli.shown import call_line
+from kairos_mcp.cli.output import call_line
 from kairos_mcp.cli.speech import plain
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.reports.report import Beat
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.views.run_report import Beat
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kairos_mcp.cli.running import person, settings_for, speak, stay
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.host import Host
-from kairos_mcp.store.settling import Settlement
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.session import person, settings_for, speak, stay
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.store.settlements import Settlement
 
 
 def settle_call(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.running import PERSON, person, with_host
-from kairos_mcp.cli.shown import dollars
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.output import dollars
+from kairos_mcp.cli.session import PERSON, person, with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.counting import many
-from kairos_mcp.host import Host
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 
 def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from kairos_mcp.cli.exits import COMPLETED
-from kairos_mcp.cli.shown import commands_of
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.output import commands_of
 from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
 from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 
 def add_token(flags: Flags, name: str, *, as_json: bool) -> int:

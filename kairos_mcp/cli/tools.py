@@ -6,16 +6,16 @@ import json
 import os
 from collections.abc import Iterator
 
-from kairos_mcp.cli.asking import settings_here
-from kairos_mcp.cli.exits import COMPLETED, FAILED, WAITING
-from kairos_mcp.cli.running import PERSON, speak, stay, with_host
-from kairos_mcp.cli.shown import command
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.tool_admin import Decided, Decision, Defined, ToolLine, ToolSheet
+from kairos_mcp.cli.exit_codes import COMPLETED, FAILED, WAITING
+from kairos_mcp.cli.output import command
+from kairos_mcp.cli.run import settings_here
+from kairos_mcp.cli.session import PERSON, speak, stay, with_host
 from kairos_mcp.cli.speech import line_of, say, say_diff, say_json, tell
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import BadArguments, NotFound
-from kairos_mcp.hall.tooling import Decided, Decision, Defined, ToolLine, ToolSheet
-from kairos_mcp.host import Host
+from kairos_mcp.core.errors import BadArguments, NotFound
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 
 
 def list_tools(flags: Flags, *, as_json: bool) -> int:

@@ -1,1 +1,1 @@
-"""The rooms: all the thinking, as plain generators that know no world."""
+"""The loops as plain generators: they yield steps and are sent answers, and do no I/O."""

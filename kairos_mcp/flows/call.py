@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kairos_mcp.flows.outcome import Outcome, ended
-from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.steps import CallTool, Flow, Refused
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.steps import CallTool, Flow, Refused
 
 VERSION = 1
 PATH = "call-1"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kairos_mcp.flows.brief import Brief, Prompts, quote, quoted_lines, say
-from kairos_mcp.messages import Completion, Conversation, Message, canonical
-from kairos_mcp.steps import Flow, RequestCompletion
+from kairos_mcp.core.messages import Completion, Conversation, Message, canonical
+from kairos_mcp.core.steps import Flow, RequestCompletion
+from kairos_mcp.flows.planner_input import Brief, Prompts, quote, quoted_lines, say
 
 FULL_PERCENT = 92  # SYSTEMS.md P11
 BYTES_A_TOKEN = 4

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from itertools import count
 
-from kairos_mcp.finding import widened
-from kairos_mcp.flows.brief import Brief
-from kairos_mcp.flows.calls import executed, not_executed, numbered, stop_of, turn_messages
-from kairos_mcp.flows.closing import delivered, stopped
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import Flow, RequestCompletion
+from kairos_mcp.core.tool_discovery import widened
 from kairos_mcp.flows.compaction import Room, compacted
-from kairos_mcp.flows.guards import Guards, lapse, turn_of
-from kairos_mcp.flows.outcome import Outcome
+from kairos_mcp.flows.ending import delivered, stopped
+from kairos_mcp.flows.loop_guards import Guards, lapse, turn_of
+from kairos_mcp.flows.planner_input import Brief
 from kairos_mcp.flows.record import Record
-from kairos_mcp.messages import Completion
-from kairos_mcp.steps import Flow, RequestCompletion
+from kairos_mcp.flows.tool_calls import executed, not_executed, numbered, stop_of, turn_messages
 
 VERSION = 1
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kairos_mcp.flows.calls import CALLS_A_TURN, Answered
-from kairos_mcp.flows.guards import Turn
-from kairos_mcp.flows.outcome import Outcome, StopReason, ended
-from kairos_mcp.messages import Completion
-from kairos_mcp.steps import Unknown
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.outcome import Outcome, StopReason, ended
+from kairos_mcp.core.steps import Unknown
+from kairos_mcp.flows.loop_guards import Turn
+from kairos_mcp.flows.tool_calls import CALLS_A_TURN, Answered
 
 _TEXT = 2_000  # characters of the last text that stand in a summary made from the record
 

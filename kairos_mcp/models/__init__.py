@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kairos_mcp.messages import Completion, Message, Private
-from kairos_mcp.steps import Failure, RequestCompletion, Sent
+from kairos_mcp.core.messages import Completion, Message, Private
+from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
 
 
 def _nothing_private(_turn: Message) -> None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kairos_mcp.decoding import unfit
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+from kairos_mcp.core.strict_json import unfit
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.settling import Settlement, Settling
+from kairos_mcp.store.settlements import Settlement, Settling
 
 FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly

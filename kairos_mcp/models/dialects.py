@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
-from kairos_mcp.decoding import Undecodable, decode_object
-from kairos_mcp.messages import Completion, JsonObject, Message, ToolCall, ToolSet
-from kairos_mcp.steps import RequestCompletion, Sent
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.core.steps import RequestCompletion, Sent
+from kairos_mcp.core.strict_json import Undecodable, decode_object
 
 _KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 

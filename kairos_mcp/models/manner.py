@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kairos_mcp.core.steps import DialectName
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.steps import DialectName
 
 
 @dataclass(frozen=True, slots=True)

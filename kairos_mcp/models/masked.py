@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kairos_mcp.messages import Completion
+from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.models import Asked, Model
-from kairos_mcp.secrecy import masked
-from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.steps import Failure
 
 
 def masked_model(model: Model, mask: Mask) -> Model:

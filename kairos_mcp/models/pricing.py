@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.budget.amounts import Price
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.messages import Usage
+from kairos_mcp.budget.units import Price
+from kairos_mcp.core.messages import Usage
+from kairos_mcp.settings.settings import Settings
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kairos_mcp.messages import Completion, Message, Private
+from kairos_mcp.core.messages import Completion, Message, Private
 
 _Turn = tuple[str, tuple[str, ...]]
 

@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import Completion
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider_failure import key_variable
-from kairos_mcp.steps import Failure
+from kairos_mcp.models.provider_errors import key_variable
 
 if TYPE_CHECKING:
     from kairos_mcp.models.provider_line import Line
@@ -57,7 +57,7 @@ class Provider:
         try:
             line = await asyncio.shield(self._opening)  # a request that is given up leaves it to the next
         except Exception as error:
-            from kairos_mcp.models.provider_failure import not_opened
+            from kairos_mcp.models.provider_errors import not_opened
 
             return not_opened(error, self.tariff.model)
         return await line.complete(asked, manner)

@@ -16,17 +16,17 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import Completion, JsonObject
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.models import Asked, dialects
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.provider_extras import CONNECT_S, SILENT_S, Close, extra
-from kairos_mcp.models.provider_failure import failure_of, key_variable
+from kairos_mcp.models.provider_clients import CONNECT_S, SILENT_S, Close, extra
+from kairos_mcp.models.provider_errors import failure_of, key_variable
 from kairos_mcp.models.provider_look import looking
+from kairos_mcp.models.provider_messages import messages_of, parameters_of
 from kairos_mcp.models.provider_reply import completion_of
-from kairos_mcp.models.provider_request import messages_of, parameters_of
-from kairos_mcp.steps import Failure, RequestCompletion
 
 NO_KEY = "none"  # sent to servers of one's own, which want some key and look at none
 _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address

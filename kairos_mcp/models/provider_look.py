@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from kairos_mcp.models.provider_failure import BadReply, Redirected, UsageInvalid
+from kairos_mcp.models.provider_errors import BadReply, Redirected, UsageInvalid
 
 REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 LARGEST_COUNT = 2**53 - 1

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
-from kairos_mcp.decoding import Undecodable, strict_json, unfit
-from kairos_mcp.messages import Completion, Finish, Private, ToolCall, Usage
+from kairos_mcp.core.messages import Completion, Finish, Private, ToolCall, Usage
+from kairos_mcp.core.steps import Failure
+from kairos_mcp.core.strict_json import Undecodable, strict_json, unfit
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.steps import Failure
 
 _FINISHES: Mapping[str, Finish] = {
     "stop": "stop",

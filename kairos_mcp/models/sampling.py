@@ -11,11 +11,11 @@ from typing import Any
 
 import mcp_types as wire
 
-from kairos_mcp.decoding import unfit
-from kairos_mcp.messages import Completion, Finish, Message, ToolCall
+from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
+from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
+from kairos_mcp.core.strict_json import unfit
 from kairos_mcp.models import dialects
 from kairos_mcp.models.dialects import TextPrompts, Worded
-from kairos_mcp.steps import DialectName, RequestCompletion, Sent
 
 FINISHES: Mapping[str, Finish] = {
     "endturn": "stop",

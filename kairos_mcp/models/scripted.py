@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kairos_mcp.decoding import Undecodable, strict_json
-from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.messages import Completion
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.steps import Failure, RequestCompletion
+from kairos_mcp.core.strict_json import Undecodable, strict_json
 from kairos_mcp.models.answers import at_path, completion_from
-from kairos_mcp.steps import Failure, RequestCompletion
 
 _OUR_KEYS = ("for", "delay_s", "error")
 

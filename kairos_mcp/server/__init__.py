@@ -1,1 +1,1 @@
-"""The MCP door: it takes calls apart, passes them on, words the answers. Nothing is decided here."""
+"""The MCP server: validates calls, hands them to the app and words the results. Nothing is decided here."""

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 import mcp_types as wire
 
-from kairos_mcp.configuration.settings import GateRule, Settings
-from kairos_mcp.messages import Effect
+from kairos_mcp.core.messages import Effect
+from kairos_mcp.settings.settings import GateRule, Settings
 
 MOVES_RUNS = frozenset(
     (

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from anyio.abc import TaskGroup
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from kairos_mcp.reports.report import Beat, Caller
+from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession
 from kairos_mcp.server.patience import Patience
-from kairos_mcp.steps import DialectName
+from kairos_mcp.views.run_report import Beat, Caller
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from kairos_mcp.host import Host
+    from kairos_mcp.app.app import Host
 
 
 @dataclass(frozen=True, slots=True)

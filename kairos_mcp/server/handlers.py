@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import mcp_types as wire
 
-from kairos_mcp.server import asking, results
+from kairos_mcp.server import client_requests as asking
+from kairos_mcp.server import results
 from kairos_mcp.server.call import Call
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.arguments import cycles, planning, registry, runs
-    from kairos_mcp.spec import Phase
+    from kairos_mcp.core.run_spec import Phase
+    from kairos_mcp.server.arguments import ooda as cycles
+    from kairos_mcp.server.arguments import planning, registry, runs
 
 Result = wire.CallToolResult | wire.InputRequiredResult
 

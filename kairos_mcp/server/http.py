@@ -31,17 +31,17 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.server.auth import Entrance, Rates, Tenancy
 from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.door import build_server
-from kairos_mcp.server.guard import METHOD, Body, Guard, Names, header, refused
-from kairos_mcp.server.listener import listener
-from kairos_mcp.server.sessions import Session, Sessions
+from kairos_mcp.server.http_guard import METHOD, Body, Guard, Names, header, refused
+from kairos_mcp.server.http_protocol import listener
+from kairos_mcp.server.http_sessions import Session, Sessions
+from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.stdio import reachable
-from kairos_mcp.server.tenants import Entrance, Rates, Tenancy
 from kairos_mcp.server.tokens import Tokens
 from kairos_mcp.server.who import NOBODY, principal, speaks_for
+from kairos_mcp.settings.settings import Settings
 
 Transport = Literal["http", "sse"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from kairos_mcp.counting import many
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.server.framing import unbroken
 
 

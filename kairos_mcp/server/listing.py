@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mcp_types as wire
 
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
 
 LISTING = Path(__file__).with_name("listing.json")
 LEAN = ("planner_run", "run_status", "run_continue")

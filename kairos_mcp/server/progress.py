@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kairos_mcp.reports.report import Beat
+    from kairos_mcp.views.run_report import Beat
 
 BEAT_S = 1.0
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 from pydantic_core import to_json
 
-from kairos_mcp.freezing.orders import phase_of
 from kairos_mcp.server import lines
-from kairos_mcp.server.fitting import RESULT_CHARS, fitted, with_whole_output
+from kairos_mcp.server.truncation import RESULT_CHARS, fitted, with_whole_output
+from kairos_mcp.specs.load_ooda import phase_of
 
 if TYPE_CHECKING:
-    from kairos_mcp.errors import KairosError
-    from kairos_mcp.messages import JsonObject
-    from kairos_mcp.reports.report import RunReport
-    from kairos_mcp.secrecy.masking import Mask
+    from kairos_mcp.core.errors import KairosError
+    from kairos_mcp.core.messages import JsonObject
+    from kairos_mcp.core.redaction import Mask
+    from kairos_mcp.views.run_report import RunReport
 
 NEWEST = 10  # runs that run_status shows when none is named: so many rows fit a result
 LEAST_CHARS = 1_100  # what one run among several has at least

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.arguments.strict import Arguments
+    from kairos_mcp.server.arguments.base import Arguments
 
 LISTED = frozenset({"type", "enum", "description", "properties", "required", "items"})
 """What a model needs to make a call. Bounds and patterns cost room in every session; a refusal names them."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from kairos_mcp.errors import KairosError
-from kairos_mcp.server.door import build_server
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.wire import connected
 
 if TYPE_CHECKING:
-    from kairos_mcp.configuration.settings import Settings
-    from kairos_mcp.host import Host
+    from kairos_mcp.app.app import Host
+    from kairos_mcp.settings.settings import Settings
 
 LEAVING_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
 LOOK_S = 0.5
@@ -58,7 +58,7 @@ async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[
     async def reach() -> Host:
         async with first:
             if not opened:
-                from kairos_mcp.host import Host
+                from kairos_mcp.app.app import Host
 
                 opened.append(await house.enter_async_context(Host.open(settings, via="mcp")))
                 for text in opened[0].idle_rules():

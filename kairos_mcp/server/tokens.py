@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from kairos_mcp.errors import BadArguments, StoreUnavailable
+from kairos_mcp.core.errors import BadArguments, StoreUnavailable
 from kairos_mcp.server.who import LOCAL
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can know one

@@ -1,1 +1,1 @@
-"""The record: one SQLite file that says what was asked, answered, held and spent. No thinking lives here."""
+"""The state file: one SQLite database that says what was asked, answered, reserved and spent."""

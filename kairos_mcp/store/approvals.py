@@ -14,10 +14,11 @@ from typing import Literal
 
 import apsw
 
-from kairos_mcp.store import reading, settling
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, row, rows
-from kairos_mcp.store.reading import WaitingRow
+from kairos_mcp.store.queries import WaitingRow
 
 SUFFIX = "/approval"  # a waiting key is the step's path with it
 OF_A_RUN = 4  # approvals that wait for a person at a time

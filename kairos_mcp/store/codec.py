@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from kairos_mcp.budget.amounts import Units
-from kairos_mcp.errors import BadArguments, Unreadable
-from kairos_mcp.messages import Completion, JsonObject, ToolResult
-from kairos_mcp.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.errors import BadArguments, Unreadable
+from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
 _BY_KIND: dict[str, type[Any]] = {
     "completion": Completion,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import apsw
 
-from kairos_mcp.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import NoSpace, StoreBusy, StoreCorrupt, StoreUnavailable
 
 Durability = Literal["full", "process"]
 Row = tuple[Any, ...]

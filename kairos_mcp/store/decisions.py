@@ -12,14 +12,15 @@ from typing import Literal
 
 import apsw
 
-from kairos_mcp.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
-from kairos_mcp.store import approvals, settling
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
+from kairos_mcp.store import approvals
+from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.approvals import LAPSED, at_key
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.deposits import Deposit, deposit
-from kairos_mcp.store.reading import RunRow, run_by_number
+from kairos_mcp.store.inbox import Deposit, deposit
+from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take
-from kairos_mcp.store.settling import Settling
+from kairos_mcp.store.settlements import Settling
 
 Said = Literal["approve", "deny"]
 NOBODY_SAID = ("", "", "")

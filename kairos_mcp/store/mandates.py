@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.errors import BadArguments, Stale
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.approvals import Again, Asking
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.connection import row, rows, valid
-from kairos_mcp.store.reading import RunRow, run_by_number
+from kairos_mcp.store.queries import RunRow, run_by_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kairos_mcp.errors import Unreadable
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.store.queries import RunRow
 
 
 @contextmanager

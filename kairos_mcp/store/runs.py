@@ -8,11 +8,11 @@ from typing import Any
 
 import apsw
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.steps import Limits
 from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import RunRow, is_due, run_by_number
+from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 
 ATTACH_MS = 10 * 60 * 1000  # hosts repeat calls they gave up on; an identical start joins an open run this young
 

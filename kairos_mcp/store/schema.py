@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import apsw
 
-from kairos_mcp.budget.amounts import Units
-from kairos_mcp.errors import StoreCorrupt, StoreTooNew
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.errors import StoreCorrupt, StoreTooNew
 from kairos_mcp.store.connection import rows
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import apsw
 
-from kairos_mcp.spec import Spec
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.reading import RunRow, Wish
+from kairos_mcp.store.queries import RunRow, Wish
 
 UNITS = ("model_calls", "milliseconds")
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import apsw
 
-from kairos_mcp.errors import Unreadable
+from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.store.connection import row, rows, valid
 from kairos_mcp.store.inspecting import some
 

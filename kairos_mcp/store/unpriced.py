@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import apsw
 
-from kairos_mcp.steps import Sent
+from kairos_mcp.core.steps import Sent
 from kairos_mcp.store.accounts import CHARGED
 from kairos_mcp.store.connection import rows, valid
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.budget.amounts import Units
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.codec import decode_fields, decode_units
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.reading import MarkRow, RunRow
+from kairos_mcp.store.queries import MarkRow, RunRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from kairos_mcp.errors import KairosError, NotForCallers
+from kairos_mcp.core.errors import KairosError, NotForCallers
 from kairos_mcp.store.connection import Durability, connect, failure_of, patience
 
 T = TypeVar("T")

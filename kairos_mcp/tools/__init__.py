@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.scopes import Scopes
-from kairos_mcp.secrecy.masking import Mask
-from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.files import reading_tool
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.files.edit_tools import writing_tools
+from kairos_mcp.tools.files.listings import listing_tools
+from kairos_mcp.tools.files.plans import plan_tools
+from kairos_mcp.tools.files.read_tools import reading_tool
+from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.files.search_tool import search_tool
+from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
-from kairos_mcp.tools.listings import listing_tools
-from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.plans import plan_tools
-from kairos_mcp.tools.scopes import scopes_of
-from kairos_mcp.tools.search import search_tool
 from kairos_mcp.tools.skills import Shelves, skill_tool
 from kairos_mcp.tools.stating import tool
 from kairos_mcp.tools.tool import Tool
-from kairos_mcp.tools.writing import writing_tools
 
 if TYPE_CHECKING:
-    from kairos_mcp.definitions.http_definition import HttpDefinition
-    from kairos_mcp.tools.egress import Egress
-    from kairos_mcp.tools.http_tools import Secret
+    from kairos_mcp.settings.http_tool import HttpDefinition
+    from kairos_mcp.tools.http.client import Egress
+    from kairos_mcp.tools.http.http_tool import Secret
 
 __all__ = ["Commands", "Opener", "Shelves", "builtin_tools", "network_tools", "reading_tools", "tool"]
 
@@ -70,8 +70,8 @@ def network_tools(
     egress: Egress, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
 ) -> list[Tool]:
     """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
-    from kairos_mcp.tools.fetch import fetching_tool
-    from kairos_mcp.tools.http_tools import http_tool
+    from kairos_mcp.tools.http.fetch import fetching_tool
+    from kairos_mcp.tools.http.http_tool import http_tool
 
     own = [fetching_tool(egress)] if fetch else []
     return [*own, *(http_tool(each, egress, secret) for each in definitions)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kairos_mcp.messages import Effect, ToolResult
+from kairos_mcp.core.messages import Effect, ToolResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from kairos_mcp.errors import BadArguments, NotFound
-from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.errors import BadArguments, NotFound
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import said
+from kairos_mcp.core.patterns import line_pattern
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.listings import stop_at
-from kairos_mcp.tools.matching import hits, preview
-from kairos_mcp.tools.paths import said
-from kairos_mcp.tools.patterns import line_pattern
+from kairos_mcp.tools.files.listings import stop_at
+from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.tool import Tool
 
 PAGE_CHARS = 8_000

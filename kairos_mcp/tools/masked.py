@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kairos_mcp.errors import KairosError
-from kairos_mcp.messages import JsonObject, ToolResult
-from kairos_mcp.secrecy import masked
-from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.redaction import Mask
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.tool import Tool, call, failed
 

@@ -11,16 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.errors import KairosError, ToolNotOffered
-from kairos_mcp.messages import JsonObject, ToolResult
-from kairos_mcp.store.definitions import DefinitionRow
+from kairos_mcp.core.errors import KairosError, ToolNotOffered
+from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.store.tool_pins import DefinitionRow
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:  # most houses have no registrations, and don't import what they take
-    from kairos_mcp.definitions.http_definition import HttpDefinition
-    from kairos_mcp.tools.downstream import Downstream
+    from kairos_mcp.settings.http_tool import HttpDefinition
+    from kairos_mcp.tools.mcp_servers import Downstream
 
 READY_THREADS = 8
 
@@ -98,7 +98,7 @@ class Registered:
 
     def _add(self, row: DefinitionRow) -> None:
         """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""
-        from kairos_mcp.definitions.proposal import stored
+        from kairos_mcp.settings.proposal import stored
 
         proposed = stored(row.body)
         if proposed.kind == "http_tool":

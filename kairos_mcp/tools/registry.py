@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from kairos_mcp.errors import ConfigError, ToolNotOffered, UnknownTool
-from kairos_mcp.messages import ToolSet, ToolSpec
+from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
+from kairos_mcp.core.messages import ToolSet, ToolSpec
 from kairos_mcp.tools.searching import SearchPage, categories, page, related, whole
 from kairos_mcp.tools.tool import Tool
 

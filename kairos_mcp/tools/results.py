@@ -6,8 +6,8 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from kairos_mcp.messages import ToolResult, ToolSpec
-from kairos_mcp.tools.outside import seen, spelled
+from kairos_mcp.core.messages import ToolResult, ToolSpec
+from kairos_mcp.core.outside import seen, spelled
 
 HEAD = 0.7  # most texts say what they are at the top, and how they ended in fewer words
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.messages import JsonObject, ToolSpec
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import JsonObject, ToolSpec
 
 WORDS = 20
 LINE_CHARS = 300

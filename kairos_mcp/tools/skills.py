@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kairos_mcp.definitions.skill import NAME_CHARS, READ_SKILL, Skill, skill_of
-from kairos_mcp.errors import BadArguments, ConfigError, KairosError, NotFound
-from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import plain_path, said, shown
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.files import reading_tool
-from kairos_mcp.tools.opener import Entry, Opener
-from kairos_mcp.tools.paths import plain_path, said, shown
+from kairos_mcp.tools.files.read_tools import reading_tool
+from kairos_mcp.tools.files.workspace import Entry, Opener
+from kairos_mcp.tools.skill import NAME_CHARS, READ_SKILL, Skill, skill_of
 from kairos_mcp.tools.tool import Tool
 
 FILES = ("SKILL.md", "skill.md")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import Effect, JsonObject
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import Effect, JsonObject
 
 F = TypeVar("F", bound=Callable[..., Any])
 GROUP = "kairos_mcp.tools"  # of entry points

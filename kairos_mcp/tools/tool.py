@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from kairos_mcp.errors import BadArguments, KairosError
-from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.schemas.safe import Schema, compiled
+from kairos_mcp.core.errors import BadArguments, KairosError
+from kairos_mcp.core.json_schema import Schema, compiled
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.around import Preview, Probed, Surroundings
 
 T = TypeVar("T")

@@ -14,14 +14,14 @@ from house import ASK, ME, Place, asks, rests, says
 from mcp.client.client import Client
 from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
 
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import digest_of_ask
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.server.door import build_server
+from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.patience import PATIENCE, Patience
-from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import Asking
+from kairos_mcp.views.run_report import Caller
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 

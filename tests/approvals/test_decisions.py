@@ -27,7 +27,9 @@ from approvals.people import (
     verdicts,
     waiting,
 )
-from kairos_mcp.errors import (
+from kairos_mcp.app.answers import command_of
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import (
     AlreadyAnswered,
     ApprovalExpired,
     ApprovalMismatch,
@@ -37,15 +39,14 @@ from kairos_mcp.errors import (
     NotWaiting,
     UnknownRun,
 )
-from kairos_mcp.hall.answering import command_of
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.store import approvals, decisions, reading
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.store import approvals, decisions
+from kairos_mcp.store import queries as reading
 from kairos_mcp.store.approvals import LAPSED, OF_A_RUN, OF_A_WORKSPACE
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.deposits import Deposit
+from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.views.run_report import Caller
 
 UNDECIDED = [(None, None, None, None)]
 PERSON = Caller(via="command", client="kairos-mcp")

@@ -32,10 +32,10 @@ from approvals.people import (
     verdicts,
     waiting,
 )
-from kairos_mcp.reports.items import ELICITED_CHARS
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.patience import PATIENCE
-from kairos_mcp.spec import PlannerRequest
 from kairos_mcp.store import approvals
+from kairos_mcp.views.waiting import ELICITED_CHARS
 
 UNDECIDED = [(None, None, None, None)]
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags, GateRule
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import Effect, ToolSpec
+from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, Wanted, digest_of_ask, pin_of, risk_of
-from kairos_mcp.messages import Effect, ToolSpec
-from kairos_mcp.scopes import Scopes
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.touched_paths import named_paths
 
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")

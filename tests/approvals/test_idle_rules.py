@@ -12,8 +12,8 @@ import pytest
 from house import place_in
 from waiting import awaited
 
-from kairos_mcp.configuration.settings import GateRule
 from kairos_mcp.gate import idle_rules
+from kairos_mcp.settings.settings import GateRule
 
 RULES = """
 [[gate]]

@@ -9,10 +9,10 @@ from ooda.scenes import MANDATE, Person, accepts, cycle, edit, noop, opened
 from sampling.minds import MODERN
 
 from approvals.test_leave import EDIT, KEY, PERSON, STEP, begun, content, edits, told
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.host import Host
-from kairos_mcp.reports.trace import TraceQuery
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.views.trace import TraceQuery
 
 WORD = "then mend b.txt too"
 REMARK = f"A person approved edit_file. They say: {WORD}"

@@ -19,14 +19,14 @@ from waiting import awaited
 
 from approvals.people import KEY, Person, accepts, opened, seated, verdicts, waiting
 from approvals.test_commands import ran
-from kairos_mcp.configuration.settings import Approvals, GateRule
-from kairos_mcp.decision_rights import APPROVALS, KINDS, RIGHTS, WAYS, Kind, Way, check, may_decide, way_of
-from kairos_mcp.errors import ApprovalRequired
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.store import ledger
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.decision_rights import APPROVALS, KINDS, RIGHTS, WAYS, Kind, Way, check, may_decide, way_of
+from kairos_mcp.core.errors import ApprovalRequired
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Approvals, GateRule
+from kairos_mcp.store import integrity as ledger
 from kairos_mcp.store.accounts import amounts
-from kairos_mcp.store.definitions import REGISTERED
+from kairos_mcp.store.tool_pins import REGISTERED
 
 LOST = "round-1/call-1/settle"
 COMMAND = {"name": "run_command", "arguments": {"argv": ["true"]}}
@@ -210,7 +210,7 @@ def stopped_owner(place: Place) -> Iterator[int]:
 OWNS = """
 import sys, time, apsw
 from pathlib import Path
-from kairos_mcp.store.owners import Ownership
+from kairos_mcp.store.ownership import Ownership
 home = Path(sys.argv[1])
 ownership, connection = Ownership(home), apsw.Connection(str(home / "kairos.db"))
 print(ownership.enter(connection, "mcp", 0), flush=True)

@@ -12,8 +12,8 @@ from sampling.minds import MODERN, Door
 
 from approvals.people import CANCELS, DECLINES, UNHURRIED, Person, accepts, seated
 from approvals.test_rights import LOST, a_lost_call
-from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.store.codec import encode_units
 
 SETTLED = "select json_extract(body, '$.settlement'), principal, via, client from deposit where kind = 'settle'"

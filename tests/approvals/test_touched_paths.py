@@ -11,11 +11,11 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting
+from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.messages import Effect, ToolResult, ToolSpec
-from kairos_mcp.scopes import Scopes
-from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.tool import Tool

@@ -13,17 +13,17 @@ from house import ME, Place, assert_all_lawful, rests, says
 from ooda.scenes import MANDATE, cycle, edit, gives, opened
 from sampling.minds import MODERN
 
-from kairos_mcp.configuration.settings import GateRule, Settings
-from kairos_mcp.flows.outcome import Outcome, ended
-from kairos_mcp.freezing.freeze import Thawed
-from kairos_mcp.hall.drivers import Drivers
-from kairos_mcp.hall.wiring import Wiring
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolCall
-from kairos_mcp.runner import Runner
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Branch, CallTool, Flow, Gather
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.run_factory import Wiring
+from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.core.messages import ToolCall
+from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
+from kairos_mcp.settings.settings import GateRule, Settings
+from kairos_mcp.specs.build import Thawed
+from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

@@ -11,19 +11,19 @@ from typing import Any
 from daybook import Clock, assert_days_add_up, by_steps, used
 from house import Place, assert_all_lawful, total
 
-from kairos_mcp.budget.amounts import Units
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.flows.brief import Brief
-from kairos_mcp.flows.outcome import Outcome, ended
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.client_requests import Asks
+from kairos_mcp.app.run_factory import Wiring
+from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.messages import Completion, Conversation, Message
+from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.steps import UNLIMITED, Branch, Flow, Gather, Limits, RequestCompletion
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.freezing.freeze import Thawed
-from kairos_mcp.hall.asks import Asks
-from kairos_mcp.hall.drivers import Drivers
-from kairos_mcp.hall.wiring import Wiring
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion, Conversation, Message
-from kairos_mcp.steps import UNLIMITED, Branch, Flow, Gather, Limits, RequestCompletion
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import Thawed
+from kairos_mcp.store.queries import RunRow
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 from house import ME, WITHIN_S, Place, assert_all_lawful, total
 
-from kairos_mcp.budget.amounts import Units, counts_of, shared_part
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import RunReport
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import Units, counts_of, shared_part
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.views.run_report import RunReport
 
 ZONE = "America/New_York"
 

@@ -9,8 +9,8 @@ from daybook import used
 from house import ME, Place, answered, assert_lawful, rests, started
 from providers.servers import Standin, chat, sends
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import BadArguments
 
 IMPOSSIBLE: dict[str, dict[str, int]] = {
     "nothing at all for a text": {"input_tokens": 0, "output_tokens": 0},

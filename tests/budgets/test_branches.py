@@ -18,11 +18,12 @@ from providers.servers import WITHIN_S, Heard, Standin, silent, talks
 from starlette.responses import Response
 
 from kairos_mcp.cli.spending import show_budget
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
-from kairos_mcp.store import ledger, reading
+from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import queries as reading
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

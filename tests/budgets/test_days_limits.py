@@ -23,10 +23,10 @@ from daybook import (
 from house import ASK, ME, Place, answered, asked_digests, begun, outcome_of, place_in, reads, rests, says, started
 from providers.servers import WITHIN_S, Standin, calls, refuses, silent, talks
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
 
 LINES = (reads("a.txt", **used(20_000)), reads("b.txt", **used(20_000)), reads("a.txt", **used(20_000)), says("done"))
 DAYS = {

@@ -16,12 +16,12 @@ from daybook import MIDNIGHT, ZONE, Clock, house_at, used
 from house import Place, reads, says, started
 from mcp.client.client import Client
 
+from kairos_mcp.app.app import Host
 from kairos_mcp.cli.spending import show_budget
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import UnknownRun
-from kairos_mcp.host import Host
-from kairos_mcp.server.door import build_server
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.settings.settings import Flags
 
 ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 LINES = (reads("a.txt", **used(2_000)), says("done", **used(3_000)))

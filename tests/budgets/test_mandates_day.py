@@ -11,11 +11,11 @@ from daybook import MIDNIGHT, ZONE, Clock, days_of, ended, house_at, passed, use
 from house import ME, Place, outcome_of, rests, says, started
 from providers.servers import WITHIN_S, Standin, talks
 
-from kairos_mcp.errors import BadArguments, UnknownMandate
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.core.errors import BadArguments, UnknownMandate
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.views.run_report import Caller
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}
 THOUGHT = says(json.dumps(ORIENTED), **used(1_000))

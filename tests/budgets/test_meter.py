@@ -8,12 +8,12 @@ from daybook import ZONE
 from house import ME, Place, outcome_of, rests, started
 from providers.servers import Standin, talks
 
-from kairos_mcp.budget.amounts import NOTHING, Account, Units
-from kairos_mcp.budget.standing_line import standing_line
-from kairos_mcp.driving.costing import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, Meter
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
-from kairos_mcp.steps import Limits, RequestCompletion
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.status_line import standing_line
+from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
+from kairos_mcp.core.steps import Limits, RequestCompletion
+from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, Meter
 
 TOLD = Usage(input_tokens=5_000, output_tokens=300)
 

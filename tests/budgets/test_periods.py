@@ -10,8 +10,8 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.periods import day_at, moment
+from kairos_mcp.core.calendar import day_at, moment
+from kairos_mcp.core.errors import ConfigError
 
 HOUR_MS = 3_600_000
 ZONES = [

@@ -7,8 +7,8 @@ import re
 import pytest
 from house import ME, Place, reads, rests, says, started
 
-from kairos_mcp.host import Host
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.steps import Limits
 
 LINES = (
     reads("a.txt", usage={"input_tokens": 900, "output_tokens": 50}),

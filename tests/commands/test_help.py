@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.cli.serving import plain_serve
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.cli.server import plain_serve
+from kairos_mcp.settings.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
@@ -65,8 +65,8 @@ def test_only_a_serve_in_its_plain_form_is_read_without_typer(words: str, flags:
 
 def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None:
     code = (
-        "import sys; from kairos_mcp.cli.serving import plain_serve\n"
-        "from kairos_mcp.configuration.layers import load_settings\n"
+        "import sys; from kairos_mcp.cli.server import plain_serve\n"
+        "from kairos_mcp.settings.load import load_settings\n"
         f"load_settings(plain_serve(['serve', '--home', {str(tmp_path)!r}]), {{}})\n"
         "print(*sorted(name.partition('.')[0] for name in sys.modules))"
     )

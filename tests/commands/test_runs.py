@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp import placeholders
+from kairos_mcp.core import placeholders
 
 LOOK = {"tool_calls": [{"id": "1", "name": "list_files", "arguments": {}}]}
 END = {"content": "All done.", "finish": "stop"}

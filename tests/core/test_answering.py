@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.budget.amounts import NOTHING, Units
-from kairos_mcp.errors import AlreadyAnswered, BadArguments, NotWaiting
-from kairos_mcp.hall.answering import command_of, deposits, repeated, resume_of, split
-from kairos_mcp.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
-from kairos_mcp.steps import CallTool, Pause, RequestCompletion, Step
+from kairos_mcp.app.answers import command_of, deposits, repeated, resume_of, split
+from kairos_mcp.budget.units import NOTHING, Units
+from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
+from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
+from kairos_mcp.core.steps import CallTool, Pause, RequestCompletion, Step
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.deposits import Deposit
-from kairos_mcp.store.reading import RunRow
-from kairos_mcp.store.settling import Settling
+from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.settlements import Settling
 
 DIGEST = "a" * 64
 ASKED = Conversation([Message("user", "say hello")])

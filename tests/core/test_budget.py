@@ -9,10 +9,10 @@ from house import law
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.amounts import NOTHING, Account, Units, counts_of
-from kairos_mcp.budget.granting import CLOSING_MS, CLOSING_TOKENS, USEFUL_TOKENS, Claim, Grant, grant
-from kairos_mcp.budget.standing_line import standing_line
-from kairos_mcp.steps import Limits, Refused
+from kairos_mcp.budget.reservation import CLOSING_MS, CLOSING_TOKENS, USEFUL_TOKENS, Claim, Grant, grant
+from kairos_mcp.budget.status_line import standing_line
+from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
+from kairos_mcp.core.steps import Limits, Refused
 
 COMPLETIONS = ("round", "repair", "compact", "closing")
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")

@@ -25,10 +25,10 @@ from house import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.messages import ToolSpec
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import Settings
 
 MANY = [reads("a.txt", "b.txt"), reads("b.txt"), reads("a.txt"), reads("b.txt", "a.txt"), says("by myself")]
 SUMMED = {"for": "closing", "content": "summed up"}

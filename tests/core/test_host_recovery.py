@@ -24,15 +24,17 @@ from house import (
     watched,
 )
 
-from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
-from kairos_mcp.store import reading, runs, turns
-from kairos_mcp.store.deposits import Deposit, deposit, wish
-from kairos_mcp.store.turn import Settled, Turn
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.store import apply_commit as turns
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import runs
+from kairos_mcp.store.commit import Settled, Turn
+from kairos_mcp.store.inbox import Deposit, deposit, wish
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}

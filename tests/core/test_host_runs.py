@@ -23,12 +23,20 @@ from house import (
     watched,
 )
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.errors import AlreadyAnswered, BadArguments, KairosError, NotWaiting, Stale, UnknownRun, UnknownTool
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import (
+    AlreadyAnswered,
+    BadArguments,
+    KairosError,
+    NotWaiting,
+    Stale,
+    UnknownRun,
+    UnknownTool,
+)
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.views.run_report import Caller
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}

@@ -3,10 +3,10 @@
 import pytest
 from house import ME, WITHIN_S, Place
 
-from kairos_mcp.errors import Stale
-from kairos_mcp.host import Host
-from kairos_mcp.reports.trace import TraceQuery
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import Stale
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.views.trace import TraceQuery
 
 DAMAGE = {
     "a changed question": "update mark set digest = x'00' where path = 'round-1'",

@@ -10,19 +10,22 @@ import apsw
 import pytest
 from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
 
-from kairos_mcp.budget.amounts import counts_of
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.errors import AlreadyAnswered, FenceLost, NotWaiting
-from kairos_mcp.flows.outcome import ended
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
-from kairos_mcp.store import owners, reading, runs, turns
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import counts_of
+from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.outcome import ended
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store import apply_commit as turns
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import runs
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.deposits import Deposit, deposit, take_up, wish
-from kairos_mcp.store.owners import Ownership
-from kairos_mcp.store.turn import Turn
+from kairos_mcp.store.commit import Turn
+from kairos_mcp.store.inbox import Deposit, deposit, take_up, wish
+from kairos_mcp.store.ownership import Ownership
 
 
 async def owned(host: Host) -> tuple[reading.RunRow, int, int]:

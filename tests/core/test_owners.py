@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from house import Place
 
-from kairos_mcp.store.owners import LOCKS, Ownership, alive, sweep
-from kairos_mcp.store.store import Store
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.ownership import LOCKS, Ownership, alive, sweep
 
 OWNS = """
 import os, sys, time
 from pathlib import Path
-from kairos_mcp.store.owners import Ownership
+from kairos_mcp.store.ownership import Ownership
 mine = Ownership(Path(sys.argv[1]))
 if "child" in sys.argv:
     os.posix_spawn("/bin/sleep", ["sleep", "30"], {})

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from house import ME, PERSON, Place, rests
 
-from kairos_mcp.errors import FenceLost
-from kairos_mcp.hall.wiring import THREADS
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Effect, JsonObject, ToolResult, ToolSpec
-from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.run_factory import THREADS
+from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.redaction import Mask
 from kairos_mcp.tools.around import Memory, Surroundings
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.tool import Tool

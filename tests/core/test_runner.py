@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.budget.branching import Share
-from kairos_mcp.errors import ReplayDiffers
-from kairos_mcp.messages import ToolCall, ToolResult
-from kairos_mcp.runner import Recorded, Runner
-from kairos_mcp.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Pause, Resumed
+from kairos_mcp.core.errors import ReplayDiffers
+from kairos_mcp.core.messages import ToolCall, ToolResult
+from kairos_mcp.core.replay import Recorded, Runner
+from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Pause, Resumed
 
 
 @dataclass(frozen=True)

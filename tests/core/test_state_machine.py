@@ -21,11 +21,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.messages import Completion, ToolResult
-from kairos_mcp.store import ledger, owners, reading
+from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.deposits import Deposit, deposit
+from kairos_mcp.store.inbox import Deposit, deposit
 
 HOSTS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)

@@ -12,10 +12,10 @@ import apsw
 import pytest
 from house import Place
 
-from kairos_mcp.errors import KairosError, StoreCorrupt, StoreUnavailable
+from kairos_mcp.core.errors import KairosError, StoreCorrupt, StoreUnavailable
 from kairos_mcp.store import schema
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.store import Store
+from kairos_mcp.store.database import Store
 
 
 def opened(place: Place) -> Store:
@@ -67,7 +67,7 @@ def test_a_migration_that_breaks_leaves_nothing_behind(tmp_path: Path) -> None:
 MIGRATES = """
 import sys
 from pathlib import Path
-from kairos_mcp.store.store import Store
+from kairos_mcp.store.database import Store
 sys.stdin.read(1)
 Store(Path(sys.argv[1]), "process", "test").reader.execute("select 1 from run")
 """

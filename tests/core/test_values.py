@@ -10,22 +10,14 @@ from house import Place, law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.amounts import Units
-from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.flows.outcome import STATUS_OF, Outcome, ended
-from kairos_mcp.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
-from kairos_mcp.spec import PlannerRequest, Spec
-from kairos_mcp.steps import Answer, Failure, Limits, Mechanical, Refused, Resumed, Sent, Unknown
-from kairos_mcp.store.codec import (
-    decode,
-    decode_answer,
-    decode_units,
-    encode,
-    encode_answer,
-    encode_units,
-    kind_of,
-)
-from kairos_mcp.store.store import Store
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
+from kairos_mcp.core.outcome import STATUS_OF, Outcome, ended
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.steps import Answer, Failure, Limits, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.store.codec import decode, decode_answer, decode_units, encode, encode_answer, encode_units, kind_of
+from kairos_mcp.store.database import Store
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | st.sampled_from(odd)

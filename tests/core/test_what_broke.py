@@ -9,9 +9,9 @@ import pytest
 from house import ME, answered, outcome_of, reads, rests, says, started, watched
 from net.netpeer import Peer, peer, rules, text
 
-from kairos_mcp.definitions.http_given import definition
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.http_given import definition
 
 WITHIN_S = 10.0
 

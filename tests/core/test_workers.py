@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kairos_mcp.tools.workers import Workers
+from kairos_mcp.tools.threads import Workers
 
 WITHIN_S = 10.0
 

@@ -12,8 +12,8 @@ import apsw
 import pytest
 from house import Place
 
-from kairos_mcp.errors import BadArguments, FenceLost, StoreBusy
-from kairos_mcp.store.store import Store
+from kairos_mcp.core.errors import BadArguments, FenceLost, StoreBusy
+from kairos_mcp.store.database import Store
 
 Job = Callable[[apsw.Connection], Any]
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from house import ASK, ME, PERSON, Place, asks, reads, rests, says
 
-from kairos_mcp.configuration.settings import GateRule, Settings
-from kairos_mcp.definitions.http_given import definition
-from kairos_mcp.definitions.urls import host_rule
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
-from kairos_mcp.spec import Phase, PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.core.run_spec import Phase, PlannerRequest
+from kairos_mcp.core.urls import host_rule
+from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.settings import GateRule, Settings
 
 TURNS = 60  # of a person with a run; none needs half as many
 BEFORE, POSTS = "posts-before", "posts"

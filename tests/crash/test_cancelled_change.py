@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from house import ME, WITHIN_S, Place, place_in, rests, says, watched
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.reports.report import RunReport
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import UNLIMITED, Limits
-from kairos_mcp.tools import placing
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import UNLIMITED, Limits
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.tools.files import atomic_write as placing
+from kairos_mcp.views.run_report import RunReport
 
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
 EXCHANGED, NOT_YET = "_drop_displaced", "_beside"  # functions of placing.py: after the exchange, before it

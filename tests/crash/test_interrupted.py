@@ -24,8 +24,8 @@ from house import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
 
 LINES = (reads("a.txt", "b.txt", "a.txt"), asks("why"), reads("b.txt"), reads("missing.txt", "a.txt"), says("done"))
 REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")

@@ -21,17 +21,19 @@ from house import ME, Books, Place, rests, says, started
 from talker import Talker
 from waiting import awaited
 
-from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.errors import ApprovalMismatch, NotWaiting, UnknownRun
-from kairos_mcp.host import Host
-from kairos_mcp.messages import canonical
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.store import ledger, reading, settling
+from kairos_mcp.app.app import Host
+from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
+from kairos_mcp.core.messages import canonical
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.accounts import amounts
 from kairos_mcp.store.codec import encode_units
-from kairos_mcp.store.settling import Settling
-from kairos_mcp.tools.diffs import hash_of
+from kairos_mcp.store.settlements import Settling
+from kairos_mcp.tools.files.diff import hash_of
+from kairos_mcp.views.run_report import Caller
 
 WITHIN_S = 30.0
 PERSON = Caller(via="command", client="kairos-mcp")

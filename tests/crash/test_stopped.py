@@ -13,7 +13,7 @@ from house import Place
 from talker import Talker
 from waiting import awaited
 
-from kairos_mcp.store.owners import is_stopped
+from kairos_mcp.store.ownership import is_stopped
 
 WITHIN_S = 20.0
 
@@ -78,7 +78,7 @@ def test_a_stopped_server_keeps_its_run_until_it_is_released_and_wakes_to_nothin
 STOPS_IN_A_COMMIT = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kairos_mcp.store.store import Store
+from kairos_mcp.store.database import Store
 
 async def main():
     store = Store(Path(sys.argv[1]), "process", "serve")

@@ -16,8 +16,8 @@ from typing import Any
 from house import Place, asked_digests, assert_all_lawful, outcome_of, place_in
 from journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
-from kairos_mcp.host import Host
-from kairos_mcp.store import ledger
+from kairos_mcp.app.app import Host
+from kairos_mcp.store import integrity as ledger
 
 
 async def counted(place: Place, journey: Journey) -> int:

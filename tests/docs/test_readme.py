@@ -36,7 +36,7 @@ def test_the_two_commands_stand_alone_in_their_blocks() -> None:
 
 
 def test_every_command_of_the_readme_is_one_that_there_is() -> None:
-    from kairos_mcp.cli.app import COMMANDS, GROUPS
+    from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 
     known = {*COMMANDS, *GROUPS}
     named = set(re.findall(r"kairos-mcp ([a-z]+)", README.read_text()))

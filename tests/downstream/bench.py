@@ -15,13 +15,13 @@ from typing import Any
 import sandboxed
 from waiting import awaited
 
-from kairos_mcp.configuration.key_sources import secret
-from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.store.definitions import Definitions
-from kairos_mcp.store.store import Store
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.settings.secret_refs import secret
+from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.tool_pins import Definitions
 from kairos_mcp.tools.around import Memory, Stop, Surroundings
-from kairos_mcp.tools.downstream import Backstage, Downstream, Shared
+from kairos_mcp.tools.mcp_servers import Backstage, Downstream, Shared
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import call
 

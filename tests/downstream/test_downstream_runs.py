@@ -14,11 +14,11 @@ import pytest
 from bench import PEER
 from house import ME, Place, place_in, rests, says
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting
-from kairos_mcp.errors import UnknownTool
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.tools.downstream import Downstream
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import UnknownTool
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule, ServerSetting
+from kairos_mcp.tools.mcp_servers import Downstream
 
 SERVED = Path(__file__).parent.parent.parent / "kairos_mcp" / "server" / "listing.json"
 

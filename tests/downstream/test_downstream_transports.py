@@ -19,10 +19,10 @@ import pytest
 from bench import WITHIN_S, Bench, called, names
 from waiting import awaited
 
-from kairos_mcp.errors import FenceLost
+from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.around import Memory
-from kairos_mcp.tools.downstream import Downstream
-from kairos_mcp.tools.downstream.watch import LINE_BYTES
+from kairos_mcp.tools.mcp_servers import Downstream
+from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES
 
 MODERN = Path(__file__).parent / "modern.py"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from bench import WITHIN_S
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.entrypoints import Installed, made_of
+from kairos_mcp.tools.entry_points import Installed, made_of
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import call
 
@@ -30,8 +30,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kairos_mcp.errors import NotFound
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.errors import NotFound
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.around import Surroundings
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.configuration.settings_file import given_by_file
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.tools.imports import Imported, from_claude_desktop, from_mcp_json, from_vscode
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.settings.schema import given_by_file
+from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.tools.config_import import Imported, from_claude_desktop, from_mcp_json, from_vscode
 
 CLAUDE_CODE = {
     "mcpServers": {

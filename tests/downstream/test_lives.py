@@ -14,10 +14,12 @@ import pytest
 from bench import WITHIN_S, Bench, called, gone, names
 from waiting import awaited
 
-from kairos_mcp.errors import FenceLost
+from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.around import Memory, Stop
-from kairos_mcp.tools.downstream import child, line, watch
-from kairos_mcp.tools.downstream.enclosure import CACHES, PROGRAMS
+from kairos_mcp.tools.mcp_servers import child
+from kairos_mcp.tools.mcp_servers import client as line
+from kairos_mcp.tools.mcp_servers import flood_guard as watch
+from kairos_mcp.tools.mcp_servers.enclosure import CACHES, PROGRAMS
 
 
 def soon() -> float:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.errors import ToolNotOffered, UnknownTool
-from kairos_mcp.finding import SEARCH, found_in
-from kairos_mcp.messages import ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
+from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.tool_discovery import SEARCH, found_in
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.offering import FOUND, SPEC_CHARS, TOOLS, offered, search_tool
 from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, offered, search_tool
 from kairos_mcp.tools.tool import Tool, call
 
 AROUND = Surroundings("run-1", time.monotonic() + 600, lambda _ref: None)

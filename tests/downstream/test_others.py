@@ -17,11 +17,11 @@ import pytest
 from bench import Bench, called, names
 from house import ME, place_in, rests, says
 
-from kairos_mcp.cli.importing import Wanted, import_tools
-from kairos_mcp.configuration.settings import Flags, GateRule, ServerSetting
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.tools.downstream import Backstage, Downstream
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.tools_import import Wanted, import_tools
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
+from kairos_mcp.tools.mcp_servers import Backstage, Downstream
 from tests.foreign.environs import Missing, NodeEnv, made
 
 pytestmark = pytest.mark.foreign

@@ -12,12 +12,12 @@ import pytest
 from bench import PEER, WITHIN_S, Bench, called, names
 from waiting import awaited
 
-from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.errors import NotFound, ToolNotOffered
-from kairos_mcp.messages import ToolResult, ToolSpec, canonical
-from kairos_mcp.store.definitions import FIRST_USE
-from kairos_mcp.tools.downstream import Downstream, offered_as, source_of
-from kairos_mcp.tools.downstream.definition import (
+from kairos_mcp.core.errors import NotFound, ToolNotOffered
+from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical
+from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.store.tool_pins import FIRST_USE
+from kairos_mcp.tools.mcp_servers import Downstream, offered_as, source_of
+from kairos_mcp.tools.mcp_servers.definition import (
     DEFINITION_BYTES,
     DESCRIPTION_CHARS,
     TOOLS,

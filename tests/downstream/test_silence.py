@@ -11,10 +11,10 @@ from bench import PEER, Bench, called
 from house import ME, Place, place_in, rests, says, watched
 from waiting import awaited
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting
-from kairos_mcp.errors import KairosError
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import GateRule, ServerSetting
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 from bench import PEER, gone
 from house import ME, Place, assert_lawful, place_in, rests, says, watched
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule, ServerSetting
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "crash"))  # the talker of real servers
 from talker import Talker

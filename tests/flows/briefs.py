@@ -6,17 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.flows.brief import Brief, Prompts
-from kairos_mcp.messages import (
-    Completion,
-    Conversation,
-    Finish,
-    JsonObject,
-    ToolCall,
-    ToolSet,
-    ToolSpec,
-    Usage,
-)
+from kairos_mcp.core.messages import Completion, Conversation, Finish, JsonObject, ToolCall, ToolSet, ToolSpec, Usage
+from kairos_mcp.flows.planner_input import Brief, Prompts
 
 PROMPTS = Path(__file__).parents[2] / "config" / "prompts"
 OBJECT: JsonObject = {"type": "object"}

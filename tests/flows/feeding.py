@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RequestCompletion, Step
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RequestCompletion, Step
 
 Answers = Sequence[Answer] | Mapping[str, Answer]
 Tools = Callable[[CallTool], Answer]

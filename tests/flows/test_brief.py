@@ -5,10 +5,10 @@ from dataclasses import fields
 import pytest
 from briefs import PROMPTS, prompts, unanswered
 
-from kairos_mcp.errors import BadArguments, ConfigError
-from kairos_mcp.flows.brief import Prompts, in_order, render_user, say
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import Conversation, Message, ToolCall
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.messages import Conversation, Message, ToolCall
+from kairos_mcp.flows.planner_input import Prompts, in_order, render_user, say
 from kairos_mcp.models.dialects import TextPrompts
 
 USER = (PROMPTS / "planner-user.md").read_text()

@@ -5,11 +5,11 @@ from typing import Any
 from briefs import brief, call, says, turn, unanswered
 from feeding import Fed, feed
 
-from kairos_mcp.flows.brief import in_order
+from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
+from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
 from kairos_mcp.flows.compaction import Room, transcript
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion, Message, ToolCall, ToolResult, Usage
-from kairos_mcp.steps import CallTool, Failure, Mechanical, Refused
+from kairos_mcp.flows.planner_input import in_order
 
 LONG = "word " * 400  # 2,000 characters, some 500 tokens
 

@@ -7,10 +7,10 @@ import pytest
 from briefs import brief, says
 from feeding import feed
 
-from kairos_mcp.decoding import Undecodable, decode_object, strict_json, unfit
-from kairos_mcp.flows.output import fitting, fitting_turn
+from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.strict_json import Undecodable, decode_object, strict_json, unfit
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion, JsonObject
+from kairos_mcp.flows.structured_output import fitting, fitting_turn
 
 DECIDE: JsonObject = {
     "type": "object",

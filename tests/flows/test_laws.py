@@ -7,10 +7,10 @@ from feeding import Fed, feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.flows.brief import Brief
+from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
+from kairos_mcp.core.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
+from kairos_mcp.flows.planner_input import Brief
 
 _calls = st.lists(
     st.builds(

@@ -5,9 +5,9 @@ from typing import Any
 from briefs import ANSWER_SCHEMA, brief, says
 from feeding import Fed, feed
 
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.core.steps import Failure, Refused
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion
-from kairos_mcp.steps import Failure, Refused
 
 
 def _run(*answers: Any) -> Fed:

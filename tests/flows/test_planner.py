@@ -5,9 +5,9 @@ import json
 from briefs import brief, call, says, turn, unanswered
 from feeding import echo, feed
 
+from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
+from kairos_mcp.core.steps import CallTool, Gather, Refused
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion, Message, ToolCall, ToolResult
-from kairos_mcp.steps import CallTool, Gather, Refused
 
 
 def test_a_model_that_answers_at_once_is_asked_once_with_system_and_user() -> None:

@@ -6,10 +6,10 @@ import pytest
 from briefs import ANSWER_SCHEMA, brief, call, says, turn
 from feeding import Fed, echo, feed
 
-from kairos_mcp.flows.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, ended
+from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, ended
+from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.messages import Completion, ToolResult
-from kairos_mcp.steps import CallTool, Failure, Mechanical, Refused, Unknown
 
 _CUT = Completion("half a", finish="length")
 _UNREADABLE = Completion("{", unreadable="cut")

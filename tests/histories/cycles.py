@@ -9,9 +9,9 @@ from typing import Any
 
 from house import ME, Place, rests, says
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.settings.settings import GateRule
 
 ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
 EDIT = {"action": "code_edit", "target": "a.txt", "old_string": "alpha", "new_string": "omega", "intent": "renew it"}

@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cycles import GIVEN, alone, cycles
 from house import ASK, ME, Place, asks, place_in, reads, rests, says
 
-from kairos_mcp.freezing.freeze import VERSIONS
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.specs.build import VERSIONS
 
 HERE = Path(__file__).parent
 SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}

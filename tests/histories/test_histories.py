@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from record import SCENARIOS, file_of, recorded
 
-from kairos_mcp.errors import Stale
-from kairos_mcp.freezing.freeze import VERSIONS
-from kairos_mcp.histories.carried import read
-from kairos_mcp.histories.verifying import verified
+from kairos_mcp.core.errors import Stale
+from kairos_mcp.history.format import read
+from kairos_mcp.history.verify import verified
+from kairos_mcp.specs.build import VERSIONS
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.jsonl"), key=lambda file: file.name)
 

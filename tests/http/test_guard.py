@@ -11,7 +11,7 @@ from gzip import compress
 import pytest
 
 from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.guard import Names
+from kairos_mcp.server.http_guard import Names
 from kairos_mcp.server.tokens import Tokens
 from tests.http.webpeer import Site, called, ends, read_answer
 

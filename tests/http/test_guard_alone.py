@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.guard import METHOD, Body, Guard, Names, refused
+from kairos_mcp.server.http_guard import METHOD, Body, Guard, Names, refused
 
 PORT = 8765
 HOST = (b"host", b"localhost:8765")

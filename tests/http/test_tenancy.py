@@ -14,10 +14,10 @@ import apsw
 import pytest
 from mcp.client.client import Client
 
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.server.auth import Rates
 from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.sessions import Session, Sessions
-from kairos_mcp.server.tenants import Rates
+from kairos_mcp.server.http_sessions import Session, Sessions
 from kairos_mcp.server.tokens import Tokens
 from tests.http.webpeer import META, WAYS, Answer, Site, called, read_answer
 

@@ -295,10 +295,10 @@ async def test_64_clients_at_once_are_served(shared: Site) -> None:
 
 def test_stdio_does_not_pay_for_http() -> None:
     code = (
-        "import sys; import kairos_mcp.server.stdio, kairos_mcp.server.calling\n"
+        "import sys; import kairos_mcp.server.stdio, kairos_mcp.server.dispatch\n"
         "print(*(name for name in sys.modules if name.startswith('kairos_mcp.server') or name == 'h11'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
     ours = set(done.stdout.split())
-    assert "kairos_mcp.server.calling" in ours
+    assert "kairos_mcp.server.dispatch" in ours
     assert not ours & {f"kairos_mcp.server.{name}" for name in ("http", "guard", "tenants", "listener", "tokens")}

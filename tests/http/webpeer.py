@@ -28,8 +28,8 @@ SERVE = """
 import json, os, sys
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.http import Listening, serve
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 home, workspace, listening, bounds = map(json.loads, sys.argv[1:])
 settings = load_settings(Flags(home=home, workspaces=(workspace,)), os.environ)
 serve(settings, Listening(**listening), Bounds(**bounds))

@@ -17,11 +17,11 @@ from crash.talker import Talker
 from house import ME, Place, place_in
 
 import kairos_mcp
-from kairos_mcp import placeholders
-from kairos_mcp.cli.app import COMMANDS, GROUPS
-from kairos_mcp.commandline import CommandLine
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.command_text import CommandLine
+from kairos_mcp.cli.command_table import COMMANDS, GROUPS
+from kairos_mcp.core import placeholders
+from kairos_mcp.views.run_report import Caller
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))
@@ -71,7 +71,7 @@ def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> 
 async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -> None:
     tenant = Caller(principal="tenant")
     async with Host.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
-        from kairos_mcp.spec import PlannerRequest
+        from kairos_mcp.core.run_spec import PlannerRequest
 
         run_id = (await host.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
         await host.wait([run_id], until="rest", wait_s=20, caller=tenant)

@@ -15,11 +15,11 @@ from commanding import command
 from house import ME, Place, place_in, rests
 from sampling.minds import connected
 
-from kairos_mcp.errors import BadArguments, PathDenied, UnknownMandate
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.views.run_report import Caller
 
 BY_HAND = Caller(via="command")
 TENANT = Caller(principal="tenant")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.messages import Completion, ToolCall, ToolResult, Usage
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
 from kairos_mcp.models.answers import completion_from, tool_result_from, turn_from
 
 CALL = {"name": "look", "arguments": {"n": 1}}

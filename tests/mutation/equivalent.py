@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
-    ("decoding.py", "_only_balanced", "depth, start = 0, 0", "depth, start = 0, 1"): (
+    ("core/strict_json.py", "_only_balanced", "depth, start = 0, 0", "depth, start = 0, 1"): (
         "the first token is an opening bracket at depth 0, which sets start before anybody reads it"
     ),
     (
-        "decoding.py",
+        "core/strict_json.py",
         "_refuse_depth",
         'if text.count("[") + text.count("{") <= DEPTH:',
         "if (text.count('[') + text.count('{') < DEPTH):",

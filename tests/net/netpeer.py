@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kairos_mcp.definitions.urls import HostRule, host_rule
-from kairos_mcp.messages import JsonObject, ToolResult
+from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.core.urls import HostRule, host_rule
 from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.egress import Egress
+from kairos_mcp.tools.http.client import Egress
 from kairos_mcp.tools.tool import Tool, call
 
 WITHIN_S = 10.0

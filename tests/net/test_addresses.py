@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from netpeer import rules
 
-from kairos_mcp.definitions.urls import host_rule, parsed
-from kairos_mcp.errors import ConfigError, EgressDenied
-from kairos_mcp.tools.addresses import never, not_public
+from kairos_mcp.core.errors import ConfigError, EgressDenied
+from kairos_mcp.core.urls import host_rule, parsed
+from kairos_mcp.tools.http.addresses import never, not_public
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::808:808"]
 NOT_PUBLIC = [

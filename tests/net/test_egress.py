@@ -32,20 +32,12 @@ from netpeer import (
     text,
 )
 
-from kairos_mcp.definitions.urls import parsed
-from kairos_mcp.errors import (
-    BadArguments,
-    EgressDenied,
-    KairosError,
-    Timeout,
-    TlsError,
-    TooLarge,
-    Unreachable,
-)
+from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, Timeout, TlsError, TooLarge, Unreachable
+from kairos_mcp.core.urls import parsed
 from kairos_mcp.tools.around import Stop
-from kairos_mcp.tools.egress import Egress, Outgoing
-from kairos_mcp.tools.egress import Reply as Replied
-from kairos_mcp.tools.line import Line
+from kairos_mcp.tools.http.client import Egress, Outgoing
+from kairos_mcp.tools.http.client import Reply as Replied
+from kairos_mcp.tools.http.connection import Line
 
 SMALL = 64 * 1024
 
@@ -111,8 +103,8 @@ def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
     code = f"""
 import time
 from kairos_mcp.tools.around import Stop
-from kairos_mcp.tools.egress import Egress, Outgoing
-from kairos_mcp.definitions.urls import host_rule, parsed
+from kairos_mcp.tools.http.client import Egress, Outgoing
+from kairos_mcp.core.urls import host_rule, parsed
 reply = Egress((), [host_rule("127.0.0.1:{web.port}")]).send(
     Outgoing("GET", parsed("{web.url("/straight")}")), time.monotonic() + 10, Stop())
 print(reply.head.status)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from netpeer import Names, Peer, around, called, egress_to, leads_to, reply, rules, silent, text
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
-from kairos_mcp.tools.egress import Egress
-from kairos_mcp.tools.fetch import FETCH_SPEC, fetch_class, fetching_tool
+from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.http.fetch import FETCH_SPEC, fetch_class, fetching_tool
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import previewed
 

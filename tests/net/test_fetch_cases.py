@@ -15,8 +15,8 @@ from collections.abc import Callable
 import pytest
 from netpeer import Names, Peer, called, drips, egress_to, leads_to, peer, reply, text
 
-from kairos_mcp.tools.egress import Egress
-from kairos_mcp.tools.fetch import fetching_tool
+from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.http.fetch import fetching_tool
 
 BEFORE_CONNECT = [
     ("FETCH-003", "http://[::1]{port}/"),

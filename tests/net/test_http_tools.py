@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from netpeer import Names, Peer, around, called, egress_to, json_text, leads_to, peer, raw, reply, rules, silent, text
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.definitions.http_definition import HttpDefinition, Parameter
-from kairos_mcp.definitions.http_given import definition
-from kairos_mcp.errors import BadArguments, ConfigError, KairosError
-from kairos_mcp.messages import JsonObject, ToolResult
+from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
+from kairos_mcp.core.messages import JsonObject, ToolResult
+from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_tool import HttpDefinition, Parameter
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
-from kairos_mcp.tools.egress import Egress
-from kairos_mcp.tools.http_tools import fill, http_tool
+from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.http.http_tool import fill, http_tool
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import Tool, previewed
 

@@ -8,7 +8,7 @@ import pytest
 from house import Place, place_in, rests, started, watched
 from netpeer import Peer, json_text, rules
 
-from kairos_mcp.definitions.http_given import definition
+from kairos_mcp.settings.http_given import definition
 
 KEY = "q7Zp-planted-0K3x9"
 

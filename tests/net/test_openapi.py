@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from netpeer import Peer, called, egress_to, json_text, leads_to
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.definitions.http_definition import HttpDefinition
-from kairos_mcp.definitions.http_given import definition
-from kairos_mcp.errors import ConfigError, EgressDenied, HttpError
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.tools.http_snippet import snippet
-from kairos_mcp.tools.http_tools import http_tool
-from kairos_mcp.tools.openapi import definitions_from, document_at, document_in, operations_of, tool_name
+from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.settings.http_given import definition
+from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.tools.http.http_snippet import snippet
+from kairos_mcp.tools.http.http_tool import http_tool
+from kairos_mcp.tools.http.openapi import definitions_from, document_at, document_in, operations_of, tool_name
 
 PETS: dict[str, Any] = {
     "openapi": "3.0.3",

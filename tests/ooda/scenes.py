@@ -11,8 +11,8 @@ from approvals.people import UNHURRIED, Person, accepts, seated
 from house import Place, assert_all_lawful
 from sampling.minds import ERAS, Door
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.settings.settings import GateRule
 
 __all__ = ["ERAS", "Person", "accepts"]
 

@@ -16,7 +16,7 @@ from approvals.people import UNHURRIED, seated
 from house import assert_all_lawful
 from sampling.minds import Mind, spoken
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from ooda.scenes import MANDATE, cycle, noop
 
 ONE_CYCLE = {"mandate": MANDATE, "cycles": 1, "route": "sampling"}

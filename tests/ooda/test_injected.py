@@ -11,8 +11,8 @@ import pytest
 from approvals.people import UNHURRIED, seated
 from house import assert_all_lawful
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.settings.settings import GateRule
 from ooda.gullible import CANARY, Gullible, World, world_in
 
 

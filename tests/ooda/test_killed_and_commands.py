@@ -13,10 +13,10 @@ import pytest
 from crash.talker import Talker
 from house import ME, Place, outcome_of
 
-from kairos_mcp.cli import exit_code_of
-from kairos_mcp.errors import Stale
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.cli.main import exit_code_of
+from kairos_mcp.core.errors import Stale
 from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
 
 MENDED_ONCE = PAGE.replace("oen.md", "one.md")

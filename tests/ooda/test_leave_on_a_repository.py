@@ -15,7 +15,7 @@ from approvals.test_commands import kairos
 from crash.talker import Gone, Talker
 from house import Place
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from ooda.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
 from ooda.scenes import Person, accepts
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sampling.minds import MODERN
 
-from kairos_mcp.definitions.http_definition import HttpDefinition
-from kairos_mcp.tools.offering import SPEC_CHARS, TOOLS
+from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.tools.selection import SPEC_CHARS, TOOLS
 from ooda.scenes import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
 
 MANY = {**MANDATE, "max_cycles": 1, "tools": ["*"], "allowed_actions": ["run_tool", "noop"], "risk_budget": "medium"}

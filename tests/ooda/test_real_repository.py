@@ -15,8 +15,8 @@ from providers.servers import standin
 from sampling.minds import LEGACY, MODERN, Mind, paths
 from sampling.test_every_route import provided
 
-from kairos_mcp.configuration.settings import GateRule, Settings
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.settings.settings import GateRule, Settings
 from ooda.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
 
 ORDERS = {"links": (LINKS, MENDS_LINKS), "suite": (SUITE, MENDS_SUITE)}

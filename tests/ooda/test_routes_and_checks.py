@@ -9,7 +9,7 @@ from approvals.people import UNHURRIED, Person, accepts, seated
 from house import asked_digests, assert_all_lawful
 from sampling.minds import Mind
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from ooda.scenes import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
 
 FREE = {**MANDATE, "checkpoint_every": 3}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from house import ME, says
 
-from kairos_mcp.errors import Stale
-from kairos_mcp.host import Host
-from kairos_mcp.reports.trace import TraceQuery
-from kairos_mcp.server.fitting import RESULT_CHARS, size
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import Stale
+from kairos_mcp.server.truncation import RESULT_CHARS, size
+from kairos_mcp.views.trace import TraceQuery
 from ooda.scenes import (
     EDITS_ALLOWED,
     MANDATE,

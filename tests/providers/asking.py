@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kairos_mcp.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
+from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
+from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
 from kairos_mcp.models import Asked, Model
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.manner import Manner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.private import Privates
 from kairos_mcp.models.provider import Provider
-from kairos_mcp.steps import Failure, RequestCompletion, Sent
 
 KEY = "sk-test-1234567890abcdef"
 PROMPTS = TextPrompts("Tools:\n$tools", "No tools.", "Schema: $schema", "Answer as $schema")

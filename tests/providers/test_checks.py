@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.cli.checks import findings
-from kairos_mcp.configuration.settings import Settings, packaged_config
+from kairos_mcp.cli.doctor_checks import findings
+from kairos_mcp.settings.settings import Settings, packaged_config
 
 
 @pytest.mark.parametrize(

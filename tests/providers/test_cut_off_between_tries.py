@@ -8,9 +8,9 @@ import json
 import pytest
 from house import ME, Place, rests, watched
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Settings
 from providers.servers import WITHIN_S, Reply, Standin, breaks_off, refuses, talks
 
 REFUSED, REFUSED_LONG = refuses(429, Retry_After="0"), refuses(429, Retry_After="30")

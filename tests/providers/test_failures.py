@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.messages import Completion, Usage
-from kairos_mcp.models.provider_failure import masked
-from kairos_mcp.steps import Failure
+from kairos_mcp.core.messages import Completion, Usage
+from kairos_mcp.core.steps import Failure
+from kairos_mcp.models.provider_errors import masked
 from kairos_mcp.store.codec import decode_answer, encode_answer
 from providers.asking import KEY, asked, asking, step_of
 from providers.servers import (

@@ -10,7 +10,7 @@ from sys import executable
 import pytest
 from house import ME, Place, started, watched
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from providers.servers import WITHIN_S, Standin, calls, talks
 
 CHANGES = ("write_file", {"path": "new.txt", "content": "new\n"})

@@ -9,12 +9,12 @@ from house import law
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.amounts import NOTHING, Account, Price, Units, counts_of
-from kairos_mcp.budget.granting import CLOSING_TOKENS, Claim, Grant, grant
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.messages import Usage
+from kairos_mcp.budget.reservation import CLOSING_TOKENS, Claim, Grant, grant
+from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of
+from kairos_mcp.core.messages import Usage
+from kairos_mcp.core.steps import Limits, Refused
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.steps import Limits, Refused
+from kairos_mcp.settings.settings import Settings
 
 PURPOSES = ("round", "repair", "compact", "closing")
 KNOWN = ["openai:gpt-5", "openai-responses:gpt-4o-mini", "anthropic:claude-sonnet-4-5", "deepseek:deepseek-chat"]

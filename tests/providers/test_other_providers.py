@@ -12,10 +12,10 @@ import os
 import pytest
 from house import ME, Place, rests, started, watched
 
-from kairos_mcp.messages import Completion, Message
+from kairos_mcp.core.messages import Completion, Message
+from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.private import Privates
-from kairos_mcp.models.provider_failure import key_variable
-from kairos_mcp.steps import Failure
+from kairos_mcp.models.provider_errors import key_variable
 from providers.asking import asked, asking, step_of
 from providers.servers import Standin, refuses, sends
 from providers.wires import USAGE, WIRES, Wire

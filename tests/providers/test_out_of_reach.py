@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from house import ME, PERSON, Place, assert_all_lawful, begun, rests, started, watched
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import RunReport
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.views.run_report import RunReport
 from providers.servers import WITHIN_S, Standin, calls, silent, talks
 
 KEY = "round-1/call-1/approval"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.messages import Completion, Message, ToolCall, ToolSpec
+from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
 from kairos_mcp.models.private import Privates
-from kairos_mcp.models.provider_request import wire_id_of
+from kairos_mcp.models.provider_messages import wire_id_of
 from providers.asking import KEY, READ, asked, asking, step_of
 from providers.servers import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
@@ -98,7 +98,7 @@ async def test_signed_thinking_comes_back_to_anthropic_which_refuses_a_turn_with
 
 
 def server_usage() -> Any:
-    from kairos_mcp.messages import Usage
+    from kairos_mcp.core.messages import Usage
 
     return Usage(100, 20, 0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kairos_mcp.budget.amounts import NOTHING
-from kairos_mcp.driving.costing import Performed
-from kairos_mcp.driving.marks import Mark
-from kairos_mcp.driving.retries import TRIES, pause_before
-from kairos_mcp.steps import Failure, Sent
+from kairos_mcp.budget.units import NOTHING
+from kairos_mcp.core.steps import Failure, Sent
+from kairos_mcp.execution.accounting import Performed
+from kairos_mcp.execution.pending_step import Mark
+from kairos_mcp.execution.retry import TRIES, pause_before
 from providers.asking import step_of
 
 

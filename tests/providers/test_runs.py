@@ -11,13 +11,13 @@ import pytest
 from house import ASK, ME, Place, answered, asked_digests, assert_all_lawful, outcome_of, reads, rests, started, watched
 from house import says as line_says
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import RunReport
-from kairos_mcp.reports.trace import TraceQuery
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.views.run_report import RunReport
+from kairos_mcp.views.trace import TraceQuery
 from providers.servers import (
     WITHIN_S,
     Heard,

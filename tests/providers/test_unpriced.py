@@ -12,8 +12,8 @@ import pytest
 from house import ME, Place, answered, reads, rests, started, watched
 from house import says as line_says
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.reports.report import RunReport
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.views.run_report import RunReport
 from providers.servers import Standin, calls, refuses, talks
 
 UNKNOWN = "The price of openai:small is not known"

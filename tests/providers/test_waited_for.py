@@ -9,8 +9,8 @@ from pathlib import Path
 
 from house import ME, Place, place_in
 
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.run_spec import PlannerRequest
 from providers.servers import Standin, chat, refuses, sends, silent
 
 MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from house import ASK, Books, Place, asks, reads, says, started
 
-from kairos_mcp.errors import StoreCorrupt
-from kairos_mcp.host import Host
-from kairos_mcp.store import ledger, reading
-from kairos_mcp.store.store import CHECKED_BYTES
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store.database import CHECKED_BYTES
 
 
 @pytest.fixture

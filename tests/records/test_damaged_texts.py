@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, answered, asks, reads, rests, says, started
 
-from kairos_mcp.errors import Unreadable
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.reports.trace import TraceQuery
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.views.run_report import Caller
+from kairos_mcp.views.trace import TraceQuery
 
 pytestmark = pytest.mark.unreplayed
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
-from kairos_mcp.errors import BadArguments, Stale
-from kairos_mcp.histories.carried import FORMAT, Said, read
-from kairos_mcp.histories.verifying import verified
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion, Private
-from kairos_mcp.reports.trace import TraceQuery
-from kairos_mcp.secrecy.masking import MASK
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.messages import Completion, Private
+from kairos_mcp.core.redaction import MASK
+from kairos_mcp.history.format import FORMAT, Said, read
+from kairos_mcp.history.verify import verified
 from kairos_mcp.store.codec import decode_answer, encode_answer
+from kairos_mcp.views.trace import TraceQuery
 
 LONG = "line\n" * 6_000
 

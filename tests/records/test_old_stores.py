@@ -11,12 +11,12 @@ import pytest
 from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
 from talker import Gone, Talker
 
-from kairos_mcp.errors import StoreTooNew
-from kairos_mcp.host import Host
-from kairos_mcp.reports.trace import TraceQuery
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import StoreTooNew
 from kairos_mcp.server.results import NEWEST
+from kairos_mcp.store.database import Store
 from kairos_mcp.store.schema import MIGRATIONS
-from kairos_mcp.store.store import Store
+from kairos_mcp.views.trace import TraceQuery
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORES = sorted(FIXTURES.glob("store-*.db"))

@@ -11,11 +11,11 @@ from house import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.errors import UnknownRun
-from kairos_mcp.hall.keeping import DAY_MS, _removal_of_texts
-from kairos_mcp.host import Host
-from kairos_mcp.store.prune import unreferred_texts
-from kairos_mcp.store.reading import data_version
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.retention import DAY_MS, _removal_of_texts
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.store.queries import data_version
+from kairos_mcp.store.retention import unreferred_texts
 
 LONG = "line\n" * 6_000
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
-from kairos_mcp.flows.outcome import Outcome
-from kairos_mcp.histories.replaying import Difference, Entry, Recording, ReplayReport, replayed
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Message, ToolCall
-from kairos_mcp.steps import CallTool, Flow, Gather, Step
-from kairos_mcp.store import reading
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.messages import Message, ToolCall
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
+from kairos_mcp.history.replay_check import Difference, Entry, Recording, ReplayReport, replayed
+from kairos_mcp.store import queries as reading
 from kairos_mcp.store.codec import decode_answer
 
 LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))

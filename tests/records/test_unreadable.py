@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from house import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
 
-from kairos_mcp.errors import Unreadable
-from kairos_mcp.host import Host
-from kairos_mcp.reports.report import Caller
-from kairos_mcp.reports.trace import TraceQuery
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.views.run_report import Caller
+from kairos_mcp.views.trace import TraceQuery
 
 PERSON = Caller(via="command", client="kairos-mcp")
 

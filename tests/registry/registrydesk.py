@@ -12,7 +12,7 @@ from typing import Any
 from commanding import Said, command
 from house import Place
 
-from kairos_mcp.configuration.settings import ServerSetting
+from kairos_mcp.settings.settings import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SAY = {"type": "object", "properties": {"text": {"type": "string"}}}

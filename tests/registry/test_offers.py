@@ -10,15 +10,15 @@ import pytest
 from house import ME, PERSON, assert_lawful, assert_replays, rests, says, watched
 from registrydesk import Desk, listed
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.errors import BadArguments, UnknownTool
-from kairos_mcp.finding import SEARCH, widened
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolResult, ToolSet, ToolSpec, canonical
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.store.definitions import Definitions
-from kairos_mcp.tools.offering import SEARCH_SPEC, TOOLS
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.errors import BadArguments, UnknownTool
+from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.tool_discovery import SEARCH, widened
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store.tool_pins import Definitions
 from kairos_mcp.tools.searching import whole
+from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS
 
 CROWD = 120
 
@@ -211,6 +211,6 @@ async def test_with_a_crowd_the_name_of_the_search_is_taken(desk: Desk) -> None:
 
 
 def _source(host: Host) -> str:
-    from kairos_mcp.tools.downstream import source_of
+    from kairos_mcp.tools.mcp_servers import source_of
 
     return source_of(host.settings.servers[0])

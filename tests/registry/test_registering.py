@@ -17,13 +17,13 @@ import pytest
 from house import ME, PERSON, place_in, rests, says, watched
 from registrydesk import PEER, Desk
 
-from kairos_mcp.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
-from kairos_mcp.hall.registering import RESERVED
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolSpec
-from kairos_mcp.server.table import TOOLS
-from kairos_mcp.spec import PlannerRequest
-from kairos_mcp.store.definitions import PROPOSED
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.registering import RESERVED
+from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.server.tools import TOOLS
+from kairos_mcp.store.tool_pins import PROPOSED
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.tool import call
 

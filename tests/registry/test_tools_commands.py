@@ -13,14 +13,14 @@ import pytest
 from house import ME, rests
 from registrydesk import Desk, listed
 
-from kairos_mcp.cli.importing import Wanted, import_tools
-from kairos_mcp.cli.running import PERSON
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import UnknownTool
-from kairos_mcp.host import Host
-from kairos_mcp.messages import canonical
-from kairos_mcp.store.definitions import Definitions
-from kairos_mcp.tools.downstream.definition import listing
+from kairos_mcp.app.app import Host
+from kairos_mcp.cli.session import PERSON
+from kairos_mcp.cli.tools_import import Wanted, import_tools
+from kairos_mcp.core.errors import UnknownTool
+from kairos_mcp.core.messages import canonical
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.store.tool_pins import Definitions
+from kairos_mcp.tools.mcp_servers.definition import listing
 
 DOCUMENT = {
     "openapi": "3.0.0",

@@ -13,12 +13,12 @@ import mcp_types as wire
 from house import Place, assert_all_lawful
 from mcp.client.client import Client
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolCall
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
-from kairos_mcp.server.door import build_server
+from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.patience import PATIENCE, Patience
+from kairos_mcp.settings.settings import Settings
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 ERAS = {LEGACY: "legacy", MODERN: "auto"}

@@ -14,20 +14,22 @@ import mcp_types as wire
 import pytest
 from house import assert_all_lawful, says
 
-from kairos_mcp.configuration.settings import Settings
-from kairos_mcp.flows.outcome import Outcome, ended
-from kairos_mcp.freezing.freeze import Thawed
-from kairos_mcp.hall.asks import Asks, Reply
-from kairos_mcp.hall.drivers import Drivers
-from kairos_mcp.hall.wiring import Wiring
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Completion, Conversation, Message
-from kairos_mcp.reports.report import Caller
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.client_requests import Asks, Reply
+from kairos_mcp.app.run_factory import Wiring
+from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.core.messages import Completion, Conversation, Message
+from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.patience import PATIENCE
-from kairos_mcp.steps import Branch, Flow, Gather, RequestCompletion
-from kairos_mcp.store import asks, owners, reading
-from kairos_mcp.store.deposits import Deposit
-from kairos_mcp.store.reading import RunRow
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import Thawed
+from kairos_mcp.store import open_completions as asks
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.views.run_report import Caller
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -8,8 +8,8 @@ import pytest
 from house import ASK, ME, answered, reads, rests, says, started, watched
 from providers.servers import calls, standin, talks
 
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolCall
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from sampling.minds import LEGACY, MODERN, Mind, at_the_door, connected, spoken
 

@@ -10,7 +10,7 @@ import pytest
 from house import Place, asked_digests, outcome_of, place_in, reads, says
 from providers.servers import Reply, calls, standin, talks
 
-from kairos_mcp.messages import ToolCall
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from sampling.minds import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
 

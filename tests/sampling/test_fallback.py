@@ -11,7 +11,7 @@ import pytest
 from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from kairos_mcp.server.patience import PATIENCE, Patience
 from sampling.minds import (
     LEGACY,

@@ -13,8 +13,8 @@ import mcp_types as wire
 import pytest
 from house import Books, reads, says
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.server.sealing import KEY_FILE
+from kairos_mcp.server.request_state import KEY_FILE
+from kairos_mcp.settings.settings import GateRule
 from sampling.lines import reply
 from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, paths, said
 

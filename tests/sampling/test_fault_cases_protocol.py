@@ -17,10 +17,10 @@ import pytest
 from house import Books, says
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolCall
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
-from kairos_mcp.server.sealing import KEY_FILE
+from kairos_mcp.server.request_state import KEY_FILE
 from sampling.lines import reply
 from sampling.minds import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
 

@@ -11,7 +11,7 @@ import mcp_types as wire
 import pytest
 from house import Place, assert_all_lawful, assert_lawful, reads, says
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from kairos_mcp.server.patience import PATIENCE
 from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, said, spoken
 

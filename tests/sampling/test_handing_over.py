@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from house import reads, says
 
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
 from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
 
 STEPS = ["round-1", "round-1/call-1", "round-2", "round-2/call-1", "round-3"]

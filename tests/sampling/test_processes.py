@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from house import reads, says
 
-from kairos_mcp.messages import ToolCall
+from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from sampling.lines import Lines, reply
 from sampling.minds import LEGACY, MODERN, Mind, at_the_door, bodies, paths

@@ -9,13 +9,13 @@ import pytest
 from house import ASK, reads, says
 from mcp.client.client import Client
 
-from kairos_mcp.host import Host
-from kairos_mcp.messages import Conversation, Message
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.messages import Conversation, Message
+from kairos_mcp.core.routes import Minds, chosen
+from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models import sampling
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.routes import Minds, chosen
-from kairos_mcp.server.door import build_server
-from kairos_mcp.steps import RequestCompletion, Sent
+from kairos_mcp.server.mcp_server import build_server
 from sampling.minds import ERAS, LEGACY, MODERN, Mind, Silent, at_the_door, reaching
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

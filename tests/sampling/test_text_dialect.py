@@ -10,9 +10,9 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.messages import Completion, Conversation, Message, ToolCall, ToolSet, ToolSpec
+from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolSet, ToolSpec
+from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models.dialects import TextPrompts, text, text_reply, text_turn
-from kairos_mcp.steps import RequestCompletion, Sent
 
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object"}, effect="read")
 PROMPTS = TextPrompts("call: $tools", "final only", "schema: $schema")

@@ -6,9 +6,9 @@ import apsw
 import pytest
 from house import ASK, Place, asks, rests, says, started, watched
 
-from kairos_mcp.configuration.settings import GateRule
-from kairos_mcp.errors import Stale
-from kairos_mcp.store import memory
+from kairos_mcp.core.errors import Stale
+from kairos_mcp.settings.settings import GateRule
+from kairos_mcp.store import tool_memory as memory
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out
 LONG = "".join(f"line {n}\n" for n in range(40))  # so that no diff shows what stands below it

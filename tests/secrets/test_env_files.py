@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from house import ME, Place, rests, says
 
-from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.env_files import alike, is_env_file, masked_env
+from kairos_mcp.core.messages import ToolSpec
+from kairos_mcp.core.run_spec import PlannerRequest
+from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.host import Host
-from kairos_mcp.messages import ToolSpec
-from kairos_mcp.scopes import Scopes
-from kairos_mcp.secrecy.env_files import alike, is_env_file, masked_env
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.settings.settings import GateRule
 
 TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"
 VALUES = ("plainword", "two", "lines'")

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from kairos_mcp.secrecy.forms import without_passwords
-from kairos_mcp.secrecy.masking import MASK, Mask
+from kairos_mcp.core.redaction import MASK, Mask
+from kairos_mcp.core.secret_forms import without_passwords
 
 KEYS = ["kq-4711-zX9+/pLm=c0ffee", "a'b\"c&d<e>f/g 42 \\E\\Q.*x9", "ends-in-a-backslash-1\\", "pässwörd-ßtrong-42"]
 FORMS: dict[str, Callable[[str], str]] = {

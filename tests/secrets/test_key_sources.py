@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configuration.key_sources import is_reference, secret
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.secret_refs import is_reference, secret
+from kairos_mcp.settings.settings import Flags
 
 KEY = "kq-4711-c0ffee-4711"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from house import ME, Place, rests
 
-from kairos_mcp.configuration.settings import ServerSetting
-from kairos_mcp.host import Host
+from kairos_mcp.app.app import Host
+from kairos_mcp.settings.settings import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 SHAPED, GIVEN = "sk-proj-abcDEF0123456789abcdef", "kq-4711-zX9-pLm-c0ffee"

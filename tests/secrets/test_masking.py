@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairos_mcp
-from kairos_mcp.secrecy.masking import MASK, Mask, known_values
+from kairos_mcp.core.redaction import MASK, Mask, known_values
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"

@@ -17,7 +17,7 @@ import pytest
 from house import Place
 from talker import Talker
 
-from kairos_mcp.secrecy.masking import MASK
+from kairos_mcp.core.redaction import MASK
 
 VALUE = "kq-4711/zX9+pLm=c0ffee"  # in the environment, so known by its value alone
 SHAPE = "sk-canary-0123456789abcdef"  # known by its shape alone
@@ -151,7 +151,7 @@ def _server(place: Place, stderr: Any, called: str = "talker") -> Talker:
 
 LOGS = """
 import logging, os, sys
-from kairos_mcp.cli.guarding import guard
+from kairos_mcp.cli.hardening import guard
 guard(os.environ)
 logging.getLogger().setLevel(logging.DEBUG)
 key = os.environ["CANARY_API_KEY"]

@@ -18,7 +18,7 @@ from house import Place
 from talker import Talker
 from test_planted import ENVIRON, FORMS, VALUE
 
-from kairos_mcp.server.table import TOOLS
+from kairos_mcp.server.tools import TOOLS
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 NOT_SWEPT = {"run_continue", "run_control"}  # they need a run that waits: test_planted answers one with keys

@@ -9,8 +9,8 @@ import pytest
 from house import ME, Place, started
 from providers.servers import Standin, calls, refuses, standin, talks
 
-from kairos_mcp.host import Host
-from kairos_mcp.secrecy.masking import MASK
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.redaction import MASK
 
 KEY = "kq-4711-provider-c0ffee"
 

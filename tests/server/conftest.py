@@ -14,10 +14,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags, Settings
-from kairos_mcp.host import Host
-from kairos_mcp.server.door import build_server
+from kairos_mcp.app.app import Host
+from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, Settings
 
 ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 

@@ -14,8 +14,8 @@ from typing import Any
 SERVE = """
 import os, sys
 from kairos_mcp.server.stdio import serve
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 serve(load_settings(Flags(home=sys.argv[1]), os.environ))
 """
 SECONDS = 15

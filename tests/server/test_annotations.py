@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.configuration.settings import GateRule, ServerSetting, Settings
+from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.messages import Effect, ToolSpec
 from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, most_of
+from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
 
 ALLOW_EDITS, ALLOW_ALL = (GateRule("edit_*", "allow"),), (GateRule("*", "allow"),)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.messages import Message
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import Message
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.arguments.planning import PlannerRun
 from kairos_mcp.server.arguments.registry import RegistryCall
 from kairos_mcp.server.arguments.runs import RunStatus
-from kairos_mcp.server.arguments.strict import Arguments
-from kairos_mcp.server.refusals import checked
-from kairos_mcp.steps import Limits
+from kairos_mcp.server.validation import checked
 
 DEEP: dict[str, Any] = {}
 for _ in range(100):

@@ -9,10 +9,10 @@ import anyio
 import pytest
 from mcp.client.client import Client
 
-from kairos_mcp.host import Host
-from kairos_mcp.server.door import build_server
-from kairos_mcp.server.fitting import CONVERSATION_CHARS, RESULT_CHARS, size
-from kairos_mcp.steps import Limits
+from kairos_mcp.app.app import Host
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.server.mcp_server import build_server
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
 from tests.server.conftest import ERAS
 from tests.server.scriptlines import looks, says
 

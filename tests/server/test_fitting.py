@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.server.fitting import CONVERSATION_CHARS, RESULT_CHARS, fitted, size
 from kairos_mcp.server.lines import run_text, runs_text
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, fitted, size
 
 TEXTS = st.text(max_size=60) | st.text(max_size=40).map(lambda text: text * 400)
 NUMBERS = st.integers(0, 10**9)

@@ -9,8 +9,8 @@ from house import Place, place_in
 from mcp.client.client import Client
 from sampling.minds import ERAS, reaching
 
-from kairos_mcp.host import Host
-from kairos_mcp.server.door import build_server
+from kairos_mcp.app.app import Host
+from kairos_mcp.server.mcp_server import build_server
 
 
 async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_for(tmp_path):

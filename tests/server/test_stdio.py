@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from kairos_mcp.server.table import TOOLS
+from kairos_mcp.server.tools import TOOLS
 from tests.server.peer import SECONDS, SERVE, Peer
 from tests.server.scriptlines import says
 

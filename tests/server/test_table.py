@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kairos_mcp.errors import ConfigError
-from kairos_mcp.server.door import instructions
+from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.server.listing import CORE, LEAN, LISTING, listed
-from kairos_mcp.server.table import TOOLS, as_listed
+from kairos_mcp.server.mcp_server import instructions
+from kairos_mcp.server.tools import TOOLS, as_listed
 
 SNAPSHOTS = Path(__file__).with_name("__snapshots__")
 LISTING_CHARS = 16_000  # of 18,000 that all tools of all issues may have; planner_plan and team_run are to come

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.tool import call
 
 

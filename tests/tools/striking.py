@@ -12,8 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from kairos_mcp.tools import beside, changes, folders, leases, placing
 from kairos_mcp.tools.around import Memory
+from kairos_mcp.tools.files import atomic_write as placing
+from kairos_mcp.tools.files import folders, leases
+from kairos_mcp.tools.files import staging as beside
+from kairos_mcp.tools.files import transaction as changes
 
 WATCHED = frozenset(str(module.__file__) for module in (beside, changes, folders, leases, placing))
 

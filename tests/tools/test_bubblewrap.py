@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.tools.bubblewrap import NEEDED, find_bubblewrap
-from kairos_mcp.tools.protected import Held
-from kairos_mcp.tools.sandbox import Sandbox
+from kairos_mcp.tools.commands.bubblewrap import NEEDED, find_bubblewrap
+from kairos_mcp.tools.commands.protected_paths import Held
+from kairos_mcp.tools.commands.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 PACKAGED = "installed with kairos-mcp"

@@ -25,14 +25,14 @@ import pytest
 import sandboxed
 from waiting import awaited
 
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.around import Preview, Stop, Surroundings
-from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.opener import Opener
-from kairos_mcp.tools.protected import FOLDERS
-from kairos_mcp.tools.sandbox import Sandbox, scrubbed
-from kairos_mcp.tools.spawned import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
-from kairos_mcp.tools.tasks import parent_of
+from kairos_mcp.tools.commands.protected_paths import FOLDERS
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.commands.runner import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.commands.sandbox import Sandbox, scrubbed
+from kairos_mcp.tools.commands.task_limits import parent_of
+from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.tool import Tool, call, previewed
 
 PYTHON = os.path.realpath(sys.executable)

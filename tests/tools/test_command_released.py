@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from toolsdesk import Desk
 
-from kairos_mcp.configuration.settings import CommandMode
-from kairos_mcp.errors import FenceLost
+from kairos_mcp.core.errors import FenceLost
+from kairos_mcp.settings.settings import CommandMode
 from kairos_mcp.tools import Opener
-from kairos_mcp.tools.command import Commands, command_tools
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
 from kairos_mcp.tools.registry import Registry
 
 

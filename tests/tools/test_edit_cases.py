@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from toolsdesk import Desk
 
-from kairos_mcp.errors import KairosError
-from kairos_mcp.tools.beside import HALF, SWAP, fresh_name
-from kairos_mcp.tools.patterns import glob
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.patterns import glob
+from kairos_mcp.tools.files.staging import HALF, SWAP, fresh_name
 
 TEXT = "a=1\nb=2\na=1\n"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.errors import (
+from kairos_mcp.core.errors import (
     BadArguments,
     BinaryFile,
     KairosError,
@@ -18,8 +18,8 @@ from kairos_mcp.errors import (
     OverlappingEdits,
     TooLarge,
 )
-from kairos_mcp.tools.diffs import blocks, unified
-from kairos_mcp.tools.edits import Edit, edited, ends_in_crlf, in_crlf, overwritten, read_text
+from kairos_mcp.tools.files.diff import blocks, unified
+from kairos_mcp.tools.files.edit import Edit, edited, ends_in_crlf, in_crlf, overwritten, read_text
 
 MOST = 1 << 20
 law = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

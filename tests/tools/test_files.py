@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.messages import ToolResult
 
 
 def read(desk: Desk, path: str, **more: int) -> ToolResult:

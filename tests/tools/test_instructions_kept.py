@@ -12,14 +12,14 @@ import pytest
 from test_command import WITHIN_S, Board, body
 from waiting import awaited
 
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.scopes import INSTRUCTIONS
-from kairos_mcp.secrecy.masking import Mask
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.scopes import INSTRUCTIONS
 from kairos_mcp.tools.around import Memory, Preview, Surroundings
-from kairos_mcp.tools.protected import FOLDERS, HELD
-from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.commands.protected_paths import FOLDERS, HELD
+from kairos_mcp.tools.files.edit_tools import writing_tools
+from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.tool import call, previewed
-from kairos_mcp.tools.writing import writing_tools
 
 pytestmark = pytest.mark.sandbox
 NAMES = [each for each in INSTRUCTIONS if "/" not in each]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from toolsdesk import has_openat2
 
-from kairos_mcp.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
+from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools import Opener
-from kairos_mcp.tools.beneath import FILE, by_walk
+from kairos_mcp.tools.files.beneath import FILE, by_walk
 
 
 def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Opener) -> None:
@@ -112,7 +112,7 @@ def test_the_kernel_s_own_way_is_taken_where_the_kernel_has_it(workspace: Path) 
 BOUND = """
 import os, sys
 from pathlib import Path
-from kairos_mcp.errors import PathDenied
+from kairos_mcp.core.errors import PathDenied
 from kairos_mcp.tools import Opener
 root = Path(sys.argv[1])
 assert os.stat(root / "W" / "bound" / "f").st_dev == os.stat(root / "W").st_dev, "not on the same device"
@@ -160,7 +160,7 @@ def test_a_walk_that_can_not_know_a_mount_opens_nothing(workspace: Path) -> None
     hidden = 'mount -t tmpfs none /proc && exec "$@"'
     walks = (
         "import os, sys\n"
-        "from kairos_mcp.errors import ConfigError\n"
+        "from kairos_mcp.core.errors import ConfigError\n"
         "from kairos_mcp.tools import Opener\n"
         "from pathlib import Path\n"
         "try:\n    Opener(Path(sys.argv[1]), walk=True)\n"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.amounts import Account
-from kairos_mcp.configuration.settings import packaged_config
-from kairos_mcp.messages import ToolResult
-from kairos_mcp.tools.outside import meant, seen, spelled
+from kairos_mcp.budget.units import Account
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.outside import meant, seen, spelled
+from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools.results import shorten
 
 PLAIN = [
@@ -91,9 +91,9 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
 
 
 def _standing_lines() -> list[str]:
-    from kairos_mcp.budget.amounts import NOTHING
-    from kairos_mcp.budget.standing_line import standing_line
-    from kairos_mcp.steps import Limits
+    from kairos_mcp.budget.status_line import standing_line
+    from kairos_mcp.budget.units import NOTHING
+    from kairos_mcp.core.steps import Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]
     lines = [standing_line(Account(1, each, NOTHING, NOTHING)) for each in caps]

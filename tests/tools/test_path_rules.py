@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from house import Place, place_in, rests, says, started, watched
 
-from kairos_mcp.configuration.settings import GateRule
+from kairos_mcp.settings.settings import GateRule
 
 LOOKS = (
     ("search_files", {"pattern": "alpha|hidden"}),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.tool import call
 
 pytestmark = pytest.mark.sandbox

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.errors import KairosError, NotFound, PathDenied
+from kairos_mcp.core.errors import KairosError, NotFound, PathDenied
 from kairos_mcp.tools import Opener
 
 WITHIN_S = 20.0

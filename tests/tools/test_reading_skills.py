@@ -14,17 +14,17 @@ from skills_ref.parser import parse_frontmatter
 from skills_ref.validator import validate_metadata
 from toolsdesk import Desk
 
-from kairos_mcp.cli.checks import findings
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags, GateRule, packaged_skills
-from kairos_mcp.definitions.skill import Skill, skill_of
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.app.app import Host
+from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.cli.doctor_checks import findings
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.hall.mandating import Asked, Meant
-from kairos_mcp.host import Host
-from kairos_mcp.spec import PlannerRequest
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
+from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.scopes import scopes_of
+from kairos_mcp.tools.skill import Skill, skill_of
 from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, Shelves, skill_tool
 
 OURS = ["mandates", "ooda-cycle", "planner-loop"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.errors import BadArguments, ConfigError, Stale, UnknownTool
-from kairos_mcp.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import Registry

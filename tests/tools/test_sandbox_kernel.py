@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.cli.checks import readable_by_root
-from kairos_mcp.tools.sandbox import Sandbox
+from kairos_mcp.cli.doctor_checks import readable_by_root
+from kairos_mcp.tools.commands.sandbox import Sandbox
 
 pytestmark = pytest.mark.sandbox
 PYTHON = os.path.realpath(sys.executable)

@@ -10,12 +10,12 @@ import pytest
 from toolsdesk import READ_BYTES, Desk
 
 import kairos_mcp
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import ConfigError
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.scopes import scopes_of
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolsdesk import Desk
 
-from kairos_mcp.tools.matching import WINDOW, hits
-from kairos_mcp.tools.patterns import line_pattern
+from kairos_mcp.core.patterns import line_pattern
+from kairos_mcp.tools.files.matching import WINDOW, hits
 
 
 def test_lines_are_found_in_the_order_of_paths_with_their_numbers(desk: Desk) -> None:

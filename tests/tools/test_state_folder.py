@@ -11,11 +11,11 @@ import pytest
 import sandboxed
 from commanding import Said, command
 
-from kairos_mcp.configuration.layers import load_settings
-from kairos_mcp.configuration.settings import Flags
-from kairos_mcp.errors import ConfigError, KairosError, PathDenied
-from kairos_mcp.tools.beneath import FOLDER
-from kairos_mcp.tools.opener import Opener
+from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags
+from kairos_mcp.tools.files.beneath import FOLDER
+from kairos_mcp.tools.files.workspace import Opener
 
 CANARY = "canary-4711-in-the-state-folder"
 RULE = '[[gate]]\ntools = "*"\nverdict = "allow"\n'

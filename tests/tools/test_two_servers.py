@@ -17,9 +17,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from test_bubblewrap import touched, without_the_package
 
 from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.bubblewrap import find_bubblewrap
-from kairos_mcp.tools.command import Commands, command_tools
-from kairos_mcp.tools.opener import Opener
+from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
+from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.tool import call
 
 pytestmark = pytest.mark.sandbox
@@ -84,7 +84,7 @@ def run(workspace: Path, *argv: str, **environ: str) -> Any:
 def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays(tmp_path: Path) -> None:
     (tmp_path / ".kairos").mkdir()
     killed = (
-        "import os, sys\nfrom kairos_mcp.tools.cover import covered\n"
+        "import os, sys\nfrom kairos_mcp.tools.commands.name_holders import covered\n"
         "with covered(os.open(sys.argv[1], os.O_RDONLY)):\n    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", killed, str(tmp_path)], check=False, timeout=WITHIN_S)

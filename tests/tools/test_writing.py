@@ -18,10 +18,10 @@ import pytest
 from striking import in_a_child
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.errors import KairosError, StaleFile
+from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.around import Preview
-from kairos_mcp.tools.placing import unwritable
+from kairos_mcp.tools.files.atomic_write import unwritable
 from kairos_mcp.tools.registry import Registry
 
 

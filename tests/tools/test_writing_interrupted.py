@@ -18,7 +18,7 @@ import pytest
 from striking import in_a_child, kill, memory_in, struck
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import call

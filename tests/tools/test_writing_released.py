@@ -11,7 +11,7 @@ import pytest
 from striking import memory_in
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.errors import FenceLost
+from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools import Opener, builtin_tools
 from kairos_mcp.tools.around import Memory
 from kairos_mcp.tools.registry import Registry

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.messages import ToolResult
+from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.around import Memory, Preview, Probed, Surroundings
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import Tool, call

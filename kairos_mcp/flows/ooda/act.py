@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from kairos_mcp.decoding import Undecodable
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult
+from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.flows.ooda.context import Effect, Order
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
 from kairos_mcp.flows.ooda.effects import ActStatus, Touched, call_for, effect_of, status_of, touched
-from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
-from kairos_mcp.flows.ooda.order import Effect, Order
-from kairos_mcp.flows.ooda.rules import problems_of, risk_of, too_risky
+from kairos_mcp.flows.ooda.risk import problems_of, risk_of, too_risky
 from kairos_mcp.flows.ooda.shown import RESULT_CHARS, cut
-from kairos_mcp.messages import JsonObject, Risk, ToolCall, ToolResult
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by, keyed, text
 
 RISK = "paused_risk_exceeded"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.flows.ooda.forms import Broken, broken_by
-from kairos_mcp.flows.ooda.order import Order
+from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
+from kairos_mcp.flows.ooda.context import Order
 from kairos_mcp.flows.ooda.orient import said
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, cut
-from kairos_mcp.mandates.mandate import Check, CommandCheck, FileCheck
-from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.steps import CallTool, Flow, Refused, Unknown
+from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by
 
 CHECK_FILE = "check_file"
 RUN_COMMAND = "run_command"

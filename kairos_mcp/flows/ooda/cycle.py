@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows.ooda.act import Acted, act
+from kairos_mcp.flows.ooda.context import Carried, Order
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import as_json
 from kairos_mcp.flows.ooda.effects import ActStatus
-from kairos_mcp.flows.ooda.forms import Broken
 from kairos_mcp.flows.ooda.observe import observe
-from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.orient import Orientation, orient
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.steps import Flow
+from kairos_mcp.flows.ooda.structured_answer import Broken
 
 CycleStatus = ActStatus | Literal["parse_error", "interrupted"]
 _LONG = ("old_string", "new_string", "content", "arguments", "edits", "base")

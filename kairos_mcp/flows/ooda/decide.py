@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kairos_mcp.decoding import Undecodable
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import Conversation, JsonObject, Message
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.flows.ooda.context import Carried, Order
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, asked_schema, written
-from kairos_mcp.flows.ooda.forms import Broken, Form, settled
-from kairos_mcp.flows.ooda.library import Library, described
-from kairos_mcp.flows.ooda.order import Carried, Order
+from kairos_mcp.flows.ooda.excerpts import Library, described
 from kairos_mcp.flows.ooda.orient import Orientation, acts, said, told
 from kairos_mcp.flows.ooda.prompts import listed, sections
-from kairos_mcp.flows.ooda.rules import problems_of
+from kairos_mcp.flows.ooda.risk import problems_of
 from kairos_mcp.flows.ooda.shown import as_text
-from kairos_mcp.mandates.mandate import Mandate
-from kairos_mcp.messages import Conversation, JsonObject, Message
-from kairos_mcp.steps import Flow
+from kairos_mcp.flows.ooda.structured_answer import Broken, Form, settled
 
 TOKENS = 2_048
 LONG_TOKENS = 8_192  # where whole files or several edits may be written

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.decoding import Undecodable
-from kairos_mcp.flows.ooda.forms import keyed, text
-from kairos_mcp.mandates.mandate import ACTIONS, Action
-from kairos_mcp.messages import JsonObject, Risk
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.mandate import ACTIONS, Action
+from kairos_mcp.core.messages import JsonObject, Risk
+from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.flows.ooda.structured_answer import keyed, text
 
 EDITS = 20
 Base = Mapping[str, str]  # path to the SHA-256 in hex of what was read

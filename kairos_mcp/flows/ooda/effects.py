@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical, digest_of
+from kairos_mcp.flows.ooda.context import EDITING, Effect
 from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool
-from kairos_mcp.flows.ooda.order import EDITING, Effect
-from kairos_mcp.messages import JsonObject, ToolCall, ToolResult, canonical, digest_of
 
 ActStatus = Literal["applied", "noop", "denied", "unsupported", "failed"]
 

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.decoding import Undecodable
-from kairos_mcp.flows.ooda.forms import Broken, broken_by, keyed, text
-from kairos_mcp.flows.ooda.order import Order
+from kairos_mcp.core.env_files import is_env_file
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.mandate import Look
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.flows.ooda.context import Order
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
-from kairos_mcp.mandates.mandate import Look
-from kairos_mcp.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.secrecy.env_files import is_env_file
-from kairos_mcp.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
+from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by, keyed, text
 
 AT_ONCE = 10
 NAMES_ALONE = ("list_files", "file_tree")  # they show names and no text

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.decoding import Undecodable
-from kairos_mcp.flows.brief import say
-from kairos_mcp.flows.ooda.forms import Broken, Form, keyed, settled, text, texts
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
+from kairos_mcp.core.messages import Conversation, JsonObject, Message, Risk
+from kairos_mcp.core.run_spec import GIVEN
+from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.flows.ooda.context import Carried, Order
 from kairos_mcp.flows.ooda.observe import Observation
-from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, as_text, cut
-from kairos_mcp.mandates.mandate import Check, CommandCheck, FileCheck
-from kairos_mcp.messages import Conversation, JsonObject, Message, Risk
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.scopes import PATH_CHARS, plain_or_none
-from kairos_mcp.spec import GIVEN
-from kairos_mcp.steps import Flow
+from kairos_mcp.flows.ooda.structured_answer import Broken, Form, keyed, settled, text, texts
+from kairos_mcp.flows.planner_input import say
 
 TOKENS = 1_024
 FILES = 8

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from kairos_mcp.decoding import Undecodable
-from kairos_mcp.errors import BadArguments
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcome import Outcome, StopReason, ended
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import Acted, act, acted_of
+from kairos_mcp.flows.ooda.context import Order
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
-from kairos_mcp.flows.ooda.forms import Broken
 from kairos_mcp.flows.ooda.observe import Observation, observation_of, observe
-from kairos_mcp.flows.ooda.order import Order
 from kairos_mcp.flows.ooda.orient import Orientation, orient, orientation_of
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.flows.outcome import Outcome, StopReason, ended
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.steps import Flow
+from kairos_mcp.flows.ooda.structured_answer import Broken
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from string import Template
 
-from kairos_mcp.flows.brief import check_template
+from kairos_mcp.flows.planner_input import check_template
 
 
 def _says(*placeholders: str) -> str:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.decoding import Undecodable
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import Conversation, JsonObject, Message
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import Acted
 from kairos_mcp.flows.ooda.checks import Checked, checked
+from kairos_mcp.flows.ooda.context import Carried, Order
 from kairos_mcp.flows.ooda.effects import ActStatus
-from kairos_mcp.flows.ooda.forms import Broken, Form, keyed, settled, texts
-from kairos_mcp.flows.ooda.order import Carried, Order
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import ACT_CHARS, as_text, cut_fields
-from kairos_mcp.messages import Conversation, JsonObject, Message
-from kairos_mcp.schemas.safe import compiled
-from kairos_mcp.steps import Flow
+from kairos_mcp.flows.ooda.structured_answer import Broken, Form, keyed, settled, texts
 
 Verdict = Literal["failure", "partial", "success"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kairos_mcp.flows.brief import say
-from kairos_mcp.messages import JsonObject
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.flows.planner_input import say
 
 RESULT_CHARS = 2_000  # SYSTEMS.md O3: of a result that was observed
 REASON_CHARS = 1_000  # of an error; of an orientation's summary, and of its priorities together

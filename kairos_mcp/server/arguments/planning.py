@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.server.arguments.strict import (
+from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     LINKED_CHARS,
     Arguments,
@@ -19,10 +20,9 @@ from kairos_mcp.server.arguments.strict import (
     RunId,
     Wait,
 )
-from kairos_mcp.steps import Limits
 
 if TYPE_CHECKING:
-    from kairos_mcp.spec import PlannerRequest
+    from kairos_mcp.core.run_spec import PlannerRequest
 
 PRIOR_CHARS = 400_000  # a conversation to go on from: four characters to a token of the default context
 
@@ -112,7 +112,7 @@ class PlannerRun(Arguments):
         return messages
 
     def request(self) -> PlannerRequest:
-        from kairos_mcp.spec import PlannerRequest
+        from kairos_mcp.core.run_spec import PlannerRequest
 
         return PlannerRequest(
             goal=self.goal,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.server.arguments.strict import DEFAULT_WAIT_S, Arguments, Name, Wait
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, Name, Wait
 
 
 class RegistrySearch(Arguments):

@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.server.arguments.strict import (
-    DEFAULT_WAIT_S,
-    Arguments,
-    LimitsArgument,
-    RouteArgument,
-    RunId,
-    Wait,
-)
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, RunId, Wait
 
 if TYPE_CHECKING:
-    from kairos_mcp.reports.trace import TraceQuery
+    from kairos_mcp.views.trace import TraceQuery
 
 
 Seq = Annotated[int, Field(ge=0, le=2**53)]
@@ -106,7 +99,7 @@ class RunTrace(Arguments):
     max_chars: Annotated[int, Field(ge=200, le=100_000)] | None = Field(None, description="Default 8000")
 
     def query(self) -> TraceQuery:
-        from kairos_mcp.reports.trace import TraceQuery
+        from kairos_mcp.views.trace import TraceQuery
 
         return TraceQuery(
             view=self.view or "events",

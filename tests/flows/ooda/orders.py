@@ -11,13 +11,13 @@ from typing import Any
 from briefs import PROMPTS, prompts
 from feeding import Fed
 
-from kairos_mcp.flows.ooda.mandate import IDLE_CYCLES
-from kairos_mcp.flows.ooda.order import Carried, Order
+from kairos_mcp.core.mandate import mandate_of
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step
+from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.cycles import IDLE_CYCLES
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.mandates.mandate import mandate_of
-from kairos_mcp.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.runner import Runner
-from kairos_mcp.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step
 
 PATH: JsonObject = {"type": "object", "properties": {"path": {"type": "string"}}}
 READS = ToolSet(

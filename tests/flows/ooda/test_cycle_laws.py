@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, gives, order, run, world
 
-from kairos_mcp.decoding import Undecodable, decode_object
+from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
+from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.steps import Answer, Failure, Recorded, Refused, RequestCompletion, Step, Unknown
+from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.flows.ooda.decision import taken
 from kairos_mcp.flows.ooda.effects import call_for
-from kairos_mcp.flows.ooda.mandate import mandate_run
-from kairos_mcp.flows.ooda.order import Order
-from kairos_mcp.messages import Completion, ToolCall, ToolResult
-from kairos_mcp.runner import Runner
-from kairos_mcp.steps import Answer, Failure, Recorded, Refused, RequestCompletion, Step, Unknown
 
 READING = {"file_tree", "read_file", "search_files", "read_mandate", "check_file"}
 _tools = st.sampled_from(["read_file", "search_files", "edit_file", "run_command", "apply_edits", "tidy", "nonsense"])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from orders import EDIT, NOOP, ORIENTED, gives, order, run, world
 
-from kairos_mcp.flows.ooda.mandate import mandate_run
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.flows.ooda.phases import phase_run
-from kairos_mcp.messages import Completion
 
 WITH_FILE = ORIENTED | {"files": [{"path": "t.py"}]}
 A1 = {"action": "code_edit", "target": "t.py", "old_string": "a=1", "new_string": "a=2", "intent": "i"}

@@ -9,12 +9,12 @@ import pytest
 from feeding import Fed
 from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, calls, gives, order, run, world
 
-from kairos_mcp.flows.ooda.mandate import mandate_run
-from kairos_mcp.flows.ooda.order import Carried, Effect, Order
-from kairos_mcp.flows.outcome import CYCLE_REASONS, STATUS_OF
-from kairos_mcp.mandates.statuses import MandateStatus
-from kairos_mcp.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.steps import Failure, Pause, Refused, Step, Unknown
+from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
+from kairos_mcp.core.statuses import MandateStatus
+from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
+from kairos_mcp.flows.ooda.context import Carried, Effect, Order
+from kairos_mcp.flows.ooda.cycles import mandate_run
 
 EDITS = [EDIT | {"old_string": old, "new_string": new} for old, new in (("broken", "b1"), ("b1", "b2"), ("b2", "b3"))]
 STALE = ToolResult("It has changed.", is_error=True, code="stale_file")

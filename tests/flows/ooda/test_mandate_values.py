@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.mandates.mandate import Mandate, goal_hash, mandate_of
-from kairos_mcp.messages import JsonObject
-from kairos_mcp.scopes import Scopes, plain_or_none
-from kairos_mcp.steps import Limits
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.mandate import Mandate, goal_hash, mandate_of
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.scopes import Scopes, plain_or_none
+from kairos_mcp.core.steps import Limits
 
 WHOLE: JsonObject = {
     "id": "links",

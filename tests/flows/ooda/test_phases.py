@@ -9,11 +9,11 @@ import pytest
 from feeding import Fed
 from orders import EDIT, JUDGED, NOOP, ORIENTED, World, calls, digest, gives, order, run, world
 
-from kairos_mcp.errors import BadArguments
-from kairos_mcp.flows.ooda.order import Carried, Effect, Order
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
+from kairos_mcp.flows.ooda.context import Carried, Effect, Order
 from kairos_mcp.flows.ooda.phases import Phase, check_given, phase_run
-from kairos_mcp.messages import Completion, JsonObject, ToolCall, ToolResult
-from kairos_mcp.steps import Failure, Mechanical, Refused, Unknown
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
 WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.mandates.schedules import LATE_MS, Schedule, due, schedule_of
+from kairos_mcp.core.schedule import LATE_MS, Schedule, due, schedule_of
 
 
 def at(text: str, zone: str = "UTC") -> int:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from skills_ref import read_properties, validate
 
+from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
+from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.flows.ooda.effects import ActStatus
-from kairos_mcp.flows.ooda.forms import Unmade
 from kairos_mcp.flows.ooda.phases import GIVEN
-from kairos_mcp.mandates.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
-from kairos_mcp.mandates.statuses import MandateStatus
+from kairos_mcp.flows.ooda.structured_answer import Unmade
 from kairos_mcp.server.listing import LISTING
 
 SKILLS = Path(__file__).parents[3] / "skills"

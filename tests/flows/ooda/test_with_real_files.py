@@ -12,10 +12,10 @@ import pytest
 from feeding import Fed
 from orders import EDIT, ORIENTED, digest, order, run, world
 
-from kairos_mcp.flows.ooda.mandate import mandate_run
-from kairos_mcp.flows.ooda.order import EDITING, Order
-from kairos_mcp.messages import JsonObject, ToolSet
-from kairos_mcp.steps import Answer, CallTool, Step
+from kairos_mcp.core.messages import JsonObject, ToolSet
+from kairos_mcp.core.steps import Answer, CallTool, Step
+from kairos_mcp.flows.ooda.context import EDITING, Order
+from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.around import Memory, Surroundings
 from kairos_mcp.tools.registry import Registry

@@ -1,0 +1,114 @@
+"""What somebody brings for the open steps of a run, checked against what is waiting and priced: all or nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
+from kairos_mcp.core.messages import Completion, ToolResult
+from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
+from kairos_mcp.execution.accounting import believed, estimated, tokens_of
+from kairos_mcp.execution.authorization import remark_of
+from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
+from kairos_mcp.store import settlements as settling
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.settlements import SUFFIX, Settling
+from kairos_mcp.tools.results import shorten
+
+LOCAL = "local"  # the person who owns the state folder
+
+
+def deposits(
+    answers: Mapping[str, object],
+    waiting: Mapping[str, Step],
+    approved: Mapping[str, ApprovalRow],
+    run_id: str,
+    shown_chars: int,
+) -> list[Deposit]:
+    """The deposits that the answers make; `approved`: what was asked of a person before, by the step's path. Raises
+    NotWaiting, BadArguments; nothing is stored then."""
+    remarks = {path: remark for path, row in approved.items() if (remark := remark_of(row)) is not None}
+    return [
+        _deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
+        for path, value in answers.items()
+    ]
+
+
+def _deposit(path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int) -> Deposit:
+    match step:
+        case RequestCompletion():
+            answer, doubts = believed(path, turn_from(value, path))
+            usage = answer.usage or estimated(step, answer)
+            spent = tokens_of(usage)  # what waits is shown in the native wording (reports/items.py)
+            return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts)
+        case CallTool():
+            result, whole = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)
+            text = (result.kept, whole) if result.kept is not None and whole is not None else None
+            return Deposit(path, result, text=text)
+        case _:
+            raise NotWaiting(
+                f"Nothing waits under {path[:120]!r}.",
+                "run_status shows the keys that wait now.",
+                run_id=run_id,
+            )
+
+
+class Brought(NamedTuple):
+    """What came in one call, by what it is about: steps, approvals, calls whose end nobody knows."""
+
+    steps: dict[str, object]
+    decided: list[Decision]
+    settled: list[Settling]
+
+
+def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]) -> Brought:
+    """The answers by what they are about. Raises BadArguments."""
+    brought = Brought({}, [], [])
+    for key, value in answers.items():
+        if is_approval(key):
+            brought.decided.append(decision_from(value, key, who))
+        elif settling.is_key(key):
+            brought.settled.append(settling_from(value, key.removesuffix(SUFFIX)))
+        else:
+            brought.steps[key] = value
+    return brought
+
+
+def command_of(run: RunRow, key: str) -> str:
+    """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
+    that a lost call was made already (`reattempt` in its place: make it again). As a
+    text names it: whoever shows it has it worded (commandline.py)."""
+    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
+    if settling.is_key(key):
+        return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
+    return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
+
+
+def resume_of(run: RunRow) -> str:
+    """The command by which a person goes on with a run."""
+    return shlex.join(
+        ["kairos-mcp", "resume", *([] if run.principal == LOCAL else ["--principal", run.principal]), run.id]
+    )
+
+
+def repeated(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
+    """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
+    match recorded:
+        case Completion():
+            same = believed(path, completion_from(value, path))[0] == recorded
+        case ToolResult(remark=remark):
+            same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
+        case _:
+            same = shorten(tool_result_from(value), shown_chars, path)[0] == recorded
+    if not same:
+        raise AlreadyAnswered(
+            f"{path!r} was answered before, otherwise.",
+            "run_status shows where the run stands.",
+            run_id=run_id,
+        )

@@ -1,0 +1,273 @@
+"""Looks at runs: what they have come to, what their record says, and the wait until there is news of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kairos_mcp.app.context import House
+from kairos_mcp.core.decision_rights import may_decide
+from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import Recorded
+from kairos_mcp.execution.worker import out_of_step
+from kairos_mcp.history.replay_check import Entry, Recording, ReplayReport, replayed
+from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.store import approvals, naming
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import report_queries as telling
+from kairos_mcp.store import settlements as settling
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_answer
+from kairos_mcp.store.connection import rows
+from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.views.mandate_view import tool_at
+from kairos_mcp.views.next_action import Decides
+from kairos_mcp.views.run_report import (
+    NOTHING_WAITS,
+    Beat,
+    Caller,
+    Circumstances,
+    RunReport,
+    Steps,
+    newest_calls,
+    report,
+    status_of,
+    unreadable,
+)
+from kairos_mcp.views.talks import Talk, talks
+from kairos_mcp.views.trace import Traced, TraceQuery, trace
+
+Until = Literal["rest", "attention", "news", "done"]
+OnBeat = Callable[[Beat], Awaitable[None]]
+
+BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """A run by its id, with the goal that it was given (none for a single call), its mandate's id, the folder it works
+    in, as its caller may see it, and for how many seconds it has been there."""
+
+    run_id: str
+    goal: str | None = None
+    mandate: str | None = None
+    workspace: str | None = None
+    age_s: float = 0.0
+
+
+def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+    """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
+    return _worded(house, _reported(house, run_id, caller, full=full, attached=attached), caller)
+
+
+def _worded(house: House, found: RunReport, caller: Caller) -> RunReport:
+    """The report with its commands as this caller is shown them."""
+    if not caller.is_local:
+        return found
+    commands = house.commands
+    items = [
+        {**item, "command": commands.whole(item["command"])} if "command" in item else item for item in found.waiting
+    ]
+    following = None if found.next is None else {**found.next, "why": commands.spelled(found.next["why"])}
+    return replace(
+        found,
+        summary=commands.spelled(found.summary) if found.status == "paused" and found.summary else found.summary,
+        waiting=tuple(items),
+        degraded=tuple(map(commands.spelled, found.degraded)),
+        next=following,
+    )
+
+
+def _reported(house: House, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+    run = house.run(run_id, caller)
+    steps = (lambda: house.steps(run)) if full else None
+    around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller), caller=caller)
+    try:
+        return _report(house, run, around, steps)
+    except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
+        around = replace(around, trouble=trouble)
+    try:
+        return _report(house, run, around, None)
+    except Unreadable:
+        return unreadable(house.store.reader, run, around)
+
+
+def _report(house: House, run: RunRow, around: Circumstances, steps: Steps | None) -> RunReport:
+    with naming.rows_of(run):
+        return report(house.store.reader, run, around, steps)
+
+
+def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circumstances:
+    moves = house.drivers.moves(run.n)
+    lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
+    overdue = run.resume_at is not None and reading.is_due(run.resume_at, house.clock())
+    left = run.outcome is None and (run.owner is not None or overdue)
+    lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
+    asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
+    trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.backing_off(run.n))
+    return Circumstances(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
+
+
+async def wait(
+    house: House,
+    run_ids: Sequence[str],
+    *,
+    until: Until,
+    wait_s: float,
+    caller: Caller,
+    on_beat: OnBeat | None = None,
+    since: Mapping[str, int] | None = None,
+) -> None:
+    """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
+    ended; `news`: one has news since the `seq` that `since` says of it, or without one waits, is paused or has ended;
+    `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
+    await house.called()
+    await asyncio.sleep(0)  # whoever asks in a loop lets others run
+    runs_now = [house.run(run_id, caller) for run_id in run_ids]
+    for run in runs_now:
+        house.drivers.try_again(run.n)
+    until_s = time.monotonic() + wait_s
+    beat_s = 0.0
+    while not _is(house, until, runs_now, since or {}):
+        now = time.monotonic()
+        if now >= until_s:
+            return
+        if on_beat is not None and now - beat_s >= BEAT_S:
+            beat_s = now
+            await on_beat(_beat(house, runs_now[0]))
+        within_s = min(until_s - now, BEAT_S)
+        if until in ("attention", "news") or not await house.drivers.stopped([run.n for run in runs_now], within_s):
+            await house.drivers.bell.heard(within_s)
+        runs_now = [house.run(run_id, caller) for run_id in run_ids]
+
+
+def _is(house: House, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+    match until:
+        case "news":
+            return any(_has_news(house, run, since.get(run.id)) for run in runs_now)
+        case "done":
+            return all(run.outcome is not None for run in runs_now)
+        case "rest":
+            return not any(house.drivers.moves(run.n) or _status(house, run) == "working" for run in runs_now)
+        case "attention":
+            return any(_status(house, run) != "working" for run in runs_now)
+
+
+def _has_news(house: House, run: RunRow, since: int | None) -> bool:
+    """Whether something changed that whoever has seen the run at `since` can use. A number that is ahead of the run was
+    not given by it."""
+    if since is None:
+        return _status(house, run) != "working"
+    return not run.news_seq <= since <= run.seq
+
+
+def _status(house: House, run: RunRow) -> str:
+    try:
+        waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+        return status_of(run, waits, _circumstances(house, run))
+    except Unreadable:
+        return reported(house, run.id, Caller(run.principal), full=False).status
+
+
+def _decides(house: House, run: RunRow, caller: Caller) -> Decides:
+    """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal). Where
+    nobody answered a dialog in this session, a person does, elsewhere."""
+    if may_decide("approval", "argument", house.settings.approvals):
+        return "caller"
+    shows = caller.elicits and may_decide("approval", "dialog", house.settings.approvals)
+    return "client" if shows and not _nobody_answers(house, run, caller) else "person"
+
+
+def _nobody_answers(house: House, run: RunRow, caller: Caller) -> bool:
+    """Whether each dialog that could be shown to this session was, and nobody answered."""
+    ignored = house.sessions.of(caller.session).ignored
+    if not ignored or run.outcome is not None:
+        return False
+    waits = approvals.waits(house.store.reader, run.n)
+    asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
+    asked += [(run.n, path + settling.SUFFIX, settling.digest_of(run, path, row)) for path, row in waits.lost.items()]
+    return bool(asked) and all(each in ignored for each in asked)
+
+
+def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
+    """What the run is for. Raises UnknownRun."""
+    run = house.run(run_id, caller)
+    with naming.rows_of(run):
+        spec = house.wiring.thawed(run).spec
+    goal = None if run.flow == "call" else spec.goal
+    folder = None if run.workspace is None else caller.path_shown(run.workspace)
+    return Purpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
+
+
+def beat(house: House, run_id: str, caller: Caller) -> Beat:
+    """A sign of life of the run."""
+    return _beat(house, house.run(run_id, caller))
+
+
+def _beat(house: House, run: RunRow) -> Beat:
+    with naming.rows_of(run):
+        account = read_account(house.store.reader, run.account)
+        last = newest_calls(house.store.reader, run, 1)
+    number = account.spent.rounds + account.held.rounds
+    return Beat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
+
+
+def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+    """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
+    for and its flow has changed since."""
+    run, reader = house.run(run_id, caller), house.store.reader
+    record = reading.record(reader, run.n)
+    with naming.rows_of(run):
+        whole = Traced(
+            run,
+            record,
+            house.wiring.thawed(run).brief,
+            lambda ref: house.store.whole_text(reader, run.n, ref),
+            lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
+            lambda: _talks(house, run, record),
+            lambda: reported(house, run_id, caller).output,
+            telling.decided(reader, run.n),
+        )
+        return trace(whole, query)
+
+
+def _talks(house: House, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
+    house.wiring.check_version(run)
+    try:
+        return talks(house.wiring.thawed(run), (Recorded(row.path, row.digest, row.answer) for row in record))
+    except ReplayDiffers as differs:
+        raise out_of_step(run.id, differs) from differs
+
+
+def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
+    """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
+    run = house.run(run_id, caller)
+    house.wiring.check_version(run)
+    house.wiring.look_again()
+    with naming.rows_of(run), house.store.aside() as connection:
+        rows(connection, "begin")  # one state of the file, however much others write meanwhile
+        run = reading.run_by_number(connection, run.n)
+        entries = [
+            Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+            for row in reading.record(connection, run.n)
+        ]
+        thawed = house.wiring.thawed(run)
+    return replayed(Recording(run.id, thawed, entries, run.outcome))
+
+
+def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
+    """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
+    from kairos_mcp.history.export import exported
+    from kairos_mcp.history.format import written  # at first use: a server never exports
+
+    run = house.run(run_id, caller)
+    with naming.rows_of(run), house.store.aside() as connection:
+        brief = house.wiring.thawed(run).brief
+        rows(connection, "begin")
+        now = reading.run_by_number(connection, run.n)
+        yield from written(exported(connection, now, brief, house.wiring.mask))

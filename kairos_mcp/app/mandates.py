@@ -1,0 +1,361 @@
+"""Mandates saved and listed, and the runs that work on them: cycles, or one phase alone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from itertools import dropwhile
+from typing import Any
+
+import apsw
+
+from kairos_mcp.app.context import House
+from kairos_mcp.app.start import Beginning, Started, begin, said
+from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
+from kairos_mcp.core.mandate import Mandate, mandate_of
+from kairos_mcp.core.messages import JsonObject, canonical, digest_of
+from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
+from kairos_mcp.core.schedule import due
+from kairos_mcp.core.steps import UNLIMITED, Limits
+from kairos_mcp.execution.daily_limits import day_to_charge
+from kairos_mcp.flows.ooda.context import EDITING
+from kairos_mcp.flows.ooda.phases import PHASES
+from kairos_mcp.specs import build_ooda as freeze_ooda
+from kairos_mcp.specs.build_ooda import Ground
+from kairos_mcp.specs.load_ooda import FLOWS, RUN, read_mandate
+from kairos_mcp.store import accounts, approvals, mandates
+from kairos_mcp.store.codec import encode
+from kairos_mcp.store.mandates import MandateRow
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.views.mandate_view import mandate_status
+from kairos_mcp.views.run_report import Caller
+from kairos_mcp.views.waiting import iso
+
+_CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it
+ID_CHARS = 12  # of the digest, where a mandate has no id of its own
+GOAL_CHARS = 200
+SHOWN_IDS = 20
+LISTED_CHARS = 6_000  # of one page, as a run's result has
+LOOKED_AT = 500  # mandates for one page, where most are of another status than the one asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The mandate that a call is about: one that was saved, one that stands in the call, or a bare goal.
+
+    `workspace`: in which of this server's folders, where that is said.
+    """
+
+    mandate_id: str | None = None
+    mandate: JsonObject | None = None
+    goal: str | None = None
+    workspace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A time of a mandate's schedule that has come, in milliseconds since 1970."""
+
+    mandate_id: str
+    workspace: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller says of a run beside its mandate; `due`: the time of the schedule that it is for."""
+
+    cycles: int | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    due: int | None = None
+
+
+async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
+    """Save a mandate under its id, or one made of its digest, in the workspace that it names or this server's first.
+    Raises BadArguments."""
+    mandate, secrets = _read(house, given)
+    workspace = house.wiring.workspace(mandate.workspace)
+    registry = house.wiring.registry(workspace)
+    mandate = _with_id(mandate)
+    changed = await _saved(house, mandate, workspace, caller)
+    saved = mandates.find(house.store.reader, caller.principal, workspace or "", mandate.id or "")
+    assert saved is not None
+    notes = [*([masked.note(secrets)] if secrets else []), *_absent(registry, mandate)]
+    following = {"tool": RUN, "arguments": _naming(house, saved), "why": "It runs its cycles."}
+    return {**_listed(house, saved, caller), "changed": changed, "degraded": notes, "next": following}
+
+
+async def move(house: House, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
+    """Put a mandate into another workspace, one of before mandates belonged to one first. Raises UnknownMandate,
+    BadArguments."""
+    found = mandates.of_id(house.store.reader, caller.principal, mandate_id)
+    rows = [row for row in found if row.workspace is None] or found
+    if len(rows) != 1:
+        raise _which(rows, caller) if rows else _unknown(house, mandate_id, caller)
+    old, target = rows[0], house.wiring.workspace(workspace) or ""
+    mandate = _of(old)
+    mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
+    new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
+    if target != old.workspace:
+        await house.store.submit(lambda connection: mandates.move(connection, old, new))
+    return _listed(house, new, caller)
+
+
+def listed(
+    house: House, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
+) -> JsonObject:
+    """A page of the caller's mandates by id, with the status of each, those of one status where it is given; those of
+    the workspaces at hand, or `everywhere`.
+
+    {mandates, total: how many there are of every status, elsewhere: how many more in other workspaces, cursor: where
+    the next page begins, null after the last}. A page may hold none and have a next one, since it ends with what it has
+    looked at. Raises BadArguments.
+    """
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
+    reader, workspaces = house.store.reader, None if everywhere else house.at_hand
+    start = (cursor or "").partition(".")[0]
+    rows = mandates.page(reader, caller.principal, workspaces, start, LOOKED_AT + 1)
+    rows = list(dropwhile(lambda row: row.id == start and _place(row) != cursor, rows)) if cursor else rows
+    rows = rows[1:] if rows and _place(rows[0]) == cursor else rows
+    found: list[JsonObject] = []
+    room, last = LISTED_CHARS, cursor
+    for row in rows[:LOOKED_AT]:
+        told = _listed(house, row, caller)
+        if status in (None, told["status"]):
+            room -= len(canonical(told))
+            if room < 0 and found:
+                break
+            found.append(told)
+        last = _place(row)
+    following = last if rows and _place(rows[-1]) != last else None
+    total = mandates.count(reader, caller.principal, workspaces)
+    elsewhere = mandates.count(reader, caller.principal, None) - total
+    return {"mandates": found, "total": total, "elsewhere": elsewhere, "cursor": following}
+
+
+def _place(row: MandateRow) -> str:
+    """Where a page ended: the id, and a hash of the workspace, which is not everybody's to see."""
+    return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
+
+
+async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Started:
+    """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
+    await house.called()
+    mandate, secrets, workspace = _found(house, meant, caller)
+    mandate = _with_id(mandate)
+    request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
+    ground = await _ground(house, mandate, workspace, caller)
+    frozen = said(freeze_ooda.freeze_cycles(request, ground), secrets)
+    if meant.mandate is not None:  # only now: nothing is saved where nothing can start
+        await _saved(house, mandate, workspace, caller)
+    start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _rest(asked))
+    wanted = Beginning(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
+    return await begin(house, wanted, caller)
+
+
+async def phase(
+    house: House, name: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
+) -> Started:
+    """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
+    await house.called()
+    mandate, secrets, workspace = _found(house, meant, caller)
+    if meant.mandate is not None and mandate.day != UNLIMITED:
+        raise BadArguments(
+            "mandate: day is counted for mandates that are saved.",
+            "mandate_save it and give mandate_id, or leave day out.",
+        )
+    plain = None if given is None else masked.given(given, house.wiring.mask)
+    before = PHASES[PHASES.index(name) - 1]
+    giver = None if plain is None else mandates.gave(house.store.reader, caller.principal, FLOWS[before], plain)
+    request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
+    ground = await _ground(house, mandate, workspace, caller)
+    frozen = said(freeze_ooda.freeze_phase(request, ground), secrets)
+    about = canonical({"mandate": mandate.as_json(), "given": plain}).encode()
+    start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _rest(asked))
+    return await begin(house, Beginning(frozen, ground.workspace, start), caller)
+
+
+def all_due(house: House, only: str | None, caller: Caller) -> list[Due]:
+    """The times for which mandates of the workspaces at hand are to be run now, oldest first. Raises UnknownMandate,
+    BadArguments."""
+    now, found = house.clock(), list[Due]()
+    if only is not None:
+        rows = [_named(house, Meant(only), caller)]
+    else:
+        rows = mandates.page(house.store.reader, caller.principal, house.at_hand)
+    for row in rows:
+        schedule = _of(row).schedule
+        if schedule is None and only is not None:
+            raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
+        if schedule is not None and row.workspace is not None:
+            last = row.saved_at if row.last_due is None else row.last_due
+            found += [Due(row.id, row.workspace, at) for at in due(schedule, last, now)]
+    return found
+
+
+def without_workspace(house: House, caller: Caller) -> list[str]:
+    """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
+    rows = mandates.page(house.store.reader, caller.principal, ())
+    return [str(_homeless(house, row)) for row in rows if row.workspace is None]
+
+
+def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
+    """A mandate from outside, and how many secrets were taken out of it."""
+    checked = mandate_of(given)
+    plain, secrets = masked.arguments(checked.as_json(), house.wiring.mask)
+    return (mandate_of(plain), secrets) if secrets else (checked, 0)
+
+
+def _absent(registry: Registry, mandate: Mandate) -> Iterator[str]:
+    """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
+    reads = {spec.name for spec in registry.select(None)} - EDITING
+    for name in dict.fromkeys(look.tool for look in mandate.observe):
+        if name not in reads and not registry.waits_for((name,)):
+            yield f"observe: no tool that only reads is called {name!r} now, so it would be skipped."
+    for name in mandate.tools or ():
+        try:
+            registry.select(() if registry.waits_for((name,)) else (name,))
+        except UnknownTool as unknown:
+            yield f"{unknown.message} A run of this mandate would be refused now."
+
+
+def _with_id(mandate: Mandate) -> Mandate:
+    return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
+
+
+async def _saved(house: House, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
+    """Save it; what it says of a day holds from now on, today included."""
+    row = MandateRow(
+        caller.principal,
+        place := workspace or "",
+        mandate.id or "",
+        encode(mandate.as_json()),
+        mandate.digest,
+        mandate.goal_hash,
+        house.clock(),
+    )
+    at, zone = house.clock(), house.settings.time_zone
+
+    def save(connection: apsw.Connection) -> bool:
+        changed = mandates.save(connection, row)
+        today = day_to_charge(connection, caller.principal, at, zone).day.name
+        day = accounts.find_day(connection, caller.principal, today) if changed else None
+        if day is not None and accounts.find_mandate(connection, day.id, place, row.id) is not None:
+            accounts.mandate_account(connection, day.id, place, row.id, mandate.day)
+        return changed
+
+    return await house.store.submit(save)
+
+
+def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int, str | None]:
+    """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
+    match meant:
+        case Meant(mandate_id=str(), mandate=None, goal=None):
+            row = _named(house, meant, caller)
+            return _of(row), 0, row.workspace or None
+        case Meant(mandate_id=None, mandate=dict(given), goal=None):
+            mandate, secrets = _read(house, given)
+        case Meant(mandate_id=None, mandate=None, goal=str(goal)):
+            mandate, secrets = _read(house, {"goal": goal})
+        case _:
+            raise BadArguments("Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal.")
+    workspace = house.wiring.workspace(meant.workspace if mandate.workspace is None else mandate.workspace)
+    if meant.workspace is not None and house.wiring.workspace(meant.workspace) != workspace:
+        raise BadArguments("The mandate names another workspace than the call.", "Leave `workspace` out of the call.")
+    return mandate, secrets, workspace
+
+
+def _named(house: House, meant: Meant, caller: Caller) -> MandateRow:
+    """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
+    UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
+    mandate_id = meant.mandate_id or ""
+    rows = mandates.of_id(house.store.reader, caller.principal, mandate_id)
+    wanted = house.at_hand if meant.workspace is None else (house.wiring.workspace(meant.workspace) or "",)
+    found = [row for row in rows if row.workspace in wanted]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _which(found, caller)
+    homeless = next((row for row in rows if row.workspace is None), None)
+    raise _homeless(house, homeless) if homeless is not None else _unknown(house, mandate_id, caller)
+
+
+def _which(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
+    folders = " and ".join(caller.path_shown(row.workspace) if row.workspace else "no folder" for row in rows)
+    return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
+
+
+def _homeless(house: House, row: MandateRow) -> BadArguments:
+    folder = shlex.quote(str(house.settings.workspaces[0])) if len(house.settings.workspaces) == 1 else "DIR"
+    return BadArguments(
+        f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
+        f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
+    )
+
+
+def _unknown(house: House, mandate_id: str, caller: Caller) -> UnknownMandate:
+    """Another principal's looks like an unknown one; one's own in another folder is named with that."""
+    reader, principal = house.store.reader, caller.principal
+    elsewhere = [row.workspace for row in mandates.of_id(reader, principal, mandate_id) if row.workspace]
+    if elsewhere:
+        folders = " and ".join(map(caller.path_shown, elsewhere))
+        return UnknownMandate(
+            f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
+            "Run it where that folder is served.",
+        )
+    ids = dict.fromkeys(row.id for row in mandates.page(reader, principal, house.at_hand, limit=SHOWN_IDS))
+    saved = ", ".join(ids) or "none"
+    return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
+
+
+def _naming(house: House, row: MandateRow) -> JsonObject:
+    """How a call names a saved mandate: with its folder only where another one of this server has its id too."""
+    rows = mandates.of_id(house.store.reader, row.principal, row.id)
+    alone = sum(each.workspace in house.at_hand for each in rows) == 1
+    return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
+
+
+def _of(row: MandateRow) -> Mandate:
+    return read_mandate(row.body)
+
+
+async def _ground(house: House, mandate: Mandate, workspace: str | None, caller: Caller) -> Ground:
+    registry = await house.wiring.ready(workspace, mandate.tools)
+    output = None
+    if mandate.id is not None:
+        output = mandates.newest_output(house.store.reader, caller.principal, workspace or "", mandate.id)
+    return Ground(house.settings, registry, workspace, caller.samples, output)
+
+
+def _rest(asked: Asked) -> bytes:
+    told: dict[str, Any] = asdict(asked)
+    return canonical(told).encode()
+
+
+def _listed(house: House, row: MandateRow, caller: Caller) -> JsonObject:
+    mandate, reader = _of(row), house.store.reader
+    goal = mandate.goal if len(mandate.goal) <= GOAL_CHARS else f"{mandate.goal[: GOAL_CHARS - 1]}…"
+    told: JsonObject = {
+        "mandate_id": row.id,
+        "goal": goal,
+        "workspace": caller.path_shown(row.workspace) if row.workspace else None,
+        "status": "created",
+        "digest": row.digest,
+        "saved_at": iso(row.saved_at),
+    }
+    if mandate.schedule is not None:
+        told["schedule"] = mandate.schedule.as_json()
+        told["last_due"] = None if row.last_due is None else iso(row.last_due)
+    if row.workspace is None:
+        told["hint"] = house.worded(_homeless(house, row).hint, caller)
+    newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
+    if newest is None:
+        return told
+    waits = approvals.waits(reader, newest.n) if newest.outcome is None else None
+    return {**told, **mandate_status(newest, waits), "run_id": newest.id}

@@ -1,0 +1,124 @@
+"""What an agent proposes to be added to the registry: checked, kept, and told who decides; nothing of it counts yet.
+
+The decision is a person's, by the command `tools` alone (hall/tooling.py): no tool of the server leads there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+
+from kairos_mcp.app.context import House
+from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import made_visible
+from kairos_mcp.settings.proposal import Proposal, proposal
+from kairos_mcp.store.tool_pins import REGISTERED, Definitions
+from kairos_mcp.tools.http.addresses import plainly_local
+from kairos_mcp.views.run_report import Caller
+
+PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
+CLIENT_CHARS = 60
+_FIRST = "what it lists when it is first used is taken as it is, unless another server has had its name."
+
+RESERVED = frozenset(
+    (
+        *("planner_run", "planner_plan", "team_run", "agents_list", "agent_info"),
+        *("ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"),
+        *("mandate_save", "mandate_list", "run_status", "run_continue", "run_control", "run_trace"),
+        *("registry_search", "registry_call", "registry_register", "budget_status"),
+        *(
+            "request_more_rounds",
+            "read_result",
+            "read_mandate",
+            "check_file",
+            "apply_edits",
+            "http_fetch",
+            "run_command",
+        ),
+    )
+)
+"""Names of ours, offered at this moment or not: nobody else's tool may be taken for one of these."""
+
+
+async def proposed(house: House, spec: JsonObject, caller: Caller) -> JsonObject:
+    """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
+    EgressDenied, ApprovalsFull; Denied for what a person has removed."""
+    made = proposal(spec, house.wiring.mask)
+    check_place(house, made)
+    client = " ".join(made_visible(caller.client[:CLIENT_CHARS])[0].split())
+    by = f"{caller.principal} ({client})" if client else caller.principal
+    definitions = Definitions(house.store)
+    state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, house.clock())
+    if state == "removed":
+        raise Denied("A person has removed this very definition.", "Go on without it, or propose another.")
+    told: JsonObject = {"name": made.name, "kind": made.kind, "status": state, "pin": made.hash[:PIN_CHARS]}
+    if state == "approved":
+        how = made.name if made.kind == "http_tool" else f"{made.name}__*"
+        return told | {"message": f"It is approved: registry_search and loops find it as {how}."}
+    return told | {
+        "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
+        "looking at it. Show your user the two commands; no tool approves.",
+        "show": _shown(house, command("show", made.name), caller),
+        "approve": _shown(house, command("approve", made.name, made.hash), caller),
+    }
+
+
+def _shown(house: House, said: str, caller: Caller) -> str:
+    """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
+    return house.commands.whole(said) if caller.is_local else said
+
+
+def check_place(house: House, made: Proposal) -> None:
+    """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
+    registry = house.wiring.registry(house.wiring.workspace(None))
+    taken = {spec.name for spec in registry.specs_beside(REGISTERED)}
+    taken |= RESERVED | {server.name for server in house.settings.servers}
+    if made.kind == "server":  # its tools are called NAME__TOOL
+        taken |= {name.partition("__")[0] for name in taken if "__" in name}
+    if made.name in taken:
+        raise BadArguments(f"There is a tool or a server {made.name!r} already.", "Propose it under another name.")
+    url = made.address
+    if url is None or any(rule.includes(url) for rule in house.settings.private_hosts):
+        return
+    if (what := plainly_local(url)) is not None:
+        listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'
+        raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
+
+
+def command(verb: str, name: str, pin: str | None = None) -> str:
+    """The command line by which a person shows, approves or removes a proposal."""
+    pinned = ["--pin", pin[:PIN_CHARS]] if pin is not None else []
+    return shlex.join(["kairos-mcp", "tools", verb, address_of(name), *pinned])
+
+
+def address_of(name: str) -> str:
+    return f"{REGISTERED}:{name}"
+
+
+def told(made: Proposal) -> tuple[str, ...]:
+    """What it would do once it is approved, in sentences for the person who decides."""
+    if made.kind == "http_tool":
+        tool = made.tool
+        lines = [f"An HTTP tool: it sends {tool.method} {tool.url}", *_effect(tool.effect)]
+        lines += [f"It sends the header {name}: {value}" for name, value in tool.headers]
+    else:
+        server = made.server
+        if server.url is not None:
+            lines = [f"An MCP server at {server.url}: {_FIRST}"]
+            lines += [f"It is sent the header {name}: {value}" for name, value in server.headers]
+        else:
+            lines = [
+                f"An MCP server, which this machine starts: {shlex.join(server.command)}",
+                f"In a sandbox: it may write the workspace and use the network; {_FIRST}",
+                *(f"Its environment has {name}={value}" for name, value in server.env),
+            ]
+        lines += [f"Its tools {glob} count as {effect}" for glob, effect in server.effects]
+    lines += [f"It is given the secret at {reference}, as it is there at each use." for reference in made.secrets]
+    return tuple(made_visible(line)[0] for line in lines)
+
+
+def _effect(effect: str) -> list[str]:
+    if effect == "read":
+        return ["It is stated to read only: agents may call it without asking anybody."]
+    return [f"It is {effect}: the gate asks a person before each call, unless a rule says otherwise."]

@@ -1,0 +1,334 @@
+"""Changes runs: answers for what waits, and wishes for whoever owns them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+import apsw
+
+from kairos_mcp.app import answers as answering
+from kairos_mcp.app.answers import command_of
+from kairos_mcp.app.context import House
+from kairos_mcp.app.run_pool import IDLE_LOOK_S, LOOK_S
+from kairos_mcp.core import placeholders
+from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.specs import build as freeze
+from kairos_mcp.store import approvals, decisions, naming
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import settlements as settling
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import ApprovalRow
+from kairos_mcp.store.codec import decode, decode_answer, encode
+from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.inbox import Action, Deposit, wish
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.settlements import SUFFIX, Settlement, Settling
+from kairos_mcp.views.run_report import Caller
+
+BEAT_S = 1.0
+NAMED = 8  # waiting keys in one refusal
+TAKEN_UP_S = 5.0  # how long a control call waits until its wish shows
+FROM_ANYWHERE = ("pause", "cancel")  # what stops a run is in order wherever its folder is
+PICKED_UP_S = 3 * IDLE_LOOK_S  # how long a command waits for a server that goes on with what it has left
+
+
+async def answer(
+    house: House, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
+) -> None:
+    """Deposit answers and decisions for what waits; all are checked before any is stored.
+
+    `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
+    for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
+    """
+    await house.called()
+    placeholders.refuse(dict(answers))
+    answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
+    run = house.run_to_move(run_id, caller)
+    with naming.rows_of(run):
+        steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
+        _check_may_decide(house, run, said, settled, caller)
+        approved = approvals.of_run(house.store.reader, run.n) if steps else {}
+        try:
+            deposits = answering.deposits(
+                _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
+            )
+        except (NotWaiting, AlreadyAnswered) as stale:
+            raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
+    if deposits or said or settled:
+        await _leave(house, run, deposits, said, caller, drive=drive, settled=settled)
+
+
+async def decide(
+    house: House,
+    run_id: str,
+    key: str,
+    said: Said,
+    feedback: str | None,
+    caller: Caller,
+    *,
+    digest: str | None = None,
+    drive: bool = True,
+) -> ApprovalRow:
+    """A person's decision about what waits under this key, as it was shown to them; gives the approval. `digest`: of
+    what they were shown; None: they name it by its whole key, under which nothing else can wait.
+
+    Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
+    """
+    await house.called()
+    run = house.run_to_move(run_id, caller)
+    with naming.rows_of(run):
+        found = approvals.at_key(house.store.reader, run.n, key)
+    if found is None:
+        waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
+        raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
+    told = house.wiring.mask.text(feedback).text if feedback else None
+    decided = Decision(key, said, digest or found.digest, caller.row, told)
+    await _leave(house, run, [], [decided], caller, drive=drive)
+    return found
+
+
+async def _leave(
+    house: House,
+    run: RunRow,
+    deposits: Sequence[Deposit],
+    said: Sequence[Decision],
+    caller: Caller,
+    *,
+    drive: bool,
+    settled: Sequence[Settling] = (),
+) -> None:
+    """Leave answers and decisions, all or none, and see to it that somebody goes on with the run. Whatever door a
+    decision comes through, it passes here; those of dialogs come through `Asks`."""
+    _check_may_decide(house, run, said, settled, caller)
+    house.check_awake(run)
+    at, dead = house.clock(), house.dead_owner(run)
+    drives = drive and not house.is_served(run) and house.may_drive(run)
+    mine = await house.store.own(at) if drives else owners.NOBODY
+    by = "caller" if caller.via == "mcp" else caller.via
+
+    try:
+        with naming.rows_of(run):
+            fence = await house.store.submit(
+                lambda connection: decisions.leave(
+                    connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
+                )
+            )
+    except ApprovalExpired:
+        await expire(house)
+        raise
+    house.drivers.go_on(run, mine, fence)
+
+
+def _check_may_decide(
+    house: House, run: RunRow, said: Sequence[Decision], settled: Sequence[Settling], caller: Caller
+) -> None:
+    """Whoever calls a tool may be the model that wants the call. Raises ApprovalRequired."""
+    for decision in said:
+        house.check_may_decide("approval", caller, command_of(run, decision.key), run_id=run.id)
+    for each in settled:
+        house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
+
+
+async def expire(house: House) -> None:
+    """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
+    at = house.clock()
+    if await house.store.submit(lambda connection: decisions.expire(connection, at)):
+        await house.called()
+
+
+def _waits_now(house: House, run: RunRow) -> str:
+    """What whoever comes too late is told in place of what they answered (SYSTEMS.md O18)."""
+    if run.outcome is not None:
+        return "The run has ended; run_status shows what it came to."
+    waits = approvals.waits(house.store.reader, run.n)
+    open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
+    keys = [*open_steps, *waits.approvals, *(path + SUFFIX for path in waits.lost)]
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    named = f"Waiting now: {', '.join(keys[:NAMED])}{more}." if keys else "Nothing waits for an answer now."
+    return f"{named} run_status shows where the run stands."
+
+
+def _is_approval(house: House, run: RunRow, key: str) -> bool:
+    return approvals.at_key(house.store.reader, run.n, key) is not None
+
+
+def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+    """The answers for steps that have none yet; the same one again is passed over."""
+    fresh = {}
+    for path, value in answers.items():
+        body = reading.body_at(house.store.reader, run.n, path)
+        if body is None:
+            fresh[path] = value
+        else:
+            answering.repeated(path, value, decode_answer(body), run.id, house.settings.shown_chars)
+    return fresh
+
+
+async def control(
+    house: House,
+    run_id: str,
+    action: Action,
+    caller: Caller,
+    *,
+    limits: Limits | None = None,
+    route: str | None = None,
+) -> None:
+    """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
+    await house.called()
+    run = house.run(run_id, caller) if action in FROM_ANYWHERE else house.run_to_move(run_id, caller)
+    with naming.rows_of(run):
+        if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
+            return
+        body, because = _wish_body(house, run, action, limits, route, caller)
+    if action == "reroute":
+        house.sessions.of(caller.session).silent = False  # whoever sends a run there wants it to be tried
+    house.check_awake(run)
+    at, dead = house.clock(), house.dead_owner(run)
+    then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
+    drives = action == "cancel" or (not house.is_served(run) and house.may_drive(then))
+    mine = await house.store.own(at) if drives else owners.NOBODY
+
+    def left(connection: apsw.Connection) -> int | None:
+        say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
+        return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
+
+    with naming.rows_of(run):
+        fence = await house.store.submit(left)
+    try:
+        house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
+    except KairosError:  # nothing can be built from its rows: they alone end it
+        if action != "cancel" or fence is None:
+            raise
+        await house.drivers.break_off(run, fence)
+    until_s = time.monotonic() + TAKEN_UP_S
+    while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
+        if time.monotonic() >= until_s:
+            return  # the wish is in the rows; its driver is busy and takes it up next
+        await house.drivers.bell.heard(BEAT_S)
+
+
+def _wish_body(
+    house: House, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+) -> tuple[str, str | None]:
+    """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
+    match action:
+        case "extend":
+            return _extended(house, run, limits or Limits(), house.store.reader)
+        case "reroute":
+            capped = read_account(house.store.reader, run.account).caps.nano_usd
+            own = capped is not None and capped != house.settings.limits.nano_usd
+            there = house.wiring.minds(run, samples=caller.samples)
+            taken, said = freeze.routed(route or "auto", there, priced=own)
+            if own or (capped is not None and taken == "provider"):
+                _refuse_unpriced(house, run, taken)
+            if taken == "provider" and house.settings.day.nano_usd is not None:
+                _refuse_unpriced(house, run, taken, "day.usd")
+            return taken, said[0] if said else None
+        case "pause":
+            return "asked", None
+        case _:
+            return "", None
+
+
+def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+    """The caps after adding `more`, within what the configuration allows, and what was cut; on top of extensions that
+    the run's owner has not taken up yet, so that of two that come at once none is lost. Raises BadArguments."""
+    if more.nano_usd is not None:
+        _refuse_unpriced(house, run, run.route)
+    now = asdict(read_account(connection, run.account).caps)
+    for earlier in reading.wishes(connection, run.n):
+        if earlier.kind == "extend":
+            now |= {unit: max(cap, now[unit]) for unit, cap in asdict(decode(Limits, earlier.body)).items() if cap}
+    caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
+    if not caps:
+        raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
+    allowed = asdict(house.settings.limits)
+    within = {unit: cap if allowed[unit] is None else min(cap, allowed[unit]) for unit, cap in caps.items()}
+    cut = [f"limits.{unit} is {within[unit]}, not {cap}" for unit, cap in caps.items() if within[unit] < cap]
+    because = f"Extended to what the configuration allows: {', '.join(cut)}." if cut else None
+    return encode(Limits(**within)), because
+
+
+def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:
+    model = decode(Spec, run.spec).model or house.settings.model
+    freeze.refuse_unpriced(route, model, house.settings, limit)
+
+
+async def resume(house: House, run_id: str, caller: Caller) -> None:
+    """Go on with a run as a person's command may: with one that was paused, and with one whose server has ended. One
+    that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy."""
+    run = house.run(run_id, caller)
+    house.check_awake(run)
+    if run.outcome is None and _is_paused(house, run):
+        await control(house, run_id, "resume", caller)
+    await drive_here(house, run_id)
+
+
+def _is_paused(house: House, run: RunRow) -> bool:
+    """By a person, by an empty account, or by its flow, which waits for leave to go on."""
+    if run.paused is not None or run.resume_at is not None:
+        return True
+    with naming.rows_of(run):
+        return any(row.kind == "pause" for row in approvals.waits(house.store.reader, run.n).steps.values())
+
+
+async def drive_here(house: House, run_id: str) -> None:
+    """See to it that somebody drives a run: a server that lives and has its folder, which acts by its own settings and
+    is given a moment to take it; else this command, where it has what that takes. Raises UnknownRun."""
+    run = reading.run_by_id(house.store.reader, run_id)
+    if run.outcome is not None or house.drivers.moves(run.n):
+        return
+    if house.is_served(run) or not house.may_drive(run):
+        await _until_picked_up(house, run)
+        run = reading.run_by_number(house.store.reader, run.n)
+        if run.outcome is not None or not house.dead_owner(run):
+            return
+    if house.may_drive(run):
+        dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
+        await house.drivers.take(run, dead)
+
+
+async def _until_picked_up(house: House, run: RunRow) -> None:
+    """Return once a server has taken the run, be it that it is done with it; at the latest after PICKED_UP_S."""
+    until_s = time.monotonic() + PICKED_UP_S
+    while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
+        await house.drivers.bell.heard(LOOK_S)
+        run = reading.run_by_number(house.store.reader, run.n)
+
+
+async def release(house: House, owner: int, caller: Caller) -> int:
+    """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
+    ApprovalRequired."""
+    house.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
+    if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
+        raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
+    return await house.store.submit(lambda connection: owners.release(connection, owner))
+
+
+async def settle(
+    house: House,
+    run_id: str,
+    key: str,
+    settlement: Settlement,
+    note: str | None,
+    caller: Caller,
+    *,
+    digest: str | None = None,
+    drive: bool = True,
+) -> None:
+    """Say of a call whose end nobody knows whether it is to be made again, or was done already. `digest`: of what was
+    shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
+    AlreadyAnswered."""
+    await house.called()
+    run, path = house.run_to_move(run_id, caller), key.removesuffix(SUFFIX)
+    with naming.rows_of(run):
+        meant = digest or settling.digest_now(house.store.reader, run, path) or ""
+    said = Settling(path, settlement, note and house.wiring.mask.text(note).text, meant)
+    await _leave(house, run, [], [], caller, drive=drive, settled=[said])

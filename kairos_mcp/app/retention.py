@@ -1,0 +1,154 @@
+"""Keeps the house: removes ended runs that are old enough, and the texts that nothing refers to any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from kairos_mcp.app.context import House
+from kairos_mcp.core.calendar import day_at
+from kairos_mcp.core.errors import KairosError, StoreBusy
+from kairos_mcp.store import accounts
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import retention as prune
+from kairos_mcp.store.connection import connect, mapped_errors, rows
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.notes import no_day
+from kairos_mcp.store.queries import data_version
+from kairos_mcp.store.writer import Job
+
+DAY_MS = 24 * 60 * 60 * 1000
+TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was removed, and how large the store was before and is now, in bytes. `texts` null: others wrote all the
+    time, so texts were left to the next time. `shrunk`: what was free went back to the disk. `unreadable`: runs that
+    were left since nobody can read what they need."""
+
+    runs: int
+    texts: int | None
+    before: int
+    after: int
+    shrunk: bool = False
+    unreadable: tuple[str, ...] = ()
+
+
+class Keeping:
+    """Where `keep_days` is set, a server that starts runs removes the old ones beside its work, once a day."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._last: int | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def nudge(self) -> None:
+        """A run was started; is it time?"""
+        now = self._house.clock()
+        if self._house.settings.keep_days is None or (self._last is not None and 0 <= now - self._last < DAY_MS):
+            return
+        self._last = now
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(self._house.settings.keep_days))
+
+    async def _sweep(self, days: int) -> None:
+        try:
+            await pruned(self._house, self._house.clock() - days * DAY_MS, shrink=False)
+        except KairosError:
+            return  # whoever works on the store meets the same, and is told; tomorrow it is tried again
+
+    async def close(self) -> None:
+        """Stop; what has not gone yet goes the next time."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+
+
+async def pruned(house: House, before: int, *, shrink: bool) -> Pruned:
+    """Remove the runs that ended before this moment (milliseconds since 1970) and that no kept run needs.
+
+    `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is used
+    again by what comes. Raises the store's errors.
+    """
+    store = house.store
+    if not store.exists:
+        return Pruned(0, 0, 0, 0)
+    size, gone, shrunk = _size(store), 0, False
+    numbers = prune.going(store.reader, before)
+    for at in range(0, len(numbers), prune.AT_ONCE):
+        gone += await store.submit(_removal(numbers[at : at + prune.AT_ONCE], before))
+    texts = await _texts_removed(house) if gone else 0
+    if shrink and gone and not owners.living(store.reader, store.home):
+        shrunk = await asyncio.to_thread(_shrink, store)
+    return Pruned(gone, texts, size, _size(store), shrunk, tuple(prune.unreadable(store.reader, before)))
+
+
+def _size(store: Store) -> int:
+    """Of the file and of the log beside it, where the newest rows are, in bytes."""
+    return sum(file.stat().st_size for file in (store.path, Path(f"{store.path}-wal")) if file.exists())
+
+
+def _removal(numbers: Sequence[int], before: int) -> Job[int]:
+    return lambda connection: prune.remove(connection, numbers, before)
+
+
+async def _texts_removed(house: House) -> int | None:
+    """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
+    for _ in range(TRIES):
+        with house.store.aside() as watch:
+            seen = data_version(watch)
+            found = await asyncio.to_thread(_unreferred, house.store)
+            if not found or await house.store.submit(_removal_of_texts(found, watch, seen)):
+                return len(found)
+    return None
+
+
+def _unreferred(store: Store) -> list[str]:
+    with store.aside() as connection:
+        rows(connection, "begin")
+        return prune.unreferred_texts(connection)
+
+
+def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
+    """Within the transaction nobody else writes; what was written before it, by anybody, the watch has seen."""
+
+    def remove(connection: apsw.Connection) -> bool:
+        if data_version(watch) != seen:
+            return False
+        prune.remove_texts(connection, hashes)
+        return True
+
+    return remove
+
+
+def _shrink(store: Store) -> bool:
+    connection = connect(store.path, "full")
+    try:
+        with mapped_errors():
+            connection.execute("vacuum")
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except StoreBusy:
+        return False  # somebody came meanwhile: the space is used again
+    else:
+        return True
+    finally:
+        connection.close()
+
+
+async def trust_clock(house: House, principal: str) -> list[str]:
+    """Call the days after today a mistake of the clock, as a person says, and let runs that were paused for it go on;
+    gives the names of those days."""
+    at = house.clock()
+    today = day_at(at, house.settings.time_zone).name
+
+    def correct(connection: apsw.Connection) -> list[str]:
+        gone = accounts.call_mistaken(connection, principal, today, at)
+        wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
+        rows(connection, wake, (at, principal, no_day(principal)))
+        return gone
+
+    return await house.store.submit(correct)

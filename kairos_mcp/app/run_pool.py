@@ -1,0 +1,301 @@
+"""Every run that moves in this server: starts drivers, hears what other processes left, picks up what is ownerless."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from kairos_mcp.app.run_factory import Wiring
+from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
+from kairos_mcp.core.steps import Failure
+from kairos_mcp.execution.accounting import Performed
+from kairos_mcp.execution.cancellation import broken_off
+from kairos_mcp.execution.daily_limits import Days
+from kairos_mcp.execution.retry import TRIES
+from kairos_mcp.execution.run_state import Standing
+from kairos_mcp.execution.worker import Driver, out_of_step
+from kairos_mcp.store import decisions, runs
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store.database import Store
+from kairos_mcp.store.naming import named
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.views import transcript as retold
+from kairos_mcp.views.awaited import BackOff
+
+KEPT = 64  # parked runs whose unfolded flow is kept as a cache; others are folded again from their rows
+LOOK_S = 0.15  # between looks at what other processes have committed, while a run moves or somebody waits
+IDLE_LOOK_S = 1.0
+FINISH_S = 0.7  # what is being performed may take this long to end when the server stops
+
+
+class Bell:
+    """Rung after each commit, ours or another process's; whoever waits for news waits for the next ring."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+        self._listeners = 0
+        self.hurried = 0  # how many of the listeners have a call waiting for them
+
+    def ring(self) -> None:
+        if self._listeners:
+            rung, self._next = self._next, asyncio.Event()
+            rung.set()
+
+    async def heard(self, within_s: float, *, hurried: bool = True) -> None:
+        """Return at the next ring, or after `within_s` seconds."""
+        self._listeners += 1
+        self.hurried += hurried
+        try:
+            async with asyncio.timeout(within_s):
+                await self._next.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._listeners -= 1
+            self.hurried -= hurried
+
+
+class Drivers:
+    """One driver for each run that moves here; parked ones are kept as a cache."""
+
+    def __init__(self, store: Store, wiring: Wiring, clock: Callable[[], int]) -> None:
+        self._days = Days(wiring.settings, store)
+        self.bell = Bell()
+        self.picks_up = False  # only once a tool has been called: some hosts start servers only to probe them
+        self._store = store
+        self._wiring = wiring
+        self._clock = clock
+        self._moving: dict[int, tuple[Driver, asyncio.Task[None]]] = {}
+        self._parked: OrderedDict[int, Driver] = OrderedDict()
+        self._stalled: dict[int, Driver] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._seen = 0
+
+    # -- what is asked of a run --------------------------------------------------------------------------------
+
+    def moves(self, n: int) -> bool:
+        return n in self._moving
+
+    async def stopped(self, ns: Sequence[int], within_s: float) -> bool:
+        """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.
+
+        Who waits for an end need not wake at each commit.
+        """
+        tasks = [self._moving[n][1] for n in ns if n in self._moving]
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        return bool(tasks)
+
+    def trouble(self, n: int) -> KairosError | None:
+        """Why a run stands still here, if it does."""
+        driver = self._stalled.get(n)
+        return driver.trouble if driver is not None else None
+
+    def backing_off(self, n: int) -> list[BackOff]:
+        """The attempts of a run that failed here and are made again after a pause."""
+        moving = self._moving.get(n)
+        if moving is None:
+            return []
+        found = []
+        for path, mark in moving[0].standing.marks.items():
+            match mark.failing:
+                case Performed(answer=Failure(code=code)) if mark.again_at is not None:
+                    found.append(BackOff(path, code, mark.again_at, mark.tries % TRIES + 1, TRIES))
+                case _:
+                    pass
+        return found
+
+    def standing(self, run: RunRow) -> Standing:
+        """The run in memory, for a look at its steps: the cached one while its rows are as it knows them.
+
+        Raises Stale where its record does not fit the flow.
+        """
+        moving = self._moving.get(run.n)
+        if moving is not None and moving[0].folded:
+            return moving[0].standing
+        parked = self._parked.get(run.n)
+        if parked is not None and parked.fence == run.fence and run.owner is None:
+            return parked.standing
+        self._wiring.check_version(run)
+        driver = self._driver(run, run.fence)
+        try:
+            driver.standing.fold(self._store.reader)
+        except ReplayDiffers as differs:
+            raise out_of_step(run.id, differs) from differs
+        except Unreadable as damaged:
+            raise named(run, damaged) from damaged
+        if run.owner is None and run.outcome is None:  # who looks at what waits often answers it next
+            driver.folded = True
+            self._park(run.n, driver)
+        return driver.standing
+
+    # -- moving a run ------------------------------------------------------------------------------------------
+
+    def start(self, run: RunRow, fence: int) -> None:
+        """Drive a run that this server has just taken with this fencing number."""
+        parked = self._parked.pop(run.n, None)
+        if parked is not None and parked.fence == fence - 1:
+            parked.owner, parked.fence, parked.standing.run = self._store.own_number, fence, run
+            self._launch(parked)
+        else:
+            self._launch(self._driver(run, fence))
+
+    def go_on(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
+        """After rows were left for a run: drive it if they took it for this server, else tell its driver here."""
+        if fence is None:
+            self.try_again(run.n)
+            self.nudge(run.n, interrupt=interrupt)
+        elif mine != owners.NOBODY:
+            self.start(reading.run_by_number(self._store.reader, run.n), fence)
+        self.bell.ring()
+
+    async def break_off(self, run: RunRow, fence: int) -> None:
+        """Cancel a run of this server that can't be built from its rows. Raises the store's errors."""
+        summary = retold.summary(reading.record(self._store.reader, run.n))
+        await self._store.submit(broken_off(run, fence, self._clock(), summary, {}))
+        self.bell.ring()
+
+    def nudge(self, n: int, *, interrupt: bool = False) -> bool:
+        """Tell the driver here, if there is one, that something came for its run."""
+        moving = self._moving.get(n)
+        if moving is not None:
+            moving[0].nudge(interrupt=interrupt)
+        return moving is not None
+
+    def try_again(self, n: int) -> None:
+        """Go on with a run that stood still; answers that could not be committed are committed now."""
+        driver = self._stalled.pop(n, None)
+        if driver is not None:
+            self._launch(driver)
+
+    def _driver(self, run: RunRow, fence: int) -> Driver:
+        def summarise() -> str:
+            return retold.summary(reading.record(self._store.reader, run.n))
+
+        standing = self._wiring.standing(run)
+        return Driver(
+            self._store,
+            standing,
+            self._store.own_number,
+            fence,
+            self._clock,
+            self.bell.ring,
+            summarise,
+            self._days.charged,
+        )
+
+    def _launch(self, driver: Driver) -> None:
+        self._watch()
+        task = asyncio.create_task(self._drive(driver))
+        self._moving[driver.standing.run.n] = (driver, task)
+
+    async def _drive(self, driver: Driver) -> None:
+        n = driver.standing.run.n
+        try:
+            await driver.drive()
+        except Exception as bug:  # one run's bug must not take the others; it is loud, and the run says so
+            traceback.print_exception(bug, file=sys.stderr)
+            driver.folded = False
+            driver.trouble = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
+        finally:
+            self._moving.pop(n, None)
+        if driver.trouble is not None:
+            self._stalled[n] = driver
+        elif driver.folded and not driver.standing.runner.finished:
+            self._park(n, driver)
+        self.bell.ring()
+
+    def _park(self, n: int, driver: Driver) -> None:
+        self._parked[n] = driver
+        while len(self._parked) > KEPT:
+            self._parked.popitem(last=False)
+
+    # -- what other processes do -------------------------------------------------------------------------------
+
+    async def pick_up(self) -> None:
+        """Own and drive the runs whose servers have ended, whose pause is over, or whose approvals have expired, as far
+        as this server can perform them."""
+        if not self._store.exists:
+            return
+        reader, mine = self._store.reader, self._store.own_number
+        if decisions.due(reader, at := self._clock()):
+            await self._store.submit(lambda connection: decisions.expire(connection, at))
+        dead = owners.dead_owners(reader, self._store.home, mine)
+        for run in reading.due(reader, self._clock(), dead):
+            if self._wiring.can_perform(run):
+                await self._go_on_after_pause(run, dead)
+        for run in reading.owned_by(reader, dead) if dead else ():
+            if run.paused is None and self._wiring.can_perform(run):
+                await self.take(run, dead)
+
+    async def _go_on_after_pause(self, run: RunRow, dead: list[int]) -> None:
+        at, n = self._clock(), run.n
+        mine = await self._store.own(at)
+        fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at, dead))
+        if fence is not None:
+            self.start(reading.run_by_number(self._store.reader, n), fence)
+
+    async def take(self, run: RunRow, dead: list[int]) -> bool:
+        """Own the run if nobody living does, and drive it."""
+        mine, n = await self._store.own(self._clock()), run.n
+        fence = await self._store.submit(lambda connection: runs.take(connection, n, mine, dead))
+        if fence is None:
+            return False
+        self.start(reading.run_by_number(self._store.reader, n), fence)
+        return True
+
+    def _watch(self) -> None:
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._look_around())
+
+    def wake(self) -> None:
+        """A tool was called: from now on this server looks after ownerless runs."""
+        self.picks_up = True
+        self._watch()
+
+    async def _look_around(self) -> None:
+        while True:
+            busy = self._moving or self.bell.hurried
+            await asyncio.sleep(LOOK_S if busy else IDLE_LOOK_S)
+            try:
+                await self._look_once()
+            except (KairosError, OSError):
+                continue  # the store is busy or gone; whoever asks something of it is told so
+
+    async def _look_once(self) -> None:
+        if not self._store.opened:
+            return
+        seen = reading.data_version(self._store.reader)
+        if seen != self._seen:
+            self._seen = seen
+            for driver, _ in list(self._moving.values()):
+                self._nudge_for_rows(driver)
+            for n in [n for n in self._stalled if self._is_cancelled(n)]:
+                self.try_again(n)
+            self.bell.ring()
+        if self.picks_up:
+            await self.pick_up()
+
+    def _nudge_for_rows(self, driver: Driver) -> None:
+        driver.nudge(interrupt=self._is_cancelled(driver.standing.run.n))
+
+    def _is_cancelled(self, n: int) -> bool:
+        """Whether somebody wishes to; a run that stands still is ended all the same."""
+        return any(wish.kind == "cancel" for wish in reading.wishes(self._store.reader, n))
+
+    async def close(self) -> None:
+        """Let what is being performed end, commit it, stop."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+        tasks = [task for _, task in self._moving.values()]
+        for driver, _ in list(self._moving.values()):
+            driver.stop()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=FINISH_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,150 @@
+"""What is spent and left, account by account: a principal's day and the mandates on it, a run and its branches."""
+
+from __future__ import annotations
+
+from kairos_mcp.app.context import House
+from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.core.calendar import day_at, moment
+from kairos_mcp.core.errors import BadArguments, UnknownMandate
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
+from kairos_mcp.settings.settings import DAY_CAPS, outside_limits
+from kairos_mcp.store import accounts, branches, naming, unpriced
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.notes import no_day
+from kairos_mcp.views.run_report import Caller
+
+NEWEST_DAYS = 30
+OF_A_MANDATE = "mandate:"  # before the id, as a scope
+
+
+def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
+    """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
+    match scope:
+        case None | "day":
+            return _day(house, caller)
+        case "days":
+            found = accounts.days(house.store.reader, caller.principal, NEWEST_DAYS)
+            uncounted = unpriced.by_account(house.store.reader)
+            days = [
+                {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
+                for each in found
+            ]
+            return {"scope": "days", "days": days}
+        case str(named) if named.startswith(OF_A_MANDATE):
+            return _mandate(house, named.removeprefix(OF_A_MANDATE), caller)
+        case run_id:
+            return _run(house, run_id, caller)
+
+
+def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
+    """A run, and its branches as a tree: each in its path's place, outer ones first."""
+    reader, run = house.store.reader, house.run(run_id, caller)
+    with naming.rows_of(run):
+        inner = [
+            {"branch": path, **_figures(read_account(reader, number), None)}
+            for path, number in branches.of_run(reader, run.account).items()
+        ]
+        whole = _figures(read_account(reader, run.account), None)
+        whole["unpriced"] = list(unpriced.of_run(reader, run.n)) or None
+    return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
+
+
+def _day(house: House, caller: Caller) -> JsonObject:
+    meant = _today(house, caller)
+    today = meant.day
+    account = Account(0, house.settings.day, NOTHING, NOTHING)
+    used = accounts.find_day(house.store.reader, caller.principal, today.name) if house.store.exists else None
+    told = {"scope": "day", **_period(house, meant, caller)}
+    if used is None:
+        return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
+    account = Account(used.id, house.settings.day, used.held, used.spent)
+    uncounted = unpriced.by_account(house.store.reader)
+    mandates = [
+        {
+            "mandate": each.mandate,
+            "workspace": caller.path_shown(each.workspace) or None,
+            **_figures(each.account, DAY_CAPS),
+            "unpriced": uncounted.get(each.account.id),
+        }
+        for each in accounts.mandates_of(house.store.reader, used.id)
+    ]
+    own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
+    return {**told, **own, "by": _by(house, used.id), "mandates": mandates}
+
+
+def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
+    """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
+    folders have one of this id."""
+    meant, reader = _today(house, caller), house.store.reader
+    day = accounts.find_day(reader, caller.principal, meant.day.name) if house.store.exists else None
+    used = accounts.mandates_of(reader, day.id) if day is not None else []
+    found = [each for each in used if each.mandate == mandate and each.workspace in house.at_hand]
+    if not found:
+        raise UnknownMandate(
+            f"Nothing was used for a mandate {mandate[:64]!r} today.",
+            "budget_status without a scope names those of today.",
+        )
+    if len(found) > 1:
+        folders = " and ".join(caller.path_shown(each.workspace) or "no folder" for each in found)
+        raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
+    account = found[0].account
+    told = {
+        "scope": f"{OF_A_MANDATE}{mandate}",
+        "workspace": caller.path_shown(found[0].workspace) or None,
+        **_period(house, meant, caller),
+    }
+    uncounted = unpriced.by_account(reader)
+    return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
+
+
+def _by(house: House, account: int) -> list[JsonObject]:
+    """Who used what of a day: each route, model, agent and mandate that there was."""
+    uncounted = unpriced.by_account(house.store.reader).get(account, [])
+    return [
+        {
+            "route": each.route,
+            "model": each.model,
+            "agent": each.agent,
+            "mandate": each.mandate,
+            "attempts": each.attempts,
+            **_outside(each.spent, DAY_CAPS),
+            "unpriced": [each.model] if each.model in uncounted else None,
+        }
+        for each in accounts.shares(house.store.reader, account)
+    ]
+
+
+def _today(house: House, caller: Caller) -> DayToCharge:
+    zone = house.settings.time_zone
+    if not house.store.exists:
+        return DayToCharge(day_at(house.clock(), zone))
+    return day_to_charge(house.store.reader, caller.principal, house.clock(), zone)
+
+
+def _period(house: House, meant: DayToCharge, caller: Caller) -> JsonObject:
+    today = meant.day
+    told = {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
+    if meant.barred:
+        return told | {"note": no_day(caller.principal)}
+    if meant.ahead:
+        return told | {"note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."}
+    return told
+
+
+def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
+    left = Units(*((account.left(unit) or 0) for unit in Units._fields))
+    limits = outside_limits(account.caps)
+    remaining = {name: None if limits[name] is None else value for name, value in _outside(left, units).items()}
+    return {
+        "limits": {name: limits[name] for name in remaining},
+        "spent": _outside(account.spent, units),
+        "held": _outside(account.held, units),
+        "remaining": remaining,
+    }
+
+
+def _outside(amount: Units, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
+    told = outside_limits(Limits(*amount))
+    return told if units is None else {name: told[name] for name in units}

@@ -1,0 +1,158 @@
+"""Starts runs: a request is frozen, its run made or found, and driven. What a new run takes over from an old one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kairos_mcp.app.context import House
+from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.messages import JsonObject, digest_of
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.specs import build as freeze
+from kairos_mcp.specs.build import Frozen, Past
+from kairos_mcp.store import naming, runs
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.runs import NewRun
+from kairos_mcp.views import transcript as retold
+from kairos_mcp.views.run_report import Caller
+
+EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run of a start; `attached`: an identical start had made it before."""
+
+    run_id: str
+    attached: bool
+
+
+async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
+    """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
+    await house.called()
+    request, secrets = masked.request(request, house.wiring.mask)
+    asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
+    start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
+    workspace = _workspace(house, request, caller)
+    past = _past(house, request.continues, caller) if request.continues is not None else None
+    registry = await house.wiring.ready(workspace, request.tools)
+    frozen = said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
+    return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
+
+
+async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -> str:
+    """Start a run of one tool call. Raises UnknownTool, BadArguments."""
+    await house.called()
+    workspace = house.wiring.workspace(None)
+    given, secrets = masked.arguments(arguments, house.wiring.mask)
+    registry = await house.wiring.ready(workspace, (name,))
+    frozen = said(freeze.freeze_call(name, given, house.settings, registry), secrets)
+    unique = house.new_id().encode()  # a call made twice is two calls
+    return (await begin(house, Beginning(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
+
+
+def said(frozen: Frozen, secrets: int) -> Frozen:
+    """With a note where secrets were taken out."""
+    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, masked.note(secrets)))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A run that is to begin. `start_digest` is equal for identical starts in one workspace; `mandate` is the id of the
+    one whose cycles it runs, `due` the time of its schedule that it is for."""
+
+    frozen: Frozen
+    workspace: str | None
+    start_digest: bytes
+    key: str | None = None
+    mandate: str | None = None
+    due: int | None = None
+
+
+async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
+    """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
+    frozen = wanted.frozen
+    spec, texts = masked.frozen(frozen.spec, frozen.texts, house.wiring.mask)
+    at = house.clock()
+    owner = await house.store.own(at)
+    new = NewRun(
+        id=house.new_id(),
+        flow=spec.flow,
+        version=frozen.version,
+        spec=encode(spec),
+        texts=texts,
+        notes=frozen.notes,
+        limits=frozen.limits,
+        route=spec.route,
+        principal=caller.principal,
+        via=caller.via,
+        client=caller.client,
+        key=wanted.key,
+        start_digest=wanted.start_digest,
+        workspace=wanted.workspace,
+        at=at,
+        mandate=wanted.mandate,
+        due=wanted.due,
+    )
+    made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
+    if not made.attached:
+        house.drivers.start(made.run, made.run.fence)
+    return Started(made.run.id, made.attached)
+
+
+def _workspace(house: House, request: PlannerRequest, caller: Caller) -> str | None:
+    """The folder that the run is to work in: the one that is asked for, else that of the run it continues, else the
+    first. Raises BadArguments where it would go on in another folder than the run before it."""
+    if request.continues is None:
+        return house.wiring.workspace(request.workspace)
+    before = house.run(request.continues, caller).workspace
+    if request.workspace is None and house.serves(before):
+        return before
+    if before is None or house.wiring.workspace(request.workspace) != before:
+        where = "in no folder" if before is None else f"in {caller.path_shown(before)}"
+        raise BadArguments(
+            f"That run worked {where}, and a run that continues it works in the same.",
+            "Leave out workspace, on a server of that folder; or start without `continues`.",
+            run_id=request.continues,
+        )
+    return before
+
+
+def _past(house: House, run_id: str, caller: Caller) -> Past:
+    """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
+    run = house.run(run_id, caller)
+    if run.outcome is None and not _is_stuck(house, run):
+        raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
+    with naming.rows_of(run):
+        brief = house.wiring.thawed(run).brief
+        told = retold.conversation(brief, reading.record(house.store.reader, run.n)) if brief is not None else ()
+    if brief is None:
+        raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
+    summaries: list[str] = []
+    before: str | None = run_id
+    while before is not None and len(summaries) < EARLIER:
+        earlier = house.run(before, caller)
+        summaries.append(_summary(house, earlier))
+        spec: Spec = decode(Spec, earlier.spec)
+        before = spec.continues
+    return Past(run_id, told, tuple(reversed(summaries)))
+
+
+def _is_stuck(house: House, run: RunRow) -> bool:
+    """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
+    try:
+        house.drivers.standing(run)
+    except Stale:
+        return True
+    return False
+
+
+def _summary(house: House, run: RunRow) -> str:
+    if run.outcome is None:
+        return retold.summary(reading.record(house.store.reader, run.n))
+    outcome: Outcome = decode(Outcome, run.outcome)
+    return outcome.summary or ""

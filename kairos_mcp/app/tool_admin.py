@@ -1,0 +1,277 @@
+"""The tools there are and the definitions that wait: what a person looks at and decides about by the command `tools`.
+
+Whoever decides is a person at this machine: no tool of the server and no run comes here.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from typing import Literal
+
+from kairos_mcp.app import registering
+from kairos_mcp.app.context import House
+from kairos_mcp.app.registering import PIN_CHARS
+from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, UnknownTool
+from kairos_mcp.core.messages import JsonObject, ToolSpec
+from kairos_mcp.core.text import made_visible
+from kairos_mcp.gate import idle_rules
+from kairos_mcp.settings.proposal import stored
+from kairos_mcp.settings.settings import ServerSetting
+from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, Definitions, registered
+from kairos_mcp.views.run_report import Caller
+
+Decision = Literal["approved", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLine:
+    """A tool in a list. `state`: offered; new or changed, which waits for a person; registered: a server whose tools
+    are offered since a person approved it."""
+
+    name: str
+    effect: str
+    source: str
+    category: str
+    state: str
+    address: str | None = None
+    pin: str | None = None
+
+    def as_json(self) -> JsonObject:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A definition from elsewhere: where a person finds it, the name that it is offered by, its row; `reached`: the
+    command line or address of the server that it is of."""
+
+    address: str
+    offered: str
+    row: DefinitionRow
+    reached: str | None = None
+
+    @property
+    def pin(self) -> str:
+        return self.row.hash[:PIN_CHARS]
+
+    @property
+    def source(self) -> str:
+        """Where its tools come from, in the words of a list of tools."""
+        if self.row.source != REGISTERED:
+            return f"mcp:{self.row.source.partition('@')[0]}"
+        return "http" if self._kind == "http_tool" else f"mcp:{self.row.name}"
+
+    @property
+    def is_server(self) -> bool:
+        return self.row.source == REGISTERED and self._kind == "server"
+
+    @property
+    def _kind(self) -> str:
+        return str(json.loads(self.row.body).get("kind"))
+
+
+Decided = tuple[Defined, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSheet:
+    """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.
+
+    `diff`: from the approved definition, if there is one, to the one that waits, line by line. `remarks`: what a
+    registration that waits or counts would do, and what a reader might overlook in it.
+    """
+
+    name: str
+    offered: JsonObject | None
+    definitions: tuple[Defined, ...]
+    diff: str
+    remarks: tuple[str, ...] = ()
+
+    def as_json(self) -> JsonObject:
+        told = [
+            {"address": each.address, "pin": each.pin, "state": each.row.state, "by": each.row.by, "at": each.row.at}
+            for each in self.definitions
+        ]
+        remarks = {"remarks": list(self.remarks)} if self.remarks else {}
+        return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
+
+
+async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+    """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
+    registry = await house.wiring.ready(house.wiring.workspace(None), ("*",))
+    known = _defined(house)
+    at = {each.offered: each for each in known if each.row.state == "approved"}
+    lines = [_offered(spec, at.get(spec.name)) for spec in registry.specs]
+    for each in known:
+        if each.row.state == "pending":
+            state = "changed" if each.offered in at else "new"
+            lines.append(ToolLine(each.offered, "-", each.source, each.source, state, each.address, each.pin))
+        elif each.row.state == "approved" and each.is_server:
+            lines.append(ToolLine(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
+    return tuple(lines), (*registry.notes(("*",)), *idle(house))
+
+
+async def sheet(house: House, name: str) -> ToolSheet:
+    """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
+    known = [each for each in _defined(house) if name in (each.offered, each.address)]
+    called = known[0].offered if known else name
+    registry = await house.wiring.ready(house.wiring.workspace(None), (called,))
+    if not known:  # a server that was met only now
+        known = [each for each in _defined(house) if name in (each.offered, each.address)]
+        called = known[0].offered if known else name
+    try:
+        offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
+    except UnknownTool:
+        if not known:
+            raise
+        offered = None
+    rank = ("approved", "pending", "removed")
+    known.sort(key=lambda each: rank.index(each.row.state))
+    return ToolSheet(called, offered, tuple(known), _diff(known), _remarks(known))
+
+
+async def decided(
+    house: House, address: str, decision: Decision, pin: str | None, caller: Caller
+) -> tuple[Defined, ...]:
+    """Approve the definition of this address that waits, or remove those that wait or count; gives which.
+
+    `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
+    NotFound, EgressDenied, ApprovalRequired.
+    """
+    house.check_may_decide("registration", caller, "kairos-mcp tools list")
+    by = caller.principal
+    known = [each for each in _defined(house) if address in (each.address, each.offered)]
+    if pin is not None and len(pin) < PIN_CHARS:
+        raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
+    wanted = ("pending",) if decision == "approved" else ("pending", "approved")
+    if pin is not None:
+        meant = [each for each in known if each.row.hash.startswith(pin) and each.row.state != decision]
+    else:
+        meant = [each for each in known if each.row.state in wanted]
+    if not meant:
+        nothing = "of that pin " if pin is not None else ""
+        raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
+    definitions, at = Definitions(house.store), house.clock()
+    for each in meant if decision == "approved" else ():
+        if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
+            registering.check_place(house, stored(each.row.body))
+    for each in meant:
+        key = (each.row.source, each.row.name, each.row.hash)
+        (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
+    return tuple(meant)
+
+
+def noted(house: House) -> tuple[str, ...]:
+    """What the sources have to say without being asked anew: no server is started."""
+    registry = house.wiring.registry(house.wiring.workspace(None))
+    return (*registry.notes(("*",)), *_adopted(house), *idle(house))
+
+
+def _adopted(house: House) -> Iterator[str]:
+    """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
+    servers = _servers(house, _registrations(house)) if house.store.exists else []
+    if not servers:
+        return
+    from kairos_mcp.tools.mcp_servers import source_of
+
+    adopted = Definitions(house.store).adopted()
+    for setting in servers:
+        if source_of(setting) in adopted:
+            yield (
+                f"{setting.name}: what was approved of it before pins held the names of variables and headers was "
+                f"adopted for what is configured now ({_reached(setting)}); `kairos-mcp tools list` shows it."
+            )
+
+
+def idle(house: House) -> tuple[str, ...]:
+    """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
+    begins with its own."""
+    if not house.settings.gate:
+        return ()
+    registry = house.wiring.registry(house.wiring.workspace(None))
+    defined = _defined(house)
+    unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
+    names = (*registry.names, *(each.offered for each in defined))
+    return idle_rules(house.settings.gate, names, (f"{name}__" for name in unmet))
+
+
+def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
+    source = spec.source.partition("#")[0]
+    if defined is None:
+        return ToolLine(spec.name, spec.effect, source, spec.category, "offered")
+    return ToolLine(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
+
+
+def _defined(house: House) -> list[Defined]:
+    """What was registered, then the definitions of the servers that are configured or registered now, by name."""
+    found = _registrations(house)
+    servers = _servers(house, found)
+    if not servers:
+        return found
+    from kairos_mcp.tools.mcp_servers import offered_as, settled_source
+
+    definitions = Definitions(house.store)
+    for setting in servers:
+        for row in definitions.of(settled_source(setting, definitions, house.clock())) or ():
+            found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row, _reached(setting)))
+    return found
+
+
+def _registrations(house: House) -> list[Defined]:
+    if not house.settings.servers and not house.store.exists:
+        return []
+    assert house.store.reader is not None  # opened, so the table is there
+    return [Defined(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)]
+
+
+def _servers(house: House, registrations: Sequence[Defined]) -> list[ServerSetting]:
+    """The servers that are configured, then those that were registered and are approved."""
+    servers = list(house.settings.servers)
+    for each in registrations:
+        if each.row.state == "approved" and each.is_server:
+            try:
+                servers.append(stored(each.row.body).server)
+            except KairosError:
+                continue  # another version's row: the registry's notes name it
+    return servers
+
+
+def _reached(setting: ServerSetting) -> str:
+    """How a server is reached, with the names of what it is given."""
+    given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
+    where = setting.url or shlex.join(setting.command)
+    return made_visible(where + (f", in {setting.cwd}" if setting.cwd else "") + (f", with {given}" if given else ""))[
+        0
+    ]
+
+
+def _remarks(known: Sequence[Defined]) -> tuple[str, ...]:
+    meant = next((each for each in known if each.row.state == "pending"), None)
+    if meant is not None and meant.reached is not None:
+        return (f"Its server is {meant.reached}.",)
+    meant = meant or next((each for each in known if each.row.state == "approved"), None)
+    if meant is None or meant.row.source != REGISTERED:
+        return ()
+    try:
+        told = registering.told(stored(meant.row.body))
+    except KairosError as error:
+        told = (f"It can't be used: {error.message}",)
+    return (*told, *made_visible("\n".join(_pretty(meant.row.body)))[1])
+
+
+def _diff(known: Sequence[Defined]) -> str:
+    """What a person is asked to approve: the waiting definition against the one that counts, or all of it."""
+    waiting = next((each for each in known if each.row.state == "pending"), None)
+    if waiting is None:
+        return ""
+    counts = next((each for each in known if each.row.state == "approved"), None)
+    before = [] if counts is None else _pretty(counts.row.body)
+    return "\n".join(unified_diff(before, _pretty(waiting.row.body), "approved", "waiting", n=2, lineterm=""))
+
+
+def _pretty(body: str) -> list[str]:
+    return json.dumps(json.loads(body), indent=2, sort_keys=True, ensure_ascii=True).splitlines()

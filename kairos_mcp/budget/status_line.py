@@ -1,0 +1,55 @@
+"""The one line that tells a model where its run stands in its limits, placed at the tail of the newest turn."""
+
+from __future__ import annotations
+
+from kairos_mcp.budget.units import Account
+
+
+def standing_line(account: Account, *, closing: bool = False) -> str | None:
+    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`. The
+    closing call is no further round, and has been told that it is the last."""
+    caps, spent = account.caps, account.spent
+    parts = []
+    if caps.rounds is not None:
+        parts.append(f"round {spent.rounds + account.held.rounds + (not closing)} of {caps.rounds}")
+    for unit, name in (("model_calls", "model calls"), ("tool_calls", "tool calls")):
+        if (cap := getattr(caps, unit)) is not None:
+            parts.append(f"{getattr(spent, unit)} of {cap} {name}")
+    for unit, name in (
+        ("total_tokens", "tokens"),
+        ("input_tokens", "tokens in"),
+        ("output_tokens", "tokens out"),
+    ):
+        if (cap := getattr(caps, unit)) is not None:
+            parts.append(f"{_short(getattr(spent, unit))} of {_short(cap)} {name}")
+    if caps.nano_usd is not None:
+        parts.append(f"${spent.nano_usd / 1e9:.2f} of ${caps.nano_usd / 1e9:.2f}")
+    if caps.milliseconds is not None:
+        parts.append(f"{spent.milliseconds / 1000:.0f} of {caps.milliseconds / 1000:.0f} s")
+    if not parts:
+        return None
+    return f"[{', '.join(parts)}{'' if closing else _warning(account)}]"
+
+
+def _warning(account: Account) -> str:
+    """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
+    rest, caps = account.rest, account.caps
+    if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
+        return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
+    for unit in (
+        "total_tokens",
+        "input_tokens",
+        "output_tokens",
+        "nano_usd",
+        "milliseconds",
+        "model_calls",
+        "tool_calls",
+    ):
+        left = getattr(rest, unit)
+        if left is not None and left * 4 <= getattr(caps, unit):
+            return "; little is left: finish"
+    return ""
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

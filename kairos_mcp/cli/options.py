@@ -1,0 +1,65 @@
+"""The options that several commands have, and the flags that all have: written once, spelt out for each command.
+
+A command of this folder takes its flags as one value and returns its exit code; `as_command` makes of it what typer
+wants.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, Literal
+
+import typer
+
+from kairos_mcp.settings.settings import Flags
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="What waits, as `show` names it.")]
+Digest = Annotated[
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if this is the digest of what waits.")
+]
+Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
+Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
+Route = Annotated[
+    Literal["auto", "provider", "sampling", "caller", "scripted"] | None,
+    typer.Option(help="Who thinks."),
+]
+Everywhere = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+LOCAL = "local"
+
+_HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]
+_FOLDERS = Annotated[
+    list[str] | None,
+    typer.Option("--workspace", metavar="DIR", help="A folder that file tools may touch; repeatable."),
+]
+_FILE = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")]
+
+AllFlags = Annotated[Flags, {"home": _HOME, "workspace": _FOLDERS, "config": _FILE}]
+StateFlags = Annotated[Flags, {"home": _HOME, "config": _FILE}]
+"""For a command that touches no workspace."""
+
+
+def as_command(act: Callable[..., int]) -> Callable[..., None]:
+    """The command as typer reads it: `flags`, of one of the types above, spelt out where it stands; and what `act`
+    returns is the exit code."""
+    signature = inspect.signature(act, eval_str=True)
+
+    @wraps(act)
+    def command(*, home: str | None, workspace: list[str] | None = None, config: str | None, **rest: Any) -> None:
+        raise typer.Exit(act(**rest, flags=Flags(home, tuple(workspace or ()), config)))
+
+    spelt = [each for parameter in signature.parameters.values() for each in _spelt_out(parameter)]
+    command.__signature__ = signature.replace(parameters=spelt)  # type: ignore[attr-defined]  # typer reads it first
+    return command
+
+
+def _spelt_out(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """Typer gives all by name, so each is by name alone, and may stand anywhere."""
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    if parameter.name != "flags":
+        return [parameter.replace(kind=by_name)]
+    (options,) = parameter.annotation.__metadata__
+    return [inspect.Parameter(name, by_name, default=None, annotation=option) for name, option in options.items()]

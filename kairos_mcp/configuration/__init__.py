@@ -1,1 +1,0 @@
-"""What a person has decided, and where it was read from."""

@@ -1,0 +1,63 @@
+"""Days as accounts know them: which one a moment belongs to in a named time zone, and when it ends. No clock here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kairos_mcp.core.errors import ConfigError
+
+ONE_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day of a time zone, as ISO 8601 has it (`2026-11-22`); its bounds in milliseconds since 1970, the end not
+    included. A day on which the clocks change is shorter or longer than the others."""
+
+    name: str
+    begins: int
+    ends: int
+
+    def before(self) -> int:
+        """A moment of the day before."""
+        return self.begins - 1
+
+
+def day_at(at: int, time_zone: str) -> Day:
+    """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
+    zone = zone_named(time_zone)
+    return day_named(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
+
+
+def moment(at: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def day_named(name: str, time_zone: str) -> Day:
+    """The day of this name (`2026-11-22`). Raises ValueError for what names none, ConfigError for an unknown zone."""
+    zone, day = zone_named(time_zone), date.fromisoformat(name)
+    begins = _midnight(day, zone)
+    ends = _midnight(day + ONE_DAY, zone) if day < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
+    return Day(day.isoformat(), begins, ends)
+
+
+@lru_cache(maxsize=4)
+def zone_named(name: str) -> tzinfo:
+    """A zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"There is no time zone {name[:80]!r}.", 'Name one of the IANA database, as "Europe/Berlin" or "UTC".'
+        ) from error
+
+
+def _midnight(day: date, zone: tzinfo) -> int:
+    """Where a day begins: its first moment, also where midnight is skipped that day."""
+    return round(datetime.combine(day, time(), zone).timestamp() * 1000)

@@ -1,0 +1,87 @@
+"""Who may decide what: the one table that every door asks, of kinds of decisions, ways to make one, and settings.
+
+Whoever calls a tool of this server may be the model that wants the thing decided, so a tool's argument decides only
+where the configuration trusts its host with that. A dialog is shown by the client to its user; `approvals = "person"`
+trusts no client with it. A command is typed by whoever owns the state folder. What a row does not list is no way to
+make that decision, and is refused under every setting.
+
+Nothing here does anything, and nothing else may hold a second copy of these answers; the README's table is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from kairos_mcp.core.errors import ApprovalRequired
+from kairos_mcp.settings.settings import Approvals
+
+Kind = Literal["approval", "settlement", "registration", "rule", "release"]
+"""A call that waits for leave; a call whose end nobody knows; a tool or server that an agent proposed; a remembered
+approval; the runs of a server that was stopped."""
+
+Way = Literal["argument", "dialog", "command"]
+"""An argument of one of this server's tools, a dialog of the caller's client, a command in a terminal."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WAYS: tuple[Way, ...] = get_args(Way)
+APPROVALS: tuple[Approvals, ...] = get_args(Approvals)
+
+_ALWAYS = frozenset(APPROVALS)
+
+RIGHTS: Mapping[Kind, Mapping[Way, frozenset[Approvals]]] = MappingProxyType(
+    {
+        "approval": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
+        "settlement": {"argument": frozenset({"host"}), "dialog": frozenset({"ask", "host"}), "command": _ALWAYS},
+        "registration": {"command": _ALWAYS},
+        "rule": {},
+        "release": {"command": _ALWAYS},
+    }
+)
+"""For each kind of decision the ways to make it, and the settings under which each is open."""
+
+_WAY_OF: Mapping[str, Way] = MappingProxyType({"elicitation": "dialog", "command": "command"})
+
+_WORDS: Mapping[Kind, str] = MappingProxyType(
+    {
+        "approval": "whether this call may be made",
+        "settlement": "what became of this call",
+        "registration": "whether this tool is added",
+        "rule": "what is allowed from now on",
+        "release": "whether a server's runs are taken from it",
+    }
+)
+
+
+def way_of(through: str) -> Way:
+    """The way that the record names: what is neither a dialog nor a command came as an argument of a tool."""
+    return _WAY_OF.get(through, "argument")
+
+
+def may_decide(kind: Kind, way: Way, approvals: Approvals) -> bool:
+    """Whether this kind of decision may be made in this way under this setting."""
+    return approvals in RIGHTS[kind].get(way, ())
+
+
+def check(kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_id: str | None = None) -> None:
+    """Raises ApprovalRequired where the decision may not be made in this way; `command` is how a person makes it."""
+    if may_decide(kind, way, approvals):
+        return
+    whoever = "whoever calls this tool" if way == "argument" else "a dialog of this client"
+    ways = "; a client that can show a dialog asks in run_continue" if may_decide(kind, "dialog", approvals) else ""
+    hint = f"Run: `{command}`{ways}." if command else "A person decides it on the command line of this machine."
+    raise ApprovalRequired(f"A person decides {_WORDS[kind]}, not {whoever}.", hint, run_id=run_id)
+
+
+def cells() -> Iterator[tuple[Kind, Way, str]]:
+    """The table as it is read: for each kind and way `yes`, `no such way`, or the settings under which it is open."""
+    for kind in KINDS:
+        for way in WAYS:
+            under = RIGHTS[kind].get(way)
+            if under is None:
+                yield kind, way, "no such way"
+            elif under == _ALWAYS:
+                yield kind, way, "yes"
+            else:
+                yield kind, way, "under " + " or ".join(f'`"{each}"`' for each in APPROVALS if each in under)

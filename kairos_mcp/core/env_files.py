@@ -1,0 +1,80 @@
+"""Says which files hold settings with secrets by their name (`.env`, `.env.local`), and hides every value in them.
+
+Of such a file each value is hidden, whatever its form: a short word may be a password there. `.env.example` is made to
+be shown. Names, comments and the number of lines stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+from kairos_mcp.core.redaction import Masked
+from kairos_mcp.core.secret_forms import MASK
+
+_SHOWN = ".env.example"
+_SETTING = re.compile(r"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")
+_CONTINUED = re.compile(r"(?:[^\\]|\\.)*\\")
+_MARK = "\0"  # no text file holds it
+
+
+def is_env_file(path: str) -> bool:
+    """Whether a path names a file like `.env`, by its last part and without regard to case."""
+    name = path.rstrip("/").rpartition("/")[2].casefold()
+    return name.startswith(".env") and name != _SHOWN
+
+
+def masked_env(text: str, *, told_apart: bool = False) -> Masked:
+    """The text of such a file without its values. `told_apart`: two different values are two different marks, so that
+    a comparison finds what changed; `alike` makes them one again."""
+    lines: list[str] = []
+    count, open_with = 0, ""  # the quote, or the backslash, by which a value goes on in the next line
+    for line in text.split("\n"):
+        body, end = (line[:-1], "\r") if line.endswith("\r") else (line, "")
+        if open_with:
+            lines.append(_hidden(body, told_apart) + end if body.strip() else line)
+            open_with = _goes_on(body, open_with)
+            continue
+        found = _SETTING.fullmatch(body)
+        if found is not None and not body.lstrip().startswith("#"):
+            value = found["value"]
+            lines.append(found["name"] + _hidden(value, told_apart) + end)
+            open_with, count = _goes_on(value, ""), count + 1
+        elif found is None and body.strip() and not body.lstrip().startswith("#") and not _is_name(body):
+            lines.append(_hidden(body, told_apart) + end)  # no setting: nobody knows what it is a part of
+            count += 1
+        else:
+            lines.append(line)
+    return Masked("\n".join(lines), count)
+
+
+def alike(text: str) -> str:
+    """The text with all values hidden in the same way."""
+    return re.sub(f"{_MARK}[0-9a-f]*{_MARK}", MASK, text)
+
+
+def _hidden(value: str, told_apart: bool) -> str:
+    return f"{_MARK}{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}{_MARK}" if told_apart else MASK
+
+
+def _is_name(line: str) -> bool:
+    return re.fullmatch(r"\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_.]*\s*[=:]?\s*", line) is not None
+
+
+def _goes_on(text: str, quote: str) -> str:
+    """The quote that is still open at the end of a line, given what was open at its start; a backslash at the end of a
+    value without quotes; "" where the value ends."""
+    if not quote or quote == "\\":
+        rest = text.lstrip()
+        if rest[:1] not in ("'", '"', "`"):
+            return "\\" if _CONTINUED.fullmatch(text) else ""
+        quote, text = rest[0], rest[1:]
+    escaped = False
+    for letter in text:
+        if escaped:
+            escaped = False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif letter == quote:
+            return ""
+    return quote

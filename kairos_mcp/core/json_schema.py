@@ -1,0 +1,191 @@
+"""JSON Schema from outside, made safe: no fetching, no recursion, no backtracking patterns, bounded size.
+
+`compiled` refuses what is unsafe; what it gives can only say what is wrong with a value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+from kairos_mcp.core.errors import SchemaRejected
+from kairos_mcp.core.json_schema_rules import guarded, problem_text, safe_pattern, shown
+from kairos_mcp.core.messages import JsonObject, canonical
+from kairos_mcp.core.strict_json import unfit
+
+SCHEMA_BYTES = 200_000
+SCHEMA_NODES = 2_000
+SCHEMA_DEPTH = 32
+EXPANDED_NODES = 20_000  # with each $ref followed: ten small definitions can stand for a billion nodes
+EXPANDED_DEPTH = 64
+PROBLEMS = 5
+
+# Where a schema holds schemas: under these keywords one, a list of them, or a name for each.
+_ONE = {
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+} | {
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
+_MANY = {"allOf", "anyOf", "items", "oneOf", "prefixItems"}
+_NAMED = {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+_REFUSED = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema that has been looked at; made by `compiled` alone."""
+
+    validator: Any  # a jsonschema Validator, which is not imported before it is needed
+
+    def problems(self, value: object) -> list[str]:
+        """What is wrong with the value, at most 5 texts `at /a/b: ...` without an echo of it."""
+        if (reason := unfit(value)) is not None:
+            return [f"at /: {reason}"]
+        return [problem_text(error) for error in islice(self.validator.iter_errors(value), PROBLEMS)]
+
+
+def compiled(schema: JsonObject) -> Schema:
+    """The schema, checked and ready; equal schemas are compiled once. Raises SchemaRejected."""
+    _measure(schema)
+    return _compiled(_text_of(schema))
+
+
+def _measure(schema: JsonObject) -> None:
+    """Refuse depth and number of nodes first, level by level: whatever recurses later is bounded by this."""
+    level: list[object] = [schema]
+    nodes = 0
+    for _ in range(SCHEMA_DEPTH + 1):
+        nodes += len(level)
+        if nodes > SCHEMA_NODES:
+            raise SchemaRejected(f"The schema has more than {SCHEMA_NODES} parts.", "Make it smaller.")
+        level = [inner for part in level for inner in _parts(part)]
+        if not level:
+            return
+    raise SchemaRejected(f"The schema is nested deeper than {SCHEMA_DEPTH} levels.", "Make it flatter.")
+
+
+def _parts(part: object) -> Iterator[object]:
+    match part:
+        case dict():
+            yield from part.values()
+        case list():
+            yield from part
+
+
+def _text_of(schema: JsonObject) -> str:
+    try:
+        text = canonical(schema)
+        size = len(text.encode())
+    except (TypeError, ValueError):  # NaN, a lone surrogate, a key that is no text, a value of no JSON type
+        raise SchemaRejected("The schema is no plain JSON.", "Send JSON of texts, finite numbers and lists.") from None
+    if size > SCHEMA_BYTES:
+        raise SchemaRejected(f"The schema has {size} bytes; {SCHEMA_BYTES} are allowed.", "Make it smaller.")
+    return text
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Schema:
+    schema: JsonObject = json.loads(text)
+    _Expansion(schema).measure(schema)
+    return Schema(_validator(schema))
+
+
+class _Expansion:
+    """The schema with each `$ref` followed: refuses remote and recursive ones, and what grows by them."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._known: dict[str, tuple[int, int]] = {}  # $ref -> (nodes, depth) of what it stands for
+
+    def measure(self, schema: object, following: tuple[str, ...] = (), above: int = 0) -> tuple[int, int]:
+        """(nodes, depth) of the schema when expanded. Refs `following` and levels `above` led here."""
+        if not isinstance(schema, dict):
+            return 1, 1
+        _refuse_growth(1, above)
+        _check_keywords(schema, is_root=schema is self._root)
+        nodes, depth = 1, 0
+        if isinstance(ref := schema.get("$ref"), str):
+            nodes, depth = self._measure_ref(ref, following, above)
+        for inner in _subschemas(schema):
+            inner_nodes, inner_depth = self.measure(inner, following, above + 1)
+            nodes, depth = nodes + inner_nodes, max(depth, inner_depth)
+        _refuse_growth(nodes, depth)
+        return nodes, depth + 1
+
+    def _measure_ref(self, ref: str, following: tuple[str, ...], above: int) -> tuple[int, int]:
+        if ref in following:
+            raise SchemaRejected(f"$ref {shown(ref)} leads back to itself.", "Spell the levels out instead.")
+        if ref not in self._known:
+            self._known[ref] = self.measure(self._resolved(ref), (*following, ref), above + 1)
+        return self._known[ref]
+
+    def _resolved(self, ref: str) -> object:
+        if ref != "#" and not ref.startswith("#/"):
+            raise SchemaRejected(f"$ref {shown(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME.")
+        target: Any = self._root
+        try:
+            for step in ref.split("/")[1:]:
+                key = unquote(step).replace("~1", "/").replace("~0", "~")
+                target = target[int(key)] if isinstance(target, list) else target[key]
+        except (KeyError, ValueError, IndexError, TypeError):
+            raise SchemaRejected(f"$ref {shown(ref)} leads nowhere.", "Define it under $defs.") from None
+        return target
+
+
+def _refuse_growth(nodes: int, depth: int) -> None:
+    if nodes > EXPANDED_NODES or depth >= EXPANDED_DEPTH:
+        raise SchemaRejected("The schema grows too large when its $refs are followed.", "Use fewer $refs.")
+
+
+def _subschemas(schema: JsonObject) -> Iterator[object]:
+    for keyword, value in schema.items():
+        match value:
+            case dict() if keyword in _NAMED:
+                yield from value.values()
+            case dict() if keyword in _ONE:
+                yield value
+            case list() if keyword in _MANY:
+                yield from value
+
+
+def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
+    if strange := sorted(_REFUSED & schema.keys()):
+        raise SchemaRejected(f"{strange[0]} is not supported.", "Use $ref to #/$defs/NAME.")
+    if "$id" in schema and not is_root:
+        raise SchemaRejected("$id inside a schema changes what its $refs mean.", "Remove it.")
+    patterns = [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+    if isinstance(named := schema.get("patternProperties"), dict):
+        patterns += named
+        if schema.keys() & {"unevaluatedProperties"}:
+            raise SchemaRejected("unevaluatedProperties beside patternProperties is not supported.", "Drop one.")
+    for pattern in patterns:
+        safe_pattern(pattern)
+
+
+def _validator(schema: JsonObject) -> Any:
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+
+    stated = schema.get("$schema")
+    draft = guarded(stated if isinstance(stated, str) else "")
+    try:
+        draft.check_schema(schema)
+    except SchemaError as error:
+        where = "/".join(str(part) for part in error.absolute_path)
+        raise SchemaRejected(f"The schema is no JSON Schema, at /{shown(where)}.", "Mind the keyword there.") from None
+    return draft(schema, registry=Registry())

@@ -1,0 +1,275 @@
+"""A mandate: the standing order that an agent works on in cycles; read strictly, with one canonical form and its hash.
+
+Nothing is dropped or clamped: an unknown key and a value out of range are errors (SYSTEMS.md O7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import JsonObject, Risk, canonical
+from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, schedule_of
+from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.steps import UNLIMITED, Limits
+from kairos_mcp.core.strict_json import unfit
+from kairos_mcp.settings.settings import CAPS, DAY_CAPS, inside_limits
+
+Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
+
+ACTIONS: tuple[Action, ...] = ("code_edit", "edit_plan", "create_file", "run_tool", "noop")
+EDIT_BYTES = 4_096  # of new text in one decision, unless the mandate says otherwise
+OBSERVE: tuple[str, ...] = ("file_tree",)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One thing to observe: a tool and its arguments."""
+
+    tool: str
+    arguments: JsonObject = field(default_factory=dict)
+
+    def as_json(self) -> str | JsonObject:
+        return {"tool": self.tool, "args": self.arguments} if self.arguments else self.tool
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """There is a file at `path`, and, where `text` is given, it holds that text."""
+
+    path: str
+    text: str | None = None
+    kind: Literal["file"] = "file"
+
+    def as_json(self) -> JsonObject:
+        if self.text is None:
+            return {"check": "file_exists", "path": self.path}
+        return {"check": "file_contains", "path": self.path, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCheck:
+    """The command, an argument list that no shell sees, ends with 0."""
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    kind: Literal["command"] = "command"
+
+    def as_json(self) -> JsonObject:
+        told: JsonObject = {"check": "command_succeeds", "argv": list(self.argv)}
+        return told if self.cwd is None else told | {"cwd": self.cwd}
+
+
+Check = FileCheck | CommandCheck
+
+
+@dataclass(frozen=True)  # not slotted: its canonical form is made once
+class Mandate:
+    """`observe`: what each cycle looks at first. `tools`: globs of what run_tool may name; None: what only reads.
+
+    `prefer_scope`: a scope ("L2": nothing below it) or a glob or folder that every path of a decision has to lie in.
+    `limits` bound a run of the mandate, `day` all its runs of one day together, counted in what model calls cost; all
+    limits only narrow what the configuration allows.
+    """
+
+    goal: str
+    id: str | None = None
+    observe: tuple[Look, ...] = tuple(Look(tool) for tool in OBSERVE)
+    max_cycles: int = 3
+    checkpoint_every: int = 1
+    risk_budget: Risk = "low"
+    allowed_actions: tuple[Action, ...] = ("code_edit", "noop")
+    prefer_scope: str | None = None
+    max_edit_bytes: int = EDIT_BYTES
+    acceptance: tuple[Check, ...] = ()
+    tools: tuple[str, ...] | None = None
+    workspace: str | None = None
+    limits: Limits = UNLIMITED
+    day: Limits = UNLIMITED
+    schedule: Schedule | None = None
+
+    def as_json(self) -> JsonObject:
+        """Every value spelled out, defaults too; `mandate_of` reads it back."""
+        hints: JsonObject = {"prefer_scope": self.prefer_scope, "max_edit_bytes": self.max_edit_bytes}
+        told: JsonObject = {
+            "id": self.id,
+            "goal": self.goal,
+            "observe": [look.as_json() for look in self.observe],
+            "max_cycles": self.max_cycles,
+            "checkpoint_every": self.checkpoint_every,
+            "risk_budget": self.risk_budget,
+            "allowed_actions": list(self.allowed_actions),
+            "decide_hints": {name: hint for name, hint in hints.items() if hint is not None},
+            "acceptance": [check.as_json() for check in self.acceptance],
+            "tools": None if self.tools is None else list(self.tools),
+            "workspace": self.workspace,
+            "limits": _limits_json(self.limits),
+            "day": _limits_json(self.day) or None,
+            "schedule": None if self.schedule is None else self.schedule.as_json(),
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    @cached_property
+    def canonical(self) -> str:
+        """One text for one mandate, whatever id it is kept under."""
+        return canonical({name: value for name, value in self.as_json().items() if name != "id"})
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hex of the canonical form: the version that an approval of a check holds for."""
+        return sha256(self.canonical.encode()).hexdigest()
+
+    @property
+    def goal_hash(self) -> str:
+        return goal_hash(self.goal)
+
+
+def goal_hash(goal: str) -> str:
+    """SHA-256 in hex of a goal's text: what each cycle compares (O9)."""
+    return sha256(goal.encode()).hexdigest()
+
+
+def mandate_of(given: object) -> Mandate:
+    """A mandate from JSON. Raises BadArguments with everything that is wrong."""
+    if (reason := unfit(given)) is not None:
+        raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
+    values: Any = _present(given)
+    if problems := compiled(MANDATE_SCHEMA).problems(values):
+        raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
+    if not values["goal"].strip():
+        raise BadArguments("mandate: the goal is blank.", "Say in a sentence what is to be reached.")
+    hints = values.pop("decide_hints", {})
+    if "observe" in values:
+        values["observe"] = tuple(_look(each) for each in values["observe"])
+    if "acceptance" in values:
+        values["acceptance"] = tuple(_check(n, each) for n, each in enumerate(values["acceptance"], 1))
+    if "allowed_actions" in values:  # to do nothing is always allowed, so that nothing has to be made up
+        asked = {*values["allowed_actions"], "noop"}
+        values["allowed_actions"] = tuple(action for action in ACTIONS if action in asked)
+    if "tools" in values:
+        values["tools"] = tuple(dict.fromkeys(values["tools"]))
+    if "limits" in values:
+        values["limits"] = Limits(**inside_limits(values["limits"]))
+    if "day" in values:
+        values["day"] = Limits(**inside_limits(values["day"]))
+    if "schedule" in values:
+        values["schedule"] = schedule_of(values["schedule"])
+    return Mandate(**values, **_hints(hints))
+
+
+def _present(given: object) -> object:
+    """Without what is null: absent and null are the same, but in `limits` (some clients send null for NaN) and in the
+    arguments of a tool, which are its own matter."""
+    match given:
+        case dict():
+            whole = {"limits", "day", "args"}
+            return {k: v if k in whole else _present(v) for k, v in given.items() if v is not None}
+        case list():
+            return [_present(each) for each in given]
+        case _:
+            return given
+
+
+def _hints(hints: JsonObject) -> JsonObject:
+    scope = hints.get("prefer_scope")
+    if scope == "L0":
+        raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
+    if scope is not None and scope not in ("L1", "L2") and plain_or_none(scope) is None:
+        raise BadArguments("mandate: prefer_scope is no path of the workspace.", 'As "docs" or "docs/*.md".')
+    return hints
+
+
+def _look(given: str | JsonObject) -> Look:
+    match given:
+        case str() as tool:
+            return Look(tool)
+        case spelled:
+            return Look(spelled["tool"], spelled.get("args", {}))
+
+
+def _check(number: int, given: JsonObject) -> Check:
+    """An acceptance check; which keys it needs depends on its kind."""
+    match given:
+        case {"check": "file_exists", "path": str(path), **rest} if not rest:
+            return FileCheck(_plain(number, path))
+        case {"check": "file_contains", "path": str(path), "text": str(text), **rest} if not rest:
+            return FileCheck(_plain(number, path), text)
+        case {"check": "command_succeeds", "argv": list(argv), **rest} if rest.keys() <= {"cwd"} and argv and argv[0]:
+            return CommandCheck(tuple(argv), rest.get("cwd"))
+    raise BadArguments(
+        f"mandate: acceptance number {number} has not the keys of its kind.",
+        "file_exists: path; file_contains: path, text; command_succeeds: argv, cwd?.",
+    )
+
+
+def _plain(number: int, path: str) -> str:
+    plain = plain_or_none(path)
+    if plain is None:
+        raise BadArguments(
+            f"mandate: the path of acceptance number {number} is no path of the workspace.", "As docs/index.md."
+        )
+    return plain
+
+
+def _limits_json(limits: Limits) -> JsonObject:
+    """In the units of INTERFACE.md: dollars and seconds; None where nothing is limited."""
+    told: dict[str, Any] = {}
+    for name in CAPS:
+        match name:
+            case "usd":
+                told[name] = None if limits.nano_usd is None else limits.nano_usd / 1e9
+            case "seconds":
+                told[name] = None if limits.milliseconds is None else limits.milliseconds / 1000
+            case _:
+                told[name] = getattr(limits, name)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _text(most: int, least: int = 1) -> JsonObject:
+    return {"type": "string", "minLength": least, "maxLength": most}
+
+
+def _keys(required: tuple[str, ...] = (), /, **properties: JsonObject) -> JsonObject:
+    return {
+        "type": "object", "properties": properties, "required": list(required), "additionalProperties": False
+    }  # fmt: skip
+
+
+_COUNT: JsonObject = {"type": "integer", "minimum": 0, "maximum": 2**53}
+_AMOUNT: JsonObject = {"type": "number", "minimum": 0, "maximum": 1_000_000_000}
+MANDATE_SCHEMA: JsonObject = _keys(
+    ("goal",),
+    id={"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"},
+    goal=_text(8_000),
+    observe={
+        "type": "array",
+        "items": {"anyOf": [_text(64), _keys(("tool",), tool=_text(64), args={"type": "object"})]},
+        "maxItems": 16,
+    },
+    max_cycles={"type": "integer", "minimum": 1, "maximum": 10},
+    checkpoint_every={"type": "integer", "minimum": 1, "maximum": 3},
+    risk_budget={"enum": ["low", "medium"]},
+    allowed_actions={"type": "array", "items": {"enum": list(ACTIONS)}, "minItems": 1, "uniqueItems": True},
+    decide_hints=_keys(prefer_scope=_text(256), max_edit_bytes={"type": "integer", "minimum": 1, "maximum": 65_536}),
+    acceptance={
+        "type": "array",
+        "items": _keys(
+            ("check",),
+            check={"enum": ["file_exists", "file_contains", "command_succeeds"]},
+            path=_text(PATH_CHARS),
+            text=_text(4_000),
+            argv={"type": "array", "items": _text(4_000, 0), "maxItems": 64},
+            cwd=_text(PATH_CHARS),
+        ),
+        "maxItems": 10,
+    },
+    tools={"type": "array", "items": _text(256), "maxItems": 64},
+    workspace=_text(4_096),
+    limits=_keys((), **{name: _AMOUNT if name in ("usd", "seconds") else _COUNT for name in CAPS if name != "rounds"}),
+    day=_keys((), **{name: _AMOUNT if name == "usd" else _COUNT for name in DAY_CAPS}),
+    schedule=SCHEDULE_SCHEMA,
+)

@@ -1,0 +1,117 @@
+"""A model's patterns, regular expressions and globs, compiled by RE2 alone and within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kairos_mcp.core.errors import BadArguments
+
+PATTERN_CHARS = 1_000
+PROGRAM_SIZE = 50_000  # instructions of RE2's program: what its slowest engine pays for each byte
+MAX_MEM = 8 << 20  # bytes for one pattern's program and its automaton; RE2's own default
+GLOB_CHARS = 256
+GLOB_STARS = 8  # how often ** may stand in a glob
+SYNTAX = "RE2 syntax: no backreferences, no look-around; (?i) ignores case; \\ makes a character literal."
+GLOB_SYNTAX = "As in *.py, src/**/*.{ts,tsx}, docs/[a-c]?.md."
+
+
+def line_pattern(text: str) -> Any:
+    """A compiled RE2 pattern over bytes that never matches across a line's end, ^ and $ at every line.
+
+    Raises BadArguments with RE2's own reason. Untyped, since google-re2 ships no types.
+    """
+    if len(text) > PATTERN_CHARS:
+        raise BadArguments(f"The pattern has {len(text)} characters; {PATTERN_CHARS} are the most.", SYNTAX)
+    pattern = _compiled(f"(?m){text}", "pattern", SYNTAX, never_nl=True)
+    if pattern.programsize > PROGRAM_SIZE:
+        raise BadArguments("The pattern is too large once its repetitions are written out.", SYNTAX)
+    return pattern
+
+
+def glob(text: str) -> Callable[[str], bool]:
+    """Whether a path, relative to where a search starts, fits. Without / a glob is about names at any depth.
+
+    Raises BadArguments for one that is too long or holds too many **.
+    """
+    if len(text) > GLOB_CHARS or text.count("**") > GLOB_STARS:
+        most = f"at most {GLOB_CHARS} characters and {GLOB_STARS} times **"
+        raise BadArguments(f"The glob is too large; {most}.", GLOB_SYNTAX)
+    plain = text.removeprefix("./").removesuffix("/") + ("/**" if text.endswith("/") else "")
+    if not plain:
+        raise BadArguments("The glob is empty.", GLOB_SYNTAX)
+    expression = _as_expression(plain.removeprefix("/"))
+    if "/" not in plain:
+        expression = f"(?:.*/)?{expression}"
+    pattern = _compiled(f"(?s){expression}", "glob", GLOB_SYNTAX)
+
+    def fits(path: str) -> bool:
+        return pattern.fullmatch(path.encode("utf-8", "replace")) is not None
+
+    return fits
+
+
+def _compiled(text: str, what: str, hint: str, *, never_nl: bool = False) -> Any:
+    import re2  # at first use: most runs never search
+
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.never_nl = never_nl
+    options.max_mem = MAX_MEM
+    try:
+        return re2.compile(text.encode(), options)
+    except UnicodeEncodeError:
+        raise BadArguments(f"The {what} holds a lone surrogate.", hint) from None
+    except re2.error as error:
+        reason = error.args[0].decode("utf-8", "replace").replace("(?m)", "", 1)[:120]
+        raise BadArguments(f"The {what} can't be used: {reason}.", hint) from None
+
+
+def _as_expression(text: str) -> str:
+    import re2
+
+    made: list[str] = []
+    depth = at = 0
+    while at < len(text):
+        piece, width = _next_piece(text, at, depth)
+        depth += {"(?:": 1, ")": -1}.get(piece, 0)
+        made.append(piece if width else re2.escape(text[at]))
+        at += width or 1
+    if depth:
+        raise BadArguments("A { in the glob is not closed.", GLOB_SYNTAX)
+    return "".join(made)
+
+
+def _next_piece(text: str, at: int, depth: int) -> tuple[str, int]:
+    """What the special part at `at` stands for, and its width in characters; 0 for an ordinary character."""
+    starts = at == 0 or text[at - 1] in "/{,"
+    match text[at]:
+        case "*" if starts and text.startswith("**/", at):
+            return "(?:.*/)?", 3
+        case "*" if text.startswith("**", at):
+            return (".*" if starts and at + 2 == len(text) else "[^/]*"), 2
+        case "*":
+            return "[^/]*", 1
+        case "?":
+            return "[^/]", 1
+        case "[":
+            return _class(text, at)
+        case "{":
+            return "(?:", 1
+        case "}" if depth:
+            return ")", 1
+        case "," if depth:
+            return "|", 1
+    return "", 0
+
+
+def _class(text: str, at: int) -> tuple[str, int]:
+    """A bracket class; an unclosed bracket is an ordinary character."""
+    negated = text[at + 1 : at + 2] in ("!", "^")
+    first = at + 2 if negated else at + 1
+    end = text.find("]", first + 1)
+    if end < 0:
+        return "", 0
+    inner = "".join(c if c == "-" else f"\\{c}" if c in "\\[]^&~" else c for c in text[first:end])
+    return f"[{'^/' if negated else ''}{inner}]", end + 1 - at

@@ -1,0 +1,38 @@
+"""What stands in a proposed call where a caller has to put something of its own; sent back as it stands, it is refused.
+
+A placeholder is one of a few fixed texts, so that no answer of somebody's own can be taken for one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kairos_mcp.core.errors import BadArguments
+
+ANSWER = "<your answer, or tool_calls instead>"
+RESULT = "<the tool's result>"
+DECISION = "<approve or deny>"
+DIGEST = "<its digest>"
+SETTLEMENT = "<already_done or reattempt>"
+OUTPUT = "<the output of this result, unchanged>"
+MANDATE = "<the mandate of this call, unchanged>"
+ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, OUTPUT, MANDATE))
+
+
+def refuse(given: Any) -> None:
+    """Raise BadArguments where a placeholder stands anywhere in these arguments."""
+    left: list[tuple[str, Any]] = [("", given)]
+    while left:
+        place, value = left.pop()
+        match value:
+            case str() if value.strip() in ALL:
+                raise BadArguments(
+                    f"{place.removeprefix('.') or 'It'} holds the placeholder {value.strip()}.",
+                    "Put what it names in its place, and call again.",
+                )
+            case dict():
+                left += [(f"{place}.{str(key)[:40]}", inner) for key, inner in value.items()]
+            case list():
+                left += [(f"{place}.{at}", inner) for at, inner in enumerate(value)]
+            case _:
+                pass

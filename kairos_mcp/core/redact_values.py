@@ -1,0 +1,129 @@
+"""The values that come from outside and become rows, without the secrets in them: one function for each.
+
+A model's own turn loses the values that are known here and nothing else: what it writes into a file has to be what it
+wrote, and a shape like a key's may be an example.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from hashlib import sha256
+from typing import Any
+
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.steps import Failure
+
+Texts = tuple[tuple[str, str], ...]  # by content hash
+LABEL_CHARS = 200  # of what a client calls itself
+
+
+def result(found: ToolResult, mask: Mask) -> ToolResult:
+    """What a tool gave, or a caller for one."""
+    content = mask.text(found.content)
+    has_some = found.data is not None and mask.text(json.dumps(found.data, ensure_ascii=False)).count
+    if not (content.count or has_some):
+        return found  # as most: seen in one look at each of the two texts
+    return replace(found, content=content.text, data=mask.json(found.data)[0])
+
+
+def completion(said: Completion, mask: Mask) -> Completion:
+    """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
+    is signed in it is thinking, which was never shown a key."""
+    content, calls = mask.values(said.content), tuple(_call(call, mask) for call in said.tool_calls)
+    private = said.private
+    if private is not None and (body := mask.values(private.body)).count:
+        private = replace(private, body=body.text)
+    if content.count == 0 and calls == said.tool_calls and private is said.private:
+        return said
+    return replace(said, content=content.text, tool_calls=calls, private=private)
+
+
+def failure(found: Failure, mask: Mask) -> Failure:
+    """Why no turn could be had: a provider may repeat what it was sent."""
+    said = mask.text(found.message)
+    return replace(found, message=said.text) if said.count else found
+
+
+def answer(brought: object, mask: Mask) -> object:
+    """What a caller brings for an open step: a result, or a turn with the calls that are to be made."""
+    match brought:
+        case {"tool_calls": calls, **rest}:
+            return {**mask.json(rest)[0], "tool_calls": _values(calls, mask)}
+        case _:
+            return mask.json(brought)[0]
+
+
+def arguments(given: JsonObject, mask: Mask) -> tuple[JsonObject, int]:
+    """The arguments of a call from outside, and how many secrets were taken out."""
+    return mask.json(given)
+
+
+def given(value: JsonObject, mask: Mask) -> JsonObject:
+    """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
+    plain: JsonObject = _values(value, mask)
+    return plain
+
+
+def request(asked: PlannerRequest, mask: Mask) -> tuple[PlannerRequest, int]:
+    """What a run is started with, and how many secrets were taken out."""
+    texts = {name: mask.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
+    texts |= {name: mask.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
+    messages = [_message(each, mask) for each in asked.messages]
+    count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
+    if not count:
+        return asked, 0
+    plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
+    return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
+
+
+def label(name: str, mask: Mask) -> str:
+    """What a client calls itself; cut only then, since half a secret is not known as one."""
+    return mask.text(name).text.strip()[:LABEL_CHARS]
+
+
+def frozen(spec: Spec, texts: Texts, mask: Mask) -> tuple[Spec, Texts]:
+    """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
+    plain = {name: mask.values(body) for name, body in texts}
+    if not any(found.count for found in plain.values()):
+        return spec, texts
+    named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
+    values = {each.name: getattr(spec, each.name) for each in fields(spec)}
+    refers = {name: value for name, value in values.items() if isinstance(value, str) and value in named}
+    renamed: dict[str, Any] = {name: named[value] for name, value in refers.items()}
+    return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())
+
+
+def note(count: int) -> str:
+    """What is said of a start from which secrets were taken out."""
+    what = "one secret was" if count == 1 else f"{count} secrets were"
+    return f"{what} taken out of what this run was started with; a tool is given a key by its configuration."
+
+
+def _call(call: ToolCall, mask: Mask) -> ToolCall:
+    name, found = mask.values(call.name).text, _values(call.arguments, mask)
+    return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
+
+
+def _values(value: Any, mask: Mask) -> Any:
+    match value:
+        case str():
+            return mask.values(value).text
+        case dict():
+            return {mask.values(name).text: _values(item, mask) for name, item in value.items()}
+        case list():
+            return [_values(item, mask) for item in value]
+        case _:
+            return value
+
+
+def _message(message: Message, mask: Mask) -> tuple[Message, int]:
+    content = mask.text(message.content)
+    calls = [(call, mask.json(call.arguments)) for call in message.tool_calls]
+    count = content.count + sum(found for _, (_, found) in calls)
+    if not count:
+        return message, 0
+    kept = tuple(replace(call, arguments=plain) for call, (plain, _) in calls)
+    return replace(message, content=content.text, tool_calls=kept), count

@@ -1,0 +1,294 @@
+"""Takes secrets out of a text, once, before it becomes a row, a log line or an error: known values, names and shapes.
+
+Every pattern is RE2's, so that no text, however it was made, costs more than its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from kairos_mcp.core.secret_forms import LEAST_CHARS, MASK, forms_of
+
+ONE_CLASS_CHARS = 16  # a shorter one of nothing but letters, or of nothing but digits, is a word or a number
+
+_NAMES = (
+    r"api[_-]?key|apikey|access[_-]?key|secret[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key|signing[_-]?key|"
+    r"encryption[_-]?key|client[_-]?secret|secret|access[_-]?key[_-]?id|"
+    r"(?:access|refresh|auth|id|session|bearer|bot|api|security|github|gitlab|slack|npm|hf)[_-]?token|token|"
+    r"password|passwd|passphrase|credentials?"
+)
+_HEADERS = (
+    "authorization|proxy-authorization|cookie|set-cookie|"
+    "x-api-key|x-auth-token|x-goog-api-key|x-amz-security-token|api-key"
+)
+_SHAPES = (
+    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,400}",  # OpenAI, Anthropic, Stripe and those who follow
+    r"\bgh[opsur]_[A-Za-z0-9]{30,}",
+    r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    r"\bglpat-[A-Za-z0-9_-]{20,}",
+    r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    r"\bAIza[0-9A-Za-z_-]{35}",
+    r"\bya29\.[0-9A-Za-z_-]{20,}",
+    r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}",
+    r"\b(?:hf|gsk|npm|dop_v1|nvapi|xai|pplx|r8)[-_][A-Za-z0-9_-]{20,}",
+    r"\bpypi-[A-Za-z0-9_-]{16,}",
+    r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    r"\bkairos\.[a-z0-9-]{1,40}\.[A-Za-z0-9_-]{40,}",  # a token of this server
+    r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON Web Token
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}-----|\z)",
+)
+_BESIDE_A_NAME = (
+    # a header, on a line or in a command: all that follows the scheme
+    rf"\b(?i:{_HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
+    r"([^\s\"'\\][^\r\n\"'\\]{6,900}[^\s\"'\\])",
+    r"\b(?i:bearer|basic)\s+([A-Za-z0-9._~+/=-]{16,900})",
+    # a setting: NAME=value, "name": "value", name: value
+    rf"(?i:{_NAMES})\\?[\"']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}(\\?[\"']?)([^\s\"'\\`,;&<>(){{}}\[\]|$*]{{8,800}})",
+    # the password in the address of a service
+    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,80}:([^\s/@\"']{3,200})@",
+)
+_SECRET_VARIABLE = (  # an environment variable, as DB_PASSWORD; what it is set to is hidden whatever it looks like
+    r"(?:[A-Z][A-Z0-9]*_+)*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|SECRETS|COOKIE|COOKIES|"
+    r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD"
+)
+_IS_SET = rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})\\?[\"']?[ \t]{{0,3}}(?:=>|[:=])[ \t]{{0,3}}"
+_SET_TO = (  # each with one group: the value
+    rf"{_IS_SET}\\?\"([^\"\r\n\\]{{1,800}})\\?\"",
+    rf"{_IS_SET}'([^'\r\n]{{1,800}})'",
+    rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})=([^\s\"'`]{{1,800}})",
+    rf"(?m:^[ \t]*(?:-[ \t]*)?(?:{_SECRET_VARIABLE}):[ \t]+([^\s\"'`#]{{1,800}})[ \t]*(?:#.*)?\r?$)",
+    rf"(?m:^[ \t]*(?:ENV|ARG)[ \t]+(?:{_SECRET_VARIABLE})[ \t]+([^\s=\"'`]{{1,800}}))",
+)
+_NO_VALUE = re.compile(  # a reference, code, a type, nothing
+    r"\$[A-Za-z_{(].*|[<{\[(].*|%[A-Za-z(].*|[A-Za-z_][\w.]*(?:[(\[{].*|[),;]+)|_*[a-z]+(?:_[a-z]+)+|[*.x?_-]+|"
+    r"none|null|nil|true|false|undefined|required|optional|str|string|bytes|any|secretstr|secret|\.\.\.",
+    re.IGNORECASE | re.DOTALL,
+)
+_COOKIE = re.compile(r"(?:set-)?cookies?", re.IGNORECASE)
+_HEADED, _BORNE, _QUOTE, _VALUE, _PASSWORD = range(1, 6)  # the groups of these patterns
+_VARIABLE = re.compile(
+    r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|PAT|COOKIE|DSN)(?:_\d+)?",
+    re.IGNORECASE,
+)
+_PATH = re.compile(r"(?:~|\.{0,2})/[^:\n]*|[A-Za-z]:\\.*")
+_IDENTIFIERS = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
+_WORDS = re.compile(r"[A-Za-z]+\d{0,3}(?:[-_/. ]+[A-Za-z]*\d{0,3})*")  # as "round-3/call-2", "next-page"
+_MAX_MEM = 64 << 20
+
+
+def known_values(environ: Mapping[str, str]) -> Iterator[str]:
+    """The values of variables that name a key, as `OPENAI_API_KEY`; a path to a file with one is no secret."""
+    for name, value in environ.items():
+        if _VARIABLE.fullmatch(name) and is_long(value.strip()) and not _PATH.fullmatch(value.strip()):
+            yield value.strip()
+
+
+def names_a_key(name: str) -> bool:
+    """Whether a header, a variable, an option or a parameter of this name carries a key, as `X-Api-Key`."""
+    return len(name) <= 200 and _VARIABLE.fullmatch(re.sub(r"[-. ]", "_", name)) is not None
+
+
+def is_long(value: str) -> bool:
+    """Whether a value is long and mixed enough to be masked wherever it stands."""
+    return len(value) >= (ONE_CLASS_CHARS if value.isalpha() or value.isdigit() else LEAST_CHARS)
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A text without its secrets, and how many there were."""
+
+    text: str
+    count: int
+
+
+class Mask:
+    """What is taken out of texts: the values that are known here, and whatever has the name or the shape of a key."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = {value for value in known if is_long(value)}
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Mask:
+        """The mask of a process with this environment."""
+        return cls(known_values(environ))
+
+    def learn(self, value: str) -> None:
+        """Know a further secret, as one that was read from a file. A short one can't be known: see LEAST_CHARS."""
+        if is_long(value.strip()) and value.strip() not in self._known:
+            self._known = self._known | {value.strip()}  # a new set: worker threads look at the old one
+            self.__dict__.pop("_forms", None)
+
+    def text(self, text: str) -> Masked:
+        """The text without its secrets."""
+        here = (self._forms,) if self._known else ()
+        return _replaced((*here, _shapes(), _set_to(), _beside_a_name()), text)
+
+    def values(self, text: str) -> Masked:
+        """The text without the values that are known here; names and shapes stay, since they may be meant: a model
+        writes an example of a key into a file."""
+        return _replaced((self._forms,), text) if self._known else Masked(text, 0)
+
+    def json(self, value: Any) -> tuple[Any, int]:
+        """A JSON value without secrets in its texts, nor under the names of keys; and how many there were."""
+        match value:
+            case str():
+                masked = self.text(value)
+                return masked.text, masked.count
+            case dict():
+                pairs = [(self.text(str(name)).text, *self._under(str(name), item)) for name, item in value.items()]
+                return {name: item for name, item, _ in pairs}, sum(count for *_, count in pairs)
+            case list() | tuple():
+                items = [self.json(item) for item in value]
+                return [item for item, _ in items], sum(count for _, count in items)
+            case _:
+                return value, 0
+
+    def _under(self, name: str, value: Any) -> tuple[Any, int]:
+        named = len(name) <= 80 and _key_name().fullmatch(name) is not None
+        if isinstance(value, str) and value and not value.startswith(MASK):
+            if named and _looks_secret(value, quoted=True):
+                return MASK, 1
+            if len(name) <= 80 and _variable().fullmatch(name) and _is_set(value):
+                return MASK, 1
+            if _COOKIE.fullmatch(name) and _is_set(value) and "=" in value:
+                return MASK, 1
+        return self.json(value)
+
+    @cached_property
+    def _forms(self) -> Any:
+        """The known values in each of the usual forms; the longest first."""
+        forms = {form for value in self._known for form in forms_of(value)}
+        return _compiled(sorted(forms, key=len, reverse=True))
+
+
+def _replaced(patterns: Iterable[Any], text: str) -> Masked:
+    count, encoded = 0, text.encode("utf-8", "surrogatepass")
+    for pattern in patterns:
+        parts: list[bytes] = []
+        at = 0
+        for found in pattern.finditer(encoded):
+            start, end = _found_by(pattern)(found, encoded)
+            if start < end:
+                parts += [encoded[at:start], MASK.encode()]
+                at, count = end, count + 1
+        if parts:
+            encoded = b"".join((*parts, encoded[at:]))
+    return Masked(encoded.decode("utf-8", "surrogatepass"), count) if count else Masked(text, 0)
+
+
+def _found_by(pattern: Any) -> Any:
+    """How the secret is told in a match of this pattern."""
+    if pattern is _set_to():
+        return _value_in
+    return _secret_in if pattern.groups else _shape_in
+
+
+def _value_in(found: Any, text: bytes) -> tuple[int, int]:
+    """What a variable is set to, but for a reference, code, or nothing."""
+    start, end = next(span for span in (found.span(group) for group in range(1, len(_SET_TO) + 1)) if span[0] >= 0)
+    value = text[start:end].decode("utf-8", "replace")
+    name = text[slice(*found.span())].decode("utf-8", "replace").casefold()
+    labelled = (
+        value.casefold() in ("password", "passwd", "pass", "secret", "cookie", "cookies") and value.casefold() in name
+    )
+    return (start, end) if _is_set(value) and not labelled else (start, start)
+
+
+def _is_set(value: str) -> bool:
+    return not (value.startswith(MASK) or "://" in value or _PATH.fullmatch(value) or _NO_VALUE.fullmatch(value))
+
+
+def _shape_in(found: Any, text: bytes) -> tuple[int, int]:
+    """The match, but for words that only begin like a key, as sk-learn does."""
+    start, end = found.span()
+    word = text[start : start + 5] != b"-----" and not re.search(rb"\d", text[start:end])
+    return (start, start) if word else (start, end)
+
+
+def _secret_in(found: Any, text: bytes) -> tuple[int, int]:
+    """The part of a match that is the secret beside its name; empty where it only stands where one would."""
+    for group in (_HEADED, _PASSWORD, _BORNE, _VALUE):
+        start, end = found.span(group)
+        if start >= 0:
+            break
+    value = text[start:end].decode("utf-8", "replace")
+    if value.startswith(MASK):
+        return start, start
+    if group == _HEADED:
+        digit = any(letter.isdigit() for letter in value)
+        cookie = b"cookie" in text[slice(*found.span())].lower() and re.search(r"=[^\s<{$;]", value) is not None
+        return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value) or cookie) else (start, start)
+    if group == _PASSWORD:
+        word = len(value) < 2 * LEAST_CHARS and value.isalpha() and value.islower()
+        return (start, start) if word or value[0] in "{<$[" else (start, end)
+    if group == _BORNE:
+        return (start, end) if _is_mixed(value) else (start, start)
+    if group == _VALUE:
+        mark = text[slice(*found.span(_QUOTE))]
+        closed = text[end : end + len(mark)] == mark
+        called = text[end : end + 1] in (b"(", b"[", b"{", b"<", b"$")
+        return (start, end) if closed and not called and _looks_secret(value, quoted=bool(mark)) else (start, start)
+    return start, end
+
+
+def _looks_secret(value: str, *, quoted: bool) -> bool:
+    """Whether a value beside the name of a key is one, and not words, a path, an address or another name."""
+    if len(value) < LEAST_CHARS or len(set(value)) < 4 or "://" in value:
+        return False
+    if _PATH.fullmatch(value) or _WORDS.fullmatch(value) or _IDENTIFIERS.fullmatch(value):
+        return False
+    digits = sum(letter.isdigit() for letter in value)
+    if quoted:
+        return 0 < digits < len(value)
+    return _is_mixed(value) or (len(value) >= ONE_CLASS_CHARS and 3 <= digits < len(value))
+
+
+def _is_mixed(value: str) -> bool:
+    """Lower case, upper case and digits, as keys are made of; or many digits among letters."""
+    digits = sum(letter.isdigit() for letter in value)
+    return 0 < digits < len(value) and (_is_cased(value) or digits >= 4)
+
+
+def _is_cased(value: str) -> bool:
+    """Both cases in one word."""
+    return (
+        " " not in value and any(letter.islower() for letter in value) and any(letter.isupper() for letter in value[1:])
+    )
+
+
+@cache
+def _key_name() -> re.Pattern[str]:
+    return re.compile(rf"(?:.*[^a-z]|.*[a-z](?=[A-Z]))?(?:{_NAMES}|{_HEADERS})", re.IGNORECASE)
+
+
+@cache
+def _variable() -> re.Pattern[str]:
+    return re.compile(_SECRET_VARIABLE)
+
+
+@cache
+def _set_to() -> Any:
+    return _compiled(_SET_TO)
+
+
+@cache
+def _shapes() -> Any:
+    return _compiled(_SHAPES)
+
+
+@cache
+def _beside_a_name() -> Any:
+    return _compiled(_BESIDE_A_NAME)
+
+
+def _compiled(patterns: Iterable[str]) -> Any:
+    import re2  # at first use: a server that is only looked at masks nothing
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_MEM
+    return re2.compile("|".join(f"(?:{pattern})" for pattern in patterns).encode(), options)

@@ -1,0 +1,124 @@
+"""What a run is started with, as values: the request of a caller, and the spec that is frozen from it.
+
+The spec is a small JSON object; its long texts (prompts, tools, conversation, schema, script) are referred to by
+content hash and stored once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
+from kairos_mcp.core.steps import UNLIMITED, DialectName, Limits
+
+if TYPE_CHECKING:
+    from kairos_mcp.core.mandate import Mandate
+
+GIVEN = "given"
+"""The ref under which a phase alone keeps what it was given."""
+
+Phase = Literal["observe", "orient", "decide", "act", "reflect"]
+Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
+FlowName = Literal[
+    "planner", "call", "ooda_run", "ooda_observe", "ooda_orient", "ooda_decide", "ooda_act", "ooda_reflect"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerRequest:
+    """The arguments of planner_run, checked in shape. `tools`: globs, None for those that only read."""
+
+    goal: str
+    system: str | None = None
+    context: str | None = None
+    messages: tuple[Message, ...] = ()
+    continues: str | None = None
+    tools: tuple[str, ...] | None = None
+    caller_tools: tuple[ToolSpec, ...] = ()
+    model: str | None = None
+    temperature: float | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    output_schema: JsonObject | None = None
+    workspace: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRequest:
+    """A phase of OODA to be run alone. `given`: the output of the phase before, whole and unchanged."""
+
+    phase: Phase
+    mandate: Mandate
+    given: JsonObject | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    given_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CyclesRequest:
+    """Cycles of a saved mandate; None: as many as it allows. `due`: for which time of its schedule."""
+
+    mandate: Mandate
+    cycles: int | None = None
+    route: Route = "auto"
+    limits: Limits = UNLIMITED
+    due: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a run may use until a person looks at it again (SYSTEMS.md O17), and `most` of it in all.
+
+    Only what nobody has set is here: model calls, milliseconds.
+    """
+
+    model_calls: int | None = None
+    milliseconds: int | None = None
+    most: Limits = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
+
+    Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
+    the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in specs of before: never.
+    `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
+    `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
+    """
+
+    flow: FlowName
+    goal: str
+    route: str
+    tools_text: str
+    system_text: str | None = None
+    history_text: str | None = None
+    user_text: str | None = None
+    schema_text: str | None = None
+    prompts_text: str | None = None
+    script_text: str | None = None
+    context_tokens: int = 100_000
+    max_tokens: int = 4096
+    model: str | None = None
+    temperature: float | None = None
+    continues: str | None = None
+    arguments: JsonObject | None = None
+    dialect_text: str | None = None
+    asked_route: str = "auto"
+    behind_text: str | None = None
+    mandate: str | None = None
+    mandate_text: str | None = None
+    phase_prompts_text: str | None = None
+    given_text: str | None = None
+    carried_text: str | None = None
+    scopes_text: str | None = None
+    cycles: int | None = None
+    reads: tuple[str, ...] | None = None
+    may: tuple[str, ...] | None = None
+    stretch: Stretch | None = None
+    dialect: DialectName | None = None
+    idle_cycles: int | None = None
+    given_by: str | None = None

@@ -1,0 +1,113 @@
+"""Whose file a path of the workspace is: L0 the server's own, L1 instructions to agents, L2 all else (SYSTEMS.md O13).
+
+Text only. Links are never followed by the opener, so a plain path is the real one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase, translate
+
+from kairos_mcp.settings.settings import Scope
+
+PATH_CHARS = 1024
+OWN = (".git",)
+INSTRUCTIONS = (
+    *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
+    *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode"),
+    *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that are started by a host, a shell or git
+    *("skills/*", "prompts/*", "agents/*"),
+)
+_WILD = re.compile(r"[*?\[/]")
+_ELSEWHERE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """Globs of the paths that are L0 and L1, compared without regard to case; the rest is L2.
+
+    One without a slash names a file or folder at any depth, with all that is in it; one with a slash is a whole
+    path from the workspace's root. A `*` stands for slashes too.
+    """
+
+    own: tuple[str, ...] = OWN
+    instructions: tuple[str, ...] = INSTRUCTIONS
+
+    def of(self, path: str) -> Scope:
+        """The scope of a path; one that is not plain can't be told from one of the server's own."""
+        plain = plain_or_none(path)
+        if plain is None or _any(self.own, plain):
+            return "L0"
+        return "L1" if _any(self.instructions, plain) else "L2"
+
+
+@dataclass(frozen=True, slots=True)
+class Globs:
+    """Globs as `Scopes` reads them, made ready for looking through a workspace from its top, folder by folder.
+
+    `names` are those that name one file or folder without any wildcard.
+    """
+
+    names: tuple[str, ...] = ()
+    _literal: frozenset[str] = frozenset()
+    _name: re.Pattern[str] | None = None
+    _path: re.Pattern[str] | None = None
+    _paths: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(globs: Iterable[str]) -> Globs:
+        given = tuple(dict.fromkeys(globs))
+        names = tuple(each for each in given if not _WILD.search(each))
+        wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
+        paths = [each.casefold() for each in given if "/" in each]
+        whole = [each.removesuffix("/*") for each in paths]  # with all that lies in it, a folder is meant itself
+        return Globs(names, frozenset(map(str.casefold, names)), _either(wild), _either([*paths, *whole]), tuple(paths))
+
+    def fit(self, path: str) -> bool:
+        """Whether a plain path is meant, when no folder above it is."""
+        folded = path.casefold()
+        name = folded.rpartition("/")[2]
+        if name in self._literal or (self._name is not None and self._name.match(name)):
+            return True
+        return self._path is not None and self._path.match(folded) is not None
+
+    def may_fit_below(self, folder: str) -> bool:
+        """Whether a glob with a slash could mean something that lies in this folder."""
+        parts = folder.casefold().split("/")
+        return any(_may_lead(glob.split("/"), parts) for glob in self._paths)
+
+
+def _may_lead(glob: list[str], parts: list[str]) -> bool:
+    for wanted, part in zip(glob, parts, strict=False):
+        if "*" in wanted:  # stands for slashes too
+            return fnmatchcase(part, wanted[: wanted.index("*") + 1])
+        if not fnmatchcase(part, wanted):
+            return False
+    return len(glob) > len(parts)
+
+
+def _either(globs: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(translate, globs))) if globs else None
+
+
+def plain_or_none(path: str) -> str | None:
+    """The path relative to the workspace without `.` and doubled slashes; None for what leaves it or is none.
+
+    Stricter than the opener's rule: `..` is refused everywhere, so that two texts never name one file.
+    """
+    if not path or len(path) > PATH_CHARS or _ELSEWHERE.match(path) or "\\" in path or not path.isprintable():
+        return None
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return "/".join(parts) if parts and ".." not in parts else None
+
+
+def _any(globs: tuple[str, ...], plain: str) -> bool:
+    folded = plain.casefold()
+    parts = folded.split("/")
+    for glob in globs:
+        wanted = glob.casefold()
+        if fnmatchcase(folded, wanted) if "/" in wanted else any(fnmatchcase(part, wanted) for part in parts):
+            return True
+    return False

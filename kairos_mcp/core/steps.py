@@ -1,0 +1,251 @@
+"""What a flow may yield, and with what it may be answered. A flow knows no route, no limit, no clock.
+
+A flow is a generator: it yields a Step or a Gather and is sent the answer. `yield from step` gives the answer typed.
+A step's name is a path of ordinals (`round-3/call-2`), unique in its flow; it is the key of the recorded answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from kairos_mcp.core.messages import (
+    Completion,
+    Conversation,
+    JsonObject,
+    Risk,
+    ToolCall,
+    ToolResult,
+    ToolSet,
+    canonical,
+    digest_of,
+)
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Purpose = Literal["round", "phase", "repair", "compact", "closing"]
+DialectName = Literal["native", "text"]  # with the protocol's own tool calls, or in words (models/dialects.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A limit forbids the step. `used` and `allowed` are in the limit's own unit; `scope` names the account."""
+
+    limit: str
+    used: int
+    allowed: int
+    scope: str = "run"
+    kind: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No completion could be had: the route failed, or a script ended too soon.
+
+    `retry_after_s`: how long the route asks to be left alone. `unknown_end`: the request was sent and nobody knows
+    what came of it, so that the attempt stays charged with all that it held.
+    """
+
+    code: str
+    message: str
+    retryable: bool = False
+    retry_after_s: float | None = None
+    unknown_end: bool = False
+    kind: Literal["failure"] = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanical:
+    """Nobody is there to write a summary; the flow shortens the conversation by itself."""
+
+    kind: Literal["mechanical"] = "mechanical"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The call was begun and its end is not known; it is never repeated by itself."""
+
+    kind: Literal["unknown"] = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A person or the caller let a paused flow go on."""
+
+    kind: Literal["resumed"] = "resumed"
+
+
+Answer = Completion | ToolResult | Refused | Failure | Mechanical | Unknown | Resumed
+CompletionAnswer = Completion | Refused | Failure | Mechanical
+CallAnswer = ToolResult | Refused | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the hands added to what was asked: never digested, stored with the attempt.
+
+    `tail` is the standing line shown to the model; `line` the line of a script that answers this step; `temperature`
+    what the caller wished for. `dialect` is how it was worded: None where nothing was (a script), in rows of before
+    it was kept, and for a client's model until it has answered, since another client may be asked otherwise. `agent`:
+    whose step it is, for the books. `unpriced`: this server pays for the model, and nobody knows its price.
+    """
+
+    route: str | None = None
+    model: str | None = None
+    max_tokens: int | None = None
+    tail: str | None = None
+    line: int | None = None
+    temperature: float | None = None
+    dialect: DialectName | None = None
+    agent: str | None = None
+    unpriced: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCompletion:
+    """Ask whoever thinks. `max_tokens` is what is wanted; what is granted is decided by the hands.
+
+    A `reminder` is digested with the step and shown at the tail of the newest turn; it never joins the conversation.
+    """
+
+    name: str
+    purpose: Purpose
+    conversation: Conversation
+    tools: ToolSet = field(default_factory=ToolSet)
+    output_schema: JsonObject | None = None
+    max_tokens: int = 4096
+    reminder: str | None = None
+    kind: Literal["completion"] = "completion"
+
+    @property
+    def digest(self) -> bytes:
+        schema = canonical(self.output_schema).encode() if self.output_schema is not None else b""
+        asked = f"{self.purpose} {self.max_tokens}".encode()
+        return digest_of(asked, self.conversation.digest, self.tools.digest, schema, (self.reminder or "").encode())
+
+    def __iter__(self) -> Generator[RequestCompletion, CompletionAnswer, CompletionAnswer]:
+        return (yield self)
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Call one tool once. `declared`: the risk that the model itself sees in the call; the gate lets it raise ours."""
+
+    name: str
+    call: ToolCall
+    declared: Risk = "low"
+    kind: Literal["tool_call"] = "tool_call"
+
+    @property
+    def digest(self) -> bytes:
+        return self.call.digest if self.declared == "low" else digest_of(self.call.digest, self.declared.encode())
+
+    def __iter__(self) -> Generator[CallTool, CallAnswer, CallAnswer]:
+        return (yield self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait until somebody entitled lets the flow go on.
+
+    `so_far`: what the flow has come to, for whoever looks while it waits. It follows from the answers before it, so
+    that it is no part of what is asked: neither digested nor compared.
+    """
+
+    name: str
+    reason: str
+    so_far: JsonObject = field(default_factory=dict, compare=False)
+    kind: Literal["pause"] = "pause"
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.reason.encode())
+
+    def __iter__(self) -> Generator[Pause, Resumed, Resumed]:
+        return (yield self)
+
+
+Step = RequestCompletion | CallTool | Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run or a branch may use at most; None is no limit. `usd` in nano-dollars, `seconds` in milliseconds
+    (`nano_usd`, `milliseconds`): integers alone, so that sums are exact."""
+
+    rounds: int | None = None
+    model_calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    nano_usd: int | None = None
+    tool_calls: int | None = None
+    milliseconds: int | None = None
+
+
+UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One row of the record: what was asked at a path (its digest) and the answer, if there is one."""
+
+    path: str
+    digest: bytes
+    answer: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Generic[R_co]):
+    """A flow that may run beside others: a generator, or, where it waits for others (`Gather.after`), a function
+    that is given their outcomes by name and returns one.
+
+    With `limits` it has an account of its own: it may use that much, and no more than an equal share of what is left
+    where the Gather stands (UNLIMITED: that share). A limit that it meets is answered `Refused` to its steps alone.
+    `agent` names whose its steps are, for rules of the gate and for the books; without it, whose those around it are.
+    """
+
+    flow: Generator[Any, Any, R_co] | Callable[[Mapping[str, Any]], Generator[Any, Any, R_co]]
+    limits: Limits | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The outcome of a branch that gave up, in the place where its result would stand."""
+
+    reason: str
+
+
+class GiveUp(Exception):
+    """The one exception by which a branch gives up; any other is a bug and stays loud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Generic[R]):
+    """Branches that may run side by side. Answered with {name: outcome or Failed}, in declared order.
+
+    A branch is a Branch, whose steps get the prefix `name/`, or a bare step, whose path is the name itself.
+    `after[name]` names the branches that must have ended before, declared before it; `limit` is how many run at once.
+    They start in declared order, none overtakes another: a function of the answers alone, so that it replays.
+    `aside` is kept from branches with limits, for what the flow asks after them.
+    """
+
+    branches: Mapping[str, Branch[R] | CallTool]
+    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    limit: int = 8
+    aside: Limits = UNLIMITED
+    kind: Literal["gather"] = "gather"
+
+    def __iter__(self) -> Generator[Gather[R], dict[str, R | Failed], dict[str, R | Failed]]:
+        return (yield self)
+
+
+Flow = Generator[Step | Gather[Any], Any, R]
+
+
+def side_by_side(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
+    """Calls that only read, gathered; results come back in source order."""
+    return Gather({step.name: step for step in calls}, limit=limit)

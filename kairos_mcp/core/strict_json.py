@@ -1,0 +1,225 @@
+"""Text from outside to one JSON value, strictly (SYSTEMS.md O2): what is not plainly there is a failure.
+
+Nothing is repaired, completed or rewritten here: a reason that a model can read is the only help it gets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from kairos_mcp.core.messages import JsonObject
+
+REPLY_BYTES = 4 * 1024 * 1024
+DEPTH = 64
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1  # what SQLite and most readers hold exactly
+_TOO_MANY_DIGITS = "an integer does not fit into 64 bits"
+_NO_NUMBER = "NaN and Infinity are no JSON numbers"
+_INVISIBLE = " \t\r\n\ufeff\u200b\u200c\u200d\u2060"
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_OPENING = re.compile(r"[\[{]")
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\r\n]*?)[ \t]*\r?$", re.MULTILINE)
+
+
+class Undecodable(ValueError):
+    """A text that is not what was asked for; `reason` is fit to be shown to the model that wrote it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _NotJson(Undecodable):
+    """The text is no JSON at all: the object may stand elsewhere in it. Any other Undecodable is final."""
+
+
+def decode_object(text: str) -> JsonObject:
+    """The JSON object of a reply: the whole text, else its one outermost fence, else its one balanced object.
+
+    Raises Undecodable: duplicate keys, NaN, Infinity, integers beyond 64 bits, lone surrogates, too deep, too
+    large, cut off, two objects, none, or something that is no object.
+    """
+    _refuse_size(text)
+    bare = text.lstrip(_INVISIBLE).rstrip()
+    if not bare:
+        raise Undecodable("the reply is empty; one JSON object is needed")
+    try:
+        return _object(strict_json(bare))
+    except _NotJson as broken:
+        whole = broken
+    fenced = _outermost_fences(bare)
+    if len(fenced) == 1:
+        try:
+            return _object(strict_json(fenced[0].strip(_INVISIBLE)))
+        except _NotJson as broken:
+            whole = broken
+    return _only_balanced(bare, whole)
+
+
+def strict_json(text: str) -> Any:
+    """One JSON value and nothing else. Raises Undecodable."""
+    _refuse_size(text)
+    _refuse_depth(text)
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise _NotJson(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    if (reason := unfit(value)) is not None:
+        raise Undecodable(reason)
+    return value
+
+
+def unfit(value: object) -> str | None:
+    """Why a value may not enter as JSON (NaN, lone surrogate, huge integer, too deep, too large), or None."""
+    size = 0
+    level: list[object] = [value]
+    for _ in range(DEPTH + 1):
+        for part in level:
+            if (flaw := _flaw(part)) is not None:
+                return flaw
+            size += len(part.encode()) if isinstance(part, str) else 1
+        if size > REPLY_BYTES:
+            return f"the value is larger than {REPLY_BYTES} bytes"
+        level = [inner for part in level for inner in _inside(part)]
+        if not level:
+            return None
+    return f"nested deeper than {DEPTH} levels"
+
+
+def _flaw(part: object) -> str | None:
+    match part:
+        case str():
+            return "a text holds a lone surrogate, which is no character" if _has_surrogate(part) else None
+        case bool() | None | list() | tuple():
+            return None
+        case int():
+            return None if _SMALLEST <= part <= _LARGEST else _TOO_MANY_DIGITS
+        case float():
+            return None if math.isfinite(part) else _NO_NUMBER
+        case dict():
+            return None if all(isinstance(key, str) for key in part) else "a key is no text"
+        case _:
+            return "a value is of no JSON type"
+
+
+def _inside(part: object) -> Iterator[object]:
+    match part:
+        case dict():
+            yield from part.keys()
+            yield from part.values()
+        case list() | tuple():
+            yield from part
+
+
+def _object(value: Any) -> JsonObject:
+    match value:
+        case dict():
+            return value
+        case list():
+            raise Undecodable("the reply is an array; one JSON object is needed")
+        case _:
+            raise Undecodable("the reply is a bare value; one JSON object is needed")
+
+
+def _outermost_fences(text: str) -> list[str]:
+    """What stands between each fence and the line that closes it; fences inside belong to the content."""
+    contents: list[str] = []
+    opened: re.Match[str] | None = None
+    for line in _FENCE.finditer(text):
+        if opened is None:
+            opened = line
+        elif line[1].startswith(opened[1]) and not line[2]:
+            contents.append(text[opened.end() : line.start()])
+            opened = None
+    return contents if opened is None else []
+
+
+def _only_balanced(text: str, whole: Undecodable) -> JsonObject:
+    """The one object between prose. What is inside of something balanced but broken is never looked at."""
+    found: list[JsonObject] = []
+    depth, start = 0, 0
+    brackets = _brackets_in_prose(text)
+    for token in brackets:
+        if token[0] in "[{":
+            start = token.start() if depth == 0 else start
+            depth += 1
+        elif depth > 0:
+            depth -= 1
+            if depth == 0 and isinstance(value := _parsed_or_none(text[start : token.end()]), dict):
+                found.append(value)
+    if depth:
+        raise Undecodable("the reply is cut off: a bracket is never closed; send one whole JSON object")
+    if len(found) > 1:
+        raise Undecodable(f"the reply holds {len(found)} JSON objects; send exactly one")
+    if not found:
+        raise whole if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
+    return found[0]
+
+
+def _brackets_in_prose(text: str) -> list[re.Match[str]]:
+    """Brackets outside strings. A quote begins a string only inside brackets: prose has quotes of its own."""
+    brackets: list[re.Match[str]] = []
+    depth, position = 0, 0
+    while (token := (_TOKEN if depth else _OPENING).search(text, position)) is not None:
+        position = token.end()
+        if token[0][0] == '"':
+            continue
+        brackets.append(token)
+        depth += 1 if token[0] in "[{" else -1
+    return brackets
+
+
+def _parsed_or_none(text: str) -> Any:
+    try:
+        return strict_json(text)
+    except _NotJson:
+        return None
+
+
+def _refuse_size(text: str) -> None:
+    if len(text) > REPLY_BYTES or (not text.isascii() and len(text.encode(errors="replace")) > REPLY_BYTES):
+        raise Undecodable(f"the reply is larger than {REPLY_BYTES} bytes")
+
+
+def _refuse_depth(text: str) -> None:
+    """Checked before the parser runs, which would leave by RecursionError."""
+    if text.count("[") + text.count("{") <= DEPTH:
+        return
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > DEPTH:
+                raise Undecodable(f"nested deeper than {DEPTH} levels")
+        elif token[0] in "]}":
+            depth -= 1
+
+
+def _has_surrogate(text: str) -> bool:
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise Undecodable("an object has the same key twice")
+    return value
+
+
+def _no_constant(_: str) -> NoReturn:
+    raise Undecodable(_NO_NUMBER)
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20:  # before int() sees it: thousands of digits are slow, or refused by the interpreter
+        raise Undecodable(_TOO_MANY_DIGITS)
+    return int(digits)

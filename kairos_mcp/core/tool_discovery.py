@@ -1,0 +1,39 @@
+"""What a search for tools adds to the offer of a loop: read from its recorded result, so that it replays.
+
+The flow that asks the model and the hands that call for it go by this alike; the search itself is tools/offering.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
+
+SEARCH = "registry_search"
+_FIELDS = ("name", "description", "input_schema", "effect", "category", "source")
+
+
+def widened(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
+    """The offer with what the search has found, in that order; the very same where it found nothing new.
+
+    `results`: the names of the tools that were called, each with the answer. Only our own search widens an offer: a
+    caller's tool or one from outside may give back whatever it likes.
+    """
+    search = offered.find(SEARCH)
+    if search is None or search.source != "builtin":
+        return offered
+    found: dict[str, ToolSpec] = {}
+    for name, answer in results:
+        if name == SEARCH and isinstance(answer, ToolResult):
+            found |= {spec.name: spec for spec in found_in(answer) if offered.find(spec.name) is None}
+    return ToolSet((*offered, *found.values())) if found else offered
+
+
+def found_in(result: ToolResult) -> tuple[ToolSpec, ...]:
+    """The specs that a search's recorded result adds to the offer; none for any other result."""
+    offer = result.data.get("offer") if isinstance(result.data, dict) else None
+    return tuple(ToolSpec(**_fields(each)) for each in offer or () if isinstance(each, dict))
+
+
+def _fields(told: JsonObject) -> JsonObject:
+    return {name: told[name] for name in _FIELDS}

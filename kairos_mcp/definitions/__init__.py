@@ -1,1 +1,0 @@
-"""Tools that a person defines, as values."""

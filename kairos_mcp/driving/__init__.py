@@ -1,1 +1,0 @@
-"""The hinge: replay what is known, perform what is not."""

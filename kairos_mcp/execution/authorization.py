@@ -1,0 +1,148 @@
+"""Whether a call may be made, and what a person is asked where the gate says so.
+
+Reads files for a preview, so it is called in a worker thread, before the turn that marks the call.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.decision_rights import way_of
+from kairos_mcp.core.errors import Denied
+from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.text import made_visible
+from kairos_mcp.gate import Gate, Wanted, digest_of_ask
+from kairos_mcp.store.approvals import SUFFIX, Again, ApprovalRow, Asking
+from kairos_mcp.store.settlements import Settling
+from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
+from kairos_mcp.tools.touched_paths import Touched
+
+LISTED = 20  # of the paths that a call touches
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The call may be made. `again`: because a person gave leave for exactly this before."""
+
+    again: Again | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedIn:
+    """Where a person is asked: the workspace that the call is made in, what must not be shown, how long they have."""
+
+    workspace: str | None
+    mask: Mask
+    lasts_ms: int
+
+
+Considered = Leave | ToolResult | Asking
+"""Leave to make a call, the result that it has without being made, or what a person is to be asked."""
+
+
+def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolResult | None:
+    """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
+
+    A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
+    arguments. So is one of a tool that is not ours, where its paths make a difference: links may lead them elsewhere.
+    """
+    if wanted.tool is not None and gate.must_look(wanted.tool):
+        return None
+    verdict = gate.verdict(wanted)
+    match verdict.decision:
+        case "deny":
+            return refusal(wanted, verdict.because)
+        case "allow" if wanted.tool is not None and (wanted.tool.effect == "read" or tool is None or not tool.preview):
+            return Leave()
+        case _:
+            return None
+
+
+def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, asked: AskedIn) -> Considered:
+    """Leave to make the call, the result that it has without being made, or what a person is to be asked.
+
+    `tool` None: one of the caller's. Never raises; blocks while files are read.
+    """
+    spec, wanted = wanted.tool, gate.looked(wanted)
+    if spec is None or (first := gate.verdict(wanted)).decision == "deny":
+        return refusal(wanted, "nobody knows this tool" if spec is None else first.because)
+    preview = (
+        Preview(as_arguments(spec, wanted.arguments)) if tool is None else previewed(tool, wanted.arguments, around)
+    )
+    if isinstance(preview, ToolResult):
+        return preview
+    verdict = gate.verdict(replace(wanted, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
+    match verdict.decision:
+        case "allow":
+            return Leave()
+        case "deny":
+            return refusal(wanted, verdict.because)
+        case "ask":
+            base = preview.base
+            text = preview.text
+            if gate.must_look(spec) and wanted.touched is not None and wanted.touched.names:
+                base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
+                text = f"{text}\ntouches {_listed(wanted.touched)}"
+            shown = as_shown(text, asked.mask)
+            return Asking(
+                key=around.path + SUFFIX,
+                tool=spec.name,
+                effect=spec.effect,
+                digest=digest_of_ask(spec, wanted.arguments, asked.workspace, shown, base),
+                preview=shown,
+                base=base,
+                lasts_ms=asked.lasts_ms,
+            )
+
+
+def _listed(touched: Touched) -> str:
+    """What a call touches, as a person reads it before the call is made."""
+    parts = [*touched.inside, *(f"{path} (outside the workspace)" for path in touched.outside)]
+    parts += [f"{json.dumps(text, ensure_ascii=False)} (can't be resolved)" for text in touched.unresolved]
+    more = f" and {len(parts) - LISTED} more" if len(parts) > LISTED else ""
+    return ", ".join(parts[:LISTED]) + more
+
+
+def refusal(wanted: Wanted, because: str) -> ToolResult:
+    """The result of a call that the gate denies."""
+    name = wanted.tool.name if wanted.tool is not None else "The tool"
+    return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
+
+
+def told(row: ApprovalRow) -> ToolResult:
+    """The result of a call that a person denied; what they said reaches the model."""
+    said = f" They say: {row.feedback}" if row.feedback else ""
+    return failed(
+        Denied(f"A person denied {row.tool}; nothing was changed.{said}", "Do it otherwise, or go on without.")
+    )
+
+
+def remark_of(row: ApprovalRow) -> str | None:
+    """What a person said when they approved a call, as a model is told it beside the result."""
+    if row.verdict != "approve" or not row.feedback:
+        return None
+    return f"A person approved {row.tool}. They say: {row.feedback}"
+
+
+def as_shown(text: str, mask: Mask) -> str:
+    """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
+    masked = mask.text(text)
+    visible, remarks = made_visible(masked.text)
+    count = visible.count(MASK)
+    secrets = (f"{many(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
+    if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
+        secrets = (*secrets, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
+    return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
+
+
+def settled_result(said: Settling, through: str) -> ToolResult:
+    """The result of a call that somebody says was made before a crash: nobody knows what it gave. `through`: what they
+    said it through, as the record has it."""
+    who = "Whoever called this server says" if way_of(through) == "argument" else "A person looked"
+    noted = f" They say: {said.note}" if said.note else ""
+    return ToolResult(f"The server ended during this call. {who}: it was carried out.{noted}")

@@ -1,0 +1,39 @@
+"""Lends the tools of a run a memory in its rows: from their threads, through the loop that owns the writer."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import TimeoutError as StillWaiting
+
+from kairos_mcp.core.errors import StoreBusy
+from kairos_mcp.store import tool_memory as memory
+from kairos_mcp.store.database import Store
+from kairos_mcp.tools.around import Memory
+
+PATIENCE_S = 30  # a commit takes milliseconds; a tool never waits for a loop that has ended
+
+
+def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Memory:
+    """The memory of a run that this server owns. Its `keep` and `check` raise FenceLost once it does not any more."""
+    loop = asyncio.get_running_loop()
+
+    def keep(name: str, text: str) -> None:
+        async def commit() -> None:
+            await store.submit(lambda connection: memory.keep(connection, run, run_id, owner, fence, name, text))
+
+        waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
+        try:
+            waiting.result(PATIENCE_S)
+        except StillWaiting:
+            waiting.cancel()
+            raise StoreBusy("The store did not take a tool's note in time.", "Try again.") from None
+
+    def recall(name: str) -> str | None:
+        with store.aside() as connection:
+            return memory.recall(connection, run, name)
+
+    def check() -> None:
+        with store.aside() as connection:
+            memory.check(connection, run, run_id, owner, fence)
+
+    return Memory(keep, recall, check)

@@ -1,0 +1,113 @@
+"""What a phase is given before it starts: the mandate, the tools, the prompts, and what earlier cycles have taught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, digest_of
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from kairos_mcp.flows.planner_input import Prompts, quote
+
+EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
+"""Tools that run_tool never names: they would leave out the mandate's limits, and what was read."""
+NOTHING_DONE = digest_of(b"noop", b"{}", b"noop").hex()
+"""The digest of a noop's effect."""
+LESSONS = 20  # the newest, kept from run to run
+EFFECTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an act came to: `digest` (hex) is equal where tool, canonical arguments and what was there afterwards are;
+    `said` tells it to a model."""
+
+    digest: str
+    said: str
+
+    def as_json(self) -> JsonObject:
+        return {"digest": self.digest, "said": self.said}
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What one cycle hands to the next, and one run to the next: the newest lessons, and effects, oldest first.
+
+    Within a run more effects are kept than the two that go on to the next run: loops are found among them.
+    """
+
+    lessons: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+    def with_lessons(self, lessons: tuple[str, ...]) -> Carried:
+        new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
+        return replace(self, lessons=(*self.lessons, *new)[-LESSONS:])
+
+    def with_effect(self, effect: Effect) -> Carried:
+        return replace(self, effects=(*self.effects, effect))
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A."""
+        digests = [effect.digest for effect in self.effects[-3:]]
+        return any(digests[-1:] == [earlier] for earlier in digests[:-1])
+
+    def as_json(self) -> JsonObject:
+        return {"lessons": list(self.lessons), "effects": [each.as_json() for each in self.effects[-EFFECTS:]]}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The frozen start of a phase or of a run of cycles.
+
+    `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
+    neither: they are reached by the edit actions alone, which carry what was read. `behind`: names of both that decide
+    is not shown, since they are too many; it finds them by `search`, which is then among what it may call.
+    `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in specs of before.
+    """
+
+    mandate: Mandate
+    says: PhasePrompts
+    prompts: Prompts
+    reads: ToolSet
+    may: ToolSet
+    scopes: Scopes = field(default_factory=Scopes)
+    carried: Carried = field(default_factory=Carried)
+    behind: frozenset[str] = frozenset()
+    search: ToolSpec | None = None
+    idle_cycles: int | None = None
+
+    def __post_init__(self) -> None:
+        if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
+            raise ValueError(f"{', '.join(writing)} in reads: more than reading")
+        if editing := [spec.name for spec in self.may if spec.name in EDITING]:
+            raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
+        if self.behind and self.search is None:
+            raise ValueError("tools are behind a search that is not there")
+
+    def quoted(self, text: str) -> str:
+        """A text that a model wrote in an earlier step, as a prompt has it."""
+        return quote(self.prompts.quoted, text)
+
+    def on_one_line(self, text: str) -> str:
+        """A text from elsewhere that a line of a prompt has to hold; as it is in runs of before."""
+        return " ".join(text.split()) if self.prompts.quoted else text
+
+    def is_circling(self, carried: Carried) -> bool:
+        """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no
+        effect, and over several runs it is what a mandate that is kept looks like."""
+        idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOTHING_DONE
+        return carried.repeats and not idle
+
+    @property
+    def shown_reads(self) -> ToolSet:
+        """What decide may call from its first turn on."""
+        if self.search is None:
+            return self.reads
+        return ToolSet((*[spec for spec in self.reads if spec.name not in self.behind], self.search))
+
+    @property
+    def shown_may(self) -> ToolSet:
+        """What run_tool may name, as far as decide is told of it from its first turn on."""
+        return ToolSet([spec for spec in self.may if spec.name not in self.behind]) if self.behind else self.may

@@ -1,0 +1,235 @@
+"""What decide has read: excerpts with line numbers and hash, counted, and the texts that an edit has to match.
+
+And what it has found of tools that it was not shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
+from kairos_mcp.core.tool_discovery import SEARCH, found_in
+from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, targets
+from kairos_mcp.flows.ooda.orient import Part
+from kairos_mcp.flows.ooda.prompts import listed
+from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by
+from kairos_mcp.flows.planner_input import say
+from kairos_mcp.flows.tool_calls import Answered, numbered
+
+READS = 20  # SYSTEMS.md O15, those of orient's files included
+AT_ONCE = 10
+LINES = 400  # of a file for which orient named no lines
+READ_FILE = "read_file"
+_ENDS = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029](?!\Z)")  # those of str.splitlines beside \n
+_LEFT_OUT = re.compile(r"\[[\d,]+ of [\d,]+ characters left out here; read_result\(ref=")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A file as it was read: its hash, and its whole text where all of it was shown as it is."""
+
+    sha256: str | None
+    whole: str | None
+
+
+@dataclass(slots=True)
+class Library:
+    """It lives in the generator and is rebuilt with it. Steps: `NAME/read-N/call-M`."""
+
+    order: Order
+    name: str
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    left: int = READS
+    batch: int = 0
+    known: ToolSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known = self.order.shown_reads
+
+    @property
+    def offered(self) -> ToolSet:
+        return self.known if self.left > 0 else ToolSet()
+
+    def opened(self, parts: Sequence[Part]) -> Flow[str | Broken]:
+        """Read what orient named; the excerpts as one text."""
+        prefix = self._next_batch()
+        calls = [
+            ToolCall(
+                f"{prefix}/call-{n}", READ_FILE, {"end_line": (part.start_line or 1) + LINES - 1, **part.as_json()}
+            )
+            for n, part in enumerate(parts, 1)
+        ]
+        answered = yield from self._read(calls)
+        texts: list[str] = []
+        for each, part in zip(answered, parts, strict=True):
+            match each.answer:
+                case Refused() | Unknown() as stop:
+                    return broken_by(stop)
+                case ToolResult(is_error=True, content=content):
+                    texts.append(f"### {part.path}\nIt was not read: {self.order.on_one_line(content)}")
+                case ToolResult(content=content, remark=None):
+                    texts.append(content)
+                case ToolResult(content=content, remark=remark):
+                    texts.append(f"{remark}\n{content}")
+        return "\n\n".join(texts)
+
+    def called(self, turn: Completion) -> Flow[tuple[Answered, ...]]:
+        """Make the calls of a turn that only read, as far as they are left; nothing else is made here, whatever is
+        asked: an effect comes from a decision alone."""
+        calls = numbered(turn, self._next_batch())
+        reads: list[ToolCall] = []
+        refused: dict[str, Answered] = {}
+        for call in calls:
+            spec = self.known.find(call.name)
+            if spec is None or spec.effect != "read":
+                refused[call.id] = _not_made(call, "tool_not_offered", "only tools that read can be called here")
+            elif call.unreadable is not None:
+                refused[call.id] = _not_made(call, "bad_arguments", call.unreadable)
+            elif len(reads) == self.left:
+                refused[call.id] = _not_made(call, "bad_arguments", f"a decision may read {READS} times; decide now")
+            else:
+                reads.append(call)
+        answered = {each.call.id: each for each in (yield from self._read(reads))} | refused
+        if not reads:  # a turn that gets nothing done counts, so that there is a last one
+            self.left -= 1
+        return tuple(answered[call.id] for call in calls)
+
+    def base_of(self, decision: Decision) -> Base:
+        """The hashes of what the decision changes. Call it after `problems_of` found nothing."""
+        read = {path: self.volumes[path].sha256 for path in targets(decision)}
+        return {path: sha256 for path, sha256 in read.items() if sha256 is not None}
+
+    def problems_of(self, decision: Decision) -> list[str]:
+        """What can't be right of the edits by what was read: a file not read, a text that does not occur once."""
+        found: list[str] = []
+        for path in targets(decision) if edits_of(decision) else ():
+            if path not in self.volumes:
+                found.append(f"{path} was not read; read it first with {READ_FILE}, or choose another target")
+            elif self.volumes[path].sha256 is None:
+                found.append(f"{path} is too large to be edited")
+        if isinstance(decision, CreateFile) and decision.target in self.volumes:
+            found.append(f"{decision.target} is there already; create_file is for a file that is not")
+        if found:
+            return found
+        also = " as the file is now, without the other edits" if isinstance(decision, EditPlan) else ""
+        return [f"{why}{also}" for edit in edits_of(decision) if (why := self._mismatch(edit)) is not None]
+
+    def _mismatch(self, edit: Edit) -> str | None:
+        whole = self.volumes[edit.path].whole
+        if whole is None:  # only a part is known here; the hands look at all of it
+            return None
+        times = whole.count(edit.old_string)
+        if times == 0:
+            return f"old_string does not occur in {edit.path}"
+        if times > 1 and not edit.replace_all:
+            return f"old_string occurs {times} times in {edit.path}; make it longer, or set replace_all"
+        return None
+
+    def _next_batch(self) -> str:
+        self.batch += 1
+        return f"{self.name}/read-{self.batch}"
+
+    def _read(self, calls: Sequence[ToolCall]) -> Flow[list[Answered]]:
+        answers = yield from side_by_side([CallTool(call.id, call) for call in calls], AT_ONCE)
+        self.left -= len(calls)
+        return [Answered(call, self._taken_in(call, answers[call.id])) for call in calls]
+
+    def _taken_in(self, call: ToolCall, answer: CallAnswer | Failed) -> CallAnswer:
+        """Take note of a file that was read; its lines are shown with their numbers, under its hash."""
+        match answer:
+            case Failed(reason=reason):
+                return ToolResult(reason, is_error=True, code="cancelled")
+            case ToolResult(is_error=False, data={"path": str(path), "sha256": sha256}) if call.name == READ_FILE:
+                excerpt, volume = _excerpt(self.order, path, sha256, answer)
+                known = self.volumes.get(path)
+                same = known is not None and known.sha256 == sha256
+                self.volumes[path] = known if known is not None and same and known.whole is not None else volume
+                return replace(answer, content=excerpt)
+            case ToolResult(is_error=False) as result if call.name == SEARCH and self.order.search is not None:
+                return self._found(result)
+            case result:
+                return result
+
+    def _found(self, result: ToolResult) -> ToolResult:
+        """What a search has found: what reads can be called from now on, the rest be named by run_tool."""
+        found = found_in(result)
+        if not found:
+            return result
+        reads = [spec for spec in found if self.order.reads.find(spec.name) is not None]
+        self.known = ToolSet((*self.known, *[spec for spec in reads if self.known.find(spec.name) is None]))
+        runs = "run_tool" in self.order.mandate.allowed_actions
+        named = [described(self.order, spec) for spec in found if runs and self.order.may.find(spec.name) is not None]
+        for_run_tool = f"\nrun_tool may name:\n{listed(tuple(named))}" if named else ""
+        callable_now = ", ".join(spec.name for spec in reads) or "none of them"
+        return replace(result, content=f"Found {len(found)}. You can call from now on: {callable_now}.{for_run_tool}")
+
+
+def described(order: Order, spec: ToolSpec) -> str:
+    """A tool that run_tool may name, as decide is told of it; its description may be somebody else's."""
+    description, schema = order.on_one_line(spec.description), order.on_one_line(canonical(spec.input_schema))
+    return f"{spec.name} ({spec.effect}): {description}\n  arguments: {schema}"
+
+
+def _not_made(call: ToolCall, code: str, why: str) -> Answered:
+    return Answered(call, ToolResult(f"Not executed: {why}.", is_error=True, code=code))
+
+
+def _excerpt(order: Order, path: str, sha256: object, result: ToolResult) -> tuple[str, Volume]:
+    """The lines as they are shown, and the file as it is now known."""
+    read = _Read.of(result)
+    known = sha256 if isinstance(sha256, str) else None
+    heading = say(
+        order.says.excerpt,
+        path=path,
+        lines=f"lines {read.first}-{read.last} of {read.lines}"
+        if read.lines is not None
+        else f"from line {read.first}",
+        sha256=known or "not known, since the file is too large",
+    )
+    rows = _numbered(read.body, read.first, barred=bool(order.prompts.quoted)) if read.body else "It is empty."
+    shown = "\n".join((heading, rows, *(f"[{note}]" for note in read.notes)))
+    whole = read.body if read.is_whole and "\r" not in read.body else None  # how lines end is for the hands to mind
+    return shown, Volume(known, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What read_file gave: lines `first` to `last` of `lines`, None where that is not known; notes beside those of a
+    range that was only clamped."""
+
+    body: str
+    first: int
+    last: int | None
+    lines: int | None
+    notes: tuple[str, ...]
+    kept: bool
+
+    @classmethod
+    def of(cls, result: ToolResult) -> _Read:
+        told: JsonObject = result.data
+        said: list[str] = told.get("notes", [])
+        lines: int | None = told.get("lines")
+        body = result.content.removesuffix("".join(f"\n[{note}]" for note in said))
+        notes = tuple(note for note in said if note != told.get("clamped") or lines is None)
+        return cls(body, told.get("start_line", 1), told.get("end_line"), lines, notes, result.kept is not None)
+
+    @property
+    def is_whole(self) -> bool:
+        return (
+            not self.kept and not self.notes and self.first <= 1 and self.last is not None and self.last == self.lines
+        )
+
+
+def _numbered(body: str, first: int, *, barred: bool) -> str:
+    """Each line with its number; after a cut nobody knows the numbers. `barred`: what else a reader may take for the
+    end of a line is followed by a bar of its own."""
+    rows: list[str] = []
+    lost = False
+    for number, line in enumerate(body.removesuffix("\n").split("\n"), max(first, 1)):
+        lost = lost or _LEFT_OUT.match(line) is not None
+        shown = _ENDS.sub(r"\g<0>     | ", line) if barred else line
+        rows.append(f"     | {shown}" if lost else f"{number:5}| {shown}")
+    return "\n".join(rows)

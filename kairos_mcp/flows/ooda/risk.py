@@ -1,0 +1,97 @@
+"""What a mandate allows of a decision, and what the decision risks: fixed tables, in which a model can only raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import Risk, ToolSpec
+from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool, edits_of, targets
+
+RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+HIGHEST = ("L0", "L1", "L2")
+
+
+def problems_of(order: Order, decision: Decision) -> list[str]:
+    """What of the decision breaks the mandate's limits, each as a sentence for the model; the same before it is
+    proposed and where it is carried out."""
+    mandate = order.mandate
+    if decision.kind not in mandate.allowed_actions:
+        return [f"the mandate does not allow {decision.kind}, but {', '.join(mandate.allowed_actions)}"]
+    found = [problem for path in targets(decision) if (problem := _out_of_scope(order, path)) is not None]
+    size = sum(len(new.encode()) for new in _new_texts(decision))
+    if size > mandate.max_edit_bytes:
+        found.append(f"the new text has {size} bytes in all; max_edit_bytes is {mandate.max_edit_bytes}")
+    if isinstance(decision, RunTool):
+        found += _tool_problems(order, decision)
+    return found
+
+
+def risk_of(order: Order, decision: Decision) -> Risk:
+    """What the decision risks by the table of RULINGS.md; what it says of itself counts only if it is more."""
+    return max(_fixed(order, decision), decision.risk or "low", key=RISKS.index)
+
+
+def too_risky(order: Order, risk: Risk) -> bool:
+    return RISKS.index(risk) > RISKS.index(order.mandate.risk_budget)
+
+
+def _fixed(order: Order, decision: Decision) -> Risk:
+    match decision:
+        case Noop():
+            return "low"
+        case CodeEdit() | CreateFile():
+            return _path_risk(order, decision)
+        case EditPlan():
+            return max("medium", _path_risk(order, decision), key=RISKS.index)
+        case RunTool(tool=tool):
+            return _tool_risk(order.may.find(tool))
+
+
+def _path_risk(order: Order, decision: Decision) -> Risk:
+    by_scope: dict[str, Risk] = {"L0": "high", "L1": "medium", "L2": "low"}
+    return max((by_scope[order.scopes.of(path)] for path in targets(decision)), key=RISKS.index)
+
+
+def _tool_risk(spec: ToolSpec | None) -> Risk:
+    """What nobody knows is high; so is what can only be looked up afterwards, since nobody showed what it changes."""
+    match spec:
+        case ToolSpec(effect="read"):
+            return "low"
+        case ToolSpec(effect="idempotent"):
+            return "medium"
+        case _:
+            return "high"
+
+
+def _new_texts(decision: Decision) -> Iterator[str]:
+    match decision:
+        case CreateFile(content=content):
+            yield content
+        case _:
+            yield from (edit.new_string for edit in edits_of(decision))
+
+
+def _out_of_scope(order: Order, path: str) -> str | None:
+    scope, wanted = order.scopes.of(path), order.mandate.prefer_scope
+    if scope == "L0":
+        return f"{path} belongs to the server or to version control, and is never written"
+    match wanted:
+        case None | "L1":
+            return None
+        case "L2":
+            return None if scope == "L2" else f"{path} instructs agents; the mandate keeps to scope L2"
+        case _:
+            inside = path == wanted or path.startswith(f"{wanted.rstrip('/')}/") or fnmatchcase(path, wanted)
+            return None if inside else f"{path} is outside of {wanted}, to which the mandate keeps"
+
+
+def _tool_problems(order: Order, decision: RunTool) -> list[str]:
+    spec = order.may.find(decision.tool)
+    if spec is None:
+        names = ", ".join(each.name for each in order.may) or "none"
+        return [f"the tool is not one that the mandate allows ({names[:1_000]})"]
+    wrong = compiled(spec.input_schema).problems(decision.arguments)
+    return [f"arguments of {spec.name}: {'; '.join(wrong)}"] if wrong else []

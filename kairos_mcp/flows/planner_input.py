@@ -1,0 +1,169 @@
+"""What a planner run is given before its first round: its prompts, its conversation so far, its tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from string import Template
+
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
+
+CONTEXT_CHARS = 100_000  # SYSTEMS.md P14: linked inputs; more is an error, never a silent cut
+EARLIER_SUMMARIES = 3  # SYSTEMS.md P8
+USER_PLACEHOLDERS = ("goal", "context", "earlier")
+
+
+def _says(*placeholders: str) -> str:
+    """A text from `config/prompts/<field>.md` that may use these `$placeholders`."""
+    text: str = field(metadata={"placeholders": placeholders})
+    return text
+
+
+def _says_since(*placeholders: str) -> str:
+    """A text that specs of before do not have: what it brings about does not happen in their runs."""
+    text: str = field(default="", metadata={"placeholders": placeholders})
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Every sentence that the loop itself says to a model; each comes from a file of its own name."""
+
+    closing: str = _says("limit")  # a limit was reached: write the summary
+    stalled: str = _says("tool")  # the same call gave the same result five times: write the summary
+    stall: str = _says("tool", "times")  # reminder: you repeat yourself
+    failures: str = _says()  # reminder: two turns of tools have failed
+    unreadable: str = _says("reason")
+    truncated: str = _says()
+    empty: str = _says()
+    repair: str = _says("problems")  # the final text does not fit the schema
+    compact: str = _says()  # the system prompt of a summary of the middle
+    compacted: str = _says("summary")  # how that summary stands in the conversation
+    shrunk: str = _says("chars", "ref")  # in place of an older result
+    shrunk_earlier: str = _says("chars")  # in place of a result of an earlier run, which has no ref here
+    outside: str = _says("tool", "call")  # the one line above each result
+    quoted: str = _says_since("text")  # what a model wrote in an earlier step
+
+    @classmethod
+    def gathered(cls, read: Callable[[str], str]) -> Prompts:
+        """The prompts as `read(field)` gives them. Raises ConfigError for an unknown placeholder."""
+        texts = {part.name: read(part.name).strip() for part in fields(cls)}
+        for part in fields(cls):
+            check_template(part.name, texts[part.name], part.metadata["placeholders"])
+        return cls(**texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """The frozen start of a run. `history` is a prior conversation, between system and user prompt."""
+
+    system: str
+    history: tuple[Message, ...]
+    user: str
+    tools: ToolSet
+    output_schema: JsonObject | None
+    context_tokens: int
+    max_tokens: int
+    prompts: Prompts
+
+    def opening(self) -> Conversation:
+        """System, history, user: what the first round is asked with."""
+        system = (Message("system", self.system),) if self.system else ()
+        return Conversation((*system, *self.history, self.goal))
+
+    @property
+    def goal(self) -> Message:
+        return Message("user", self.user)
+
+
+def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
+    """Raise ConfigError where a prompt file has a `$` that is none of its placeholders."""
+    template = Template(text)
+    strange = sorted(set(template.get_identifiers()) - set(placeholders))
+    if strange or not template.is_valid():
+        found = ", ".join(f"${part}" for part in strange) or "a single $"
+        known = ", ".join(f"${part}" for part in placeholders) or "no placeholder"
+        raise ConfigError(f"prompts/{name}.md has {found}.", f"It knows {known}; a plain $ is written $$.")
+
+
+def say(template: str, **values: object) -> str:
+    """The prompt with its placeholders filled."""
+    return _template(template).substitute(values)
+
+
+def quote(template: str, text: str) -> str:
+    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty, and without the
+    template (specs of before) the text stands as it is."""
+    return say(template, text=quoted_lines(text)) if template and text else text
+
+
+def quoted_lines(text: str) -> str:
+    """Put `>` before each line, whatever ends it. So the text can neither end its place in a prompt nor begin a section
+    of its own: it has no line that begins otherwise."""
+    return "\n".join(f"> {line}" if line else ">" for line in text.splitlines())
+
+
+_template = lru_cache(maxsize=64)(Template)  # one of them stands above each result
+
+
+def render_user(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:
+    """The user prompt: `$goal`, `$context`, and the newest three of `earlier` summaries as `$earlier`.
+
+    A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
+    Raises BadArguments where `context` is longer than 100,000 characters.
+    """
+    if context is not None and len(context) > CONTEXT_CHARS:
+        raise BadArguments(
+            f"context has {len(context)} characters; {CONTEXT_CHARS} are allowed.",
+            "Put it into files of the workspace and let the run read what it needs.",
+        )
+    newest = [quoted_lines(summary.strip()) for summary in earlier if summary.strip()][-EARLIER_SUMMARIES:]
+    values = {
+        "goal": goal.strip(),
+        "context": quoted_lines((context or "").strip()),
+        "earlier": "\n\n".join(f"{n}.\n{summary}" for n, summary in enumerate(newest, 1)),
+    }
+    check_template("planner-user", template, USER_PLACEHOLDERS)
+    sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]
+    kept = [s for s in sections if not s.get_identifiers() or any(values[name] for name in s.get_identifiers())]
+    return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
+
+
+def in_order(history: Sequence[Message]) -> tuple[Message, ...]:
+    """A conversation from outside or of an earlier run, fit to go on from; call ids become `earlier/call-N`.
+
+    Raises BadArguments where a call is not answered exactly once, in order, right after its turn.
+    """
+    settled: list[Message] = []
+    waiting: list[tuple[str, str]] = []  # (id as given, our ordinal), oldest first
+    count = 0
+    for position, message in enumerate(history, 1):
+        if (message.role == "tool") != bool(waiting):
+            raise BadArguments(
+                f"messages: number {position} has role {message.role}, "
+                + (f"but {len(waiting)} calls before it have no result." if waiting else "but no call waits for it."),
+                "After an assistant turn with tool_calls comes one tool message for each call, in order.",
+            )
+        if message.role == "tool":
+            given, ordinal = waiting.pop(0)
+            if message.tool_call_id != given:
+                raise BadArguments(
+                    f"messages: number {position} does not answer the oldest open call.", "Mind the order."
+                )
+            settled.append(replace(message, tool_call_id=ordinal))
+            continue
+        calls = []
+        for call in message.tool_calls:
+            count += 1
+            waiting.append((call.id, f"earlier/call-{count}"))
+            calls.append(replace(call, id=waiting[-1][1]))
+        settled.append(replace(message, tool_calls=tuple(calls)))
+    if waiting:
+        raise BadArguments(
+            f"messages: no result for the last {many(len(waiting), 'call')}.", "Add a tool message for each."
+        )
+    return tuple(settled)

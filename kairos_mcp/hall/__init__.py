@@ -1,1 +1,0 @@
-"""The parts of an opened house, and the acts on its runs."""

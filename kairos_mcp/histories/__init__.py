@@ -1,1 +1,0 @@
-"""Runs told in files of their own: carried away, built again, compared."""

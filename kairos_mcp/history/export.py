@@ -1,0 +1,160 @@
+"""Tells a run from its rows in the lines that a file of it has; what has turned out to be a secret is taken out.
+
+Rows hold no secret that was known when they were written. One that is known only now is masked here, and named, so
+that a replay of the file compares paths and kinds alone from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+import apsw
+
+from kairos_mcp import __version__
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.messages import Completion, JsonObject
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.steps import Answer
+from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.history.format import Account, Answered, Attempt, Ended, Head, Mark, MaskedAt, Note, Run, Said, Text
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import report_queries as telling
+from kairos_mcp.store import texts
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.codec import decode_answer, decode_fields
+from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.whole import AttemptRow, attempts, referred_texts
+from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, told
+
+TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step it is
+
+
+@dataclass(slots=True)
+class _Masking:
+    """The mask, and where it has taken something out."""
+
+    mask: Mask
+    at: MaskedAt = field(default_factory=lambda: MaskedAt([], [], []))
+
+    def json(self, value: Any, found: list[str], place: str) -> Any:
+        """The value without the secrets that are known now; shapes and names were masked when the row was written."""
+        masked = self._values(value)
+        if masked != value and place not in found:
+            found.append(place)
+        return masked
+
+    def text(self, text: str, found: list[str], place: str) -> str:
+        masked: str = self.json(text, found, place)
+        return masked
+
+    def _values(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.mask.values(value).text
+            case dict():
+                return {self._values(name): self._values(item) for name, item in value.items()}
+            case list() | tuple():
+                return [self._values(item) for item in value]
+            case _:
+                return value
+
+
+def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask: Mask) -> Iterator[Any]:
+    """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
+    record, masking = reading.record(connection, run.n), _Masking(mask)
+    yield Head(run.id, __version__)
+    yield _run(run, masking)
+    for content_hash in referred_texts(run, record):
+        body = texts.read(connection, content_hash)  # a damaged one is no record of anything
+        if body is not None:
+            yield Text(content_hash, masking.text(body, masking.at.texts, content_hash))
+    tries: dict[int, list[AttemptRow]] = {}
+    for attempt in attempts(connection, run.n):
+        tries.setdefault(attempt.mark, []).append(attempt)
+    for row in record:
+        yield from _step(row, tries.get(row.id, ()), masking)
+    yield from _messages(brief, record, masking)
+    for note in telling.notes(connection, run.n):
+        yield Note(masking.text(note, masking.at.beside, "note"))
+    account = read_account(connection, run.account)
+    yield Account(asdict(account.caps), account.held._asdict(), account.spent._asdict())
+    if run.outcome is not None:
+        yield Ended(masking.json(decode_fields(run.outcome), masking.at.beside, "outcome"))
+    if masking.at != MaskedAt([], [], []):
+        yield masking.at
+
+
+def _run(run: RunRow, masking: _Masking) -> Run:
+    return Run(
+        id=run.id,
+        flow=run.flow,
+        version=run.version,
+        spec=masking.json(decode_fields(run.spec), masking.at.beside, "run"),
+        route=run.route,
+        principal=run.principal,
+        via=run.via,
+        client=run.client,
+        workspace=PurePath(run.workspace).name if run.workspace is not None else None,
+        created_at=run.created_at,
+        ended_at=run.ended_at,
+    )
+
+
+def _step(row: MarkRow, tries: Any, masking: _Masking) -> Iterator[Any]:
+    sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
+    held = None if row.held is None else _amounts(row.held)
+    yield Mark(row.path, row.kind, row.digest.hex(), row.at, held, masking.json(sent, [], ""))
+    for each in tries:
+        yield Attempt(
+            row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
+        )
+    if row.body is not None:
+        answer = _carried(decode_answer(row.body), row.path, masking)
+        at = row.answered_at if row.answered_at is not None else row.at
+        yield Answered(row.path, at, row.by or "", answer, _amounts(row.spent), row.cached, row.exactness)
+
+
+def _carried(answer: Answer, path: str, masking: _Masking) -> Answer:
+    """The answer without what only its provider may be sent back, and without secrets."""
+    from pydantic import TypeAdapter
+
+    kind: Any = type(answer)
+    plain = replace(answer, private=None) if isinstance(answer, Completion) else answer
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    shown = adapter.dump_python(plain, mode="json")
+    masked = masking.json(shown, masking.at.paths, path)
+    carried: Answer = plain if masked == shown else adapter.validate_python(masked)
+    return carried
+
+
+def _messages(brief: Brief | None, record: list[MarkRow], masking: _Masking) -> Iterator[Said]:
+    if brief is None:
+        return
+    yield _said(None, "system", brief.system, [], None, masking)
+    for each in told(brief, answers_by_path(record), kinds_by_path(record)):
+        message = each.message
+        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+        yield _said(each.path, message.role, message.content, calls, message.tool_call_id, masking)
+
+
+def _said(
+    path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _Masking
+) -> Said:
+    tasks = [part for part in (path or "").split("/") if part.startswith(TASKS)]
+    return Said(
+        path=path,
+        task="/".join(tasks) or None,
+        parent="/".join(tasks[:-1]) or None,
+        depth=len(tasks),
+        role=role,
+        content=masking.text(content, [], ""),
+        tool_calls=masking.json(calls, [], ""),
+        tool_call_id=call_id,
+    )
+
+
+def _amounts(units: Units) -> dict[str, int]:
+    return {unit: amount for unit, amount in units._asdict().items() if amount}

@@ -1,0 +1,281 @@
+"""A run as a file that can be carried away: JSON Lines, one thing a line, the format's number in the first.
+
+    head     the format, the program that wrote it, the run
+    run      the flow, its version, the frozen spec, who asked, when
+    text     a text that the spec or a result refers to, by its hash
+    mark     a step that was asked, with its digest; `attempt`: a further try of it; `answer`: what it was answered
+    message  a turn of the conversation, told from the rows; with the task that it belongs to
+    note     what was cut, defaulted or done otherwise than asked
+    account  what the run might use, holds and has used
+    outcome  how it ended
+    masked   where a secret was taken out that was not known to be one when the row was written
+    end      how many lines there were, and the hash of all bytes before
+
+What a provider alone may be sent back (`private`) is left out. Whoever changes a line raises FORMAT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import from_json, to_json
+
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.steps import Answer
+
+FORMAT = 1
+LINE_BYTES = 256 * 1024 * 1024
+
+Amounts = dict[str, int]
+_T = TypeVar("_T")
+
+
+@dataclass_transform(frozen_default=True)
+def _a_line(kind: type[_T]) -> type[_T]:
+    """A line of the file as a value; what has a field more than it is refused."""
+    return with_config(ConfigDict(extra="forbid"))(dataclass(frozen=True, slots=True)(kind))
+
+
+@_a_line
+class Head:
+    run: str
+    program: str
+    format: int = FORMAT
+    line: Literal["head"] = "head"
+
+
+@_a_line
+class Run:
+    """Times in milliseconds since 1970. `workspace` is the folder's name alone."""
+
+    id: str
+    flow: str
+    version: int
+    spec: JsonObject
+    route: str
+    principal: str
+    via: str
+    client: str
+    workspace: str | None
+    created_at: int
+    ended_at: int | None
+    line: Literal["run"] = "run"
+
+
+@_a_line
+class Text:
+    hash: str
+    body: str
+    line: Literal["text"] = "text"
+
+
+@_a_line
+class Mark:
+    """`held` null: handed out."""
+
+    path: str
+    kind: str
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    at: int
+    held: Amounts | None
+    sent: JsonObject
+    line: Literal["mark"] = "mark"
+
+
+@_a_line
+class Attempt:
+    """A later try of the step at `path`; `ended`: how the one before it did, and what that `lost`."""
+
+    path: str
+    at: int
+    held: Amounts
+    lost: Amounts
+    ended: str
+    handed_out: bool
+    sent: JsonObject
+    line: Literal["attempt"] = "attempt"
+
+
+@_a_line
+class Answered:
+    path: str
+    at: int
+    by: str
+    answer: Annotated[Answer, Field(discriminator="kind")]
+    spent: Amounts
+    cached: int
+    exactness: str | None
+    line: Literal["answer"] = "answer"
+
+
+@_a_line
+class Said:
+    """`path`: the step that brought it. `task` and `parent`: the task whose step that is, `depth` how deep it lies."""
+
+    path: str | None
+    task: str | None
+    parent: str | None
+    depth: int
+    role: str
+    content: str
+    tool_calls: list[JsonObject]
+    tool_call_id: str | None
+    line: Literal["message"] = "message"
+
+
+@_a_line
+class Note:
+    text: str
+    line: Literal["note"] = "note"
+
+
+@_a_line
+class Account:
+    caps: dict[str, int | None]
+    held: Amounts
+    spent: Amounts
+    line: Literal["account"] = "account"
+
+
+@_a_line
+class Ended:
+    outcome: JsonObject
+    line: Literal["outcome"] = "outcome"
+
+
+@_a_line
+class MaskedAt:
+    """`texts`: hashes of texts; `paths`: steps whose answers; `beside`: other lines (`run`, `note`, `outcome`)."""
+
+    texts: list[str]
+    paths: list[str]
+    beside: list[str]
+    line: Literal["masked"] = "masked"
+
+
+@_a_line
+class End:
+    lines: int
+    sha256: str
+    line: Literal["end"] = "end"
+
+
+Line = Annotated[
+    Head | Run | Text | Mark | Attempt | Answered | Said | Note | Account | Ended | MaskedAt | End,
+    Field(discriminator="line"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a file says of a run, in the order in which it was marked. The texts are those of their hashes, but for
+    the masked ones."""
+
+    run: Run
+    texts: Mapping[str, str]
+    marks: tuple[Mark, ...]
+    answers: Mapping[str, Answered]
+    messages: tuple[Said, ...]
+    outcome: JsonObject | None
+    masked: MaskedAt
+
+
+def written(lines: Iterable[Any]) -> Iterator[bytes]:
+    """The lines as bytes, and the line that ends them."""
+    count, folded = 0, sha256()
+    for line in lines:
+        encoded = to_json({"line": line.line, **_fields(line)}) + b"\n"
+        folded.update(encoded)
+        count += 1
+        yield encoded
+    yield to_json({"line": "end", "lines": count, "sha256": folded.hexdigest()}) + b"\n"
+
+
+def _fields(line: Any) -> JsonObject:
+    kind: Any = type(line)
+    shown: JsonObject = _adapter(kind).dump_python(line, mode="json")
+    return {name: value for name, value in shown.items() if name != "line"}
+
+
+def read(lines: Iterable[bytes]) -> Carried:
+    """What the lines of a file say. Raises BadArguments that names the line which is wrong."""
+    folded, found = sha256(), list[Any]()
+    for number, raw in enumerate(lines, 1):
+        line = _line(raw, number)
+        if number == 1 and not isinstance(line, Head):
+            raise _bad(1, "it is no head of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote.")
+        found.append(line)
+        if isinstance(line, End):
+            if (line.lines, line.sha256) != (number - 1, folded.hexdigest()):
+                raise _bad(number, "the lines before it are not those that were written", "Export the run again.")
+            continue
+        if len(found) > 1 and isinstance(found[-2], End):
+            raise _bad(number, "it comes after the end", "One file holds one run.")
+        folded.update(raw)
+    if not found:
+        raise BadArguments("The file is empty.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
+    if not isinstance(found[-1], End):
+        raise BadArguments(f"The file ends after line {len(found)}, before its end.", "Export the run again.")
+    return _gathered(found)
+
+
+def _line(raw: bytes, number: int) -> Any:
+    if len(raw) > LINE_BYTES:
+        raise _bad(number, f"it is longer than {LINE_BYTES} bytes", "No exported run has such a line.")
+    try:
+        value = from_json(raw)
+    except ValueError as error:
+        raise _bad(number, "it is no JSON", "Give a file that `kairos-mcp export RUN FILE` wrote.") from error
+    if number == 1:
+        _check_format(value)
+    try:
+        return _adapter(Line).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])[:80]
+        raise _bad(number, f"{where or 'the line'}: {first['msg'][:200]}", "Export the run again.") from error
+
+
+def _check_format(value: Any) -> None:
+    match value:
+        case {"line": "head", "format": int(number)} if number > FORMAT:
+            raise BadArguments(
+                f"The file is of format {number}; this program reads up to {FORMAT}.",
+                "Install the newer kairos-mcp that wrote it.",
+            )
+        case _:
+            pass
+
+
+def _gathered(found: list[Any]) -> Carried:
+    runs = [line for line in found if isinstance(line, Run)]
+    if len(runs) != 1 or found[0].run != runs[0].id:
+        raise BadArguments("The file does not hold one run.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
+    marks = tuple(line for line in found if isinstance(line, Mark))
+    paths = {mark.path for mark in marks}
+    answers = {line.path: line for line in found if isinstance(line, Answered)}
+    if len(paths) != len(marks) or not answers.keys() <= paths:
+        raise BadArguments("A step stands twice in the file, or an answer without its step.", "Export the run again.")
+    masked = next((line for line in found if isinstance(line, MaskedAt)), MaskedAt([], [], []))
+    texts = {line.hash: line.body for line in found if isinstance(line, Text)}
+    for content_hash, body in texts.items():
+        if content_hash not in masked.texts and sha256(body.encode()).hexdigest() != content_hash:
+            raise BadArguments(f"The text {content_hash[:12]} is not the one of its hash.", "Export the run again.")
+    outcome = next((line.outcome for line in found if isinstance(line, Ended)), None)
+    said = tuple(line for line in found if isinstance(line, Said))
+    return Carried(runs[0], texts, marks, answers, said, outcome, masked)
+
+
+def _bad(number: int, why: str, cure: str) -> BadArguments:
+    return BadArguments(f"Line {number} of the file: {why}.", cure)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

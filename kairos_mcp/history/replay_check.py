@@ -1,0 +1,276 @@
+"""Builds a run again from what was recorded and compares every step that was asked; tells the first difference.
+
+It knows rows and flows, no store: what is compared may have come in a file from another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import Any
+
+from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step
+from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.specs.build import Thawed
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.views.transcript import path_key, told
+
+SHOWN_CHARS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A step as it was recorded: what was asked (a digest), and the answer if there is one. `masked`: a secret was
+    taken out of that answer since, so that what was asked after it has another digest now."""
+
+    path: str
+    kind: str
+    digest: bytes
+    answer: Answer | None
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A run to be built again. `outcome`: as it was encoded, null while it has not ended. `masked`: a secret was
+    taken out of its texts, so that no digest is that of then."""
+
+    run_id: str
+    thawed: Thawed
+    entries: Sequence[Entry]
+    outcome: str | None
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a run first asks something else than it did: what was recorded and what is asked, as far as that can be
+    told, and the first message in which they differ ({at, recorded, asked}, `at` from 1).
+
+    `certain`: what is shown as recorded has the recorded digest; else it is told from the rows, which don't say it.
+    """
+
+    path: str
+    text: str
+    recorded: JsonObject | None = None
+    asked: JsonObject | None = None
+    message: JsonObject | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """A run built again: whether each step asks what was asked then, or where it first differs. `by_shape`: steps of
+    which only path and kind could be compared, since a secret was taken out of what came before them."""
+
+    run_id: str
+    steps: int
+    difference: Difference | None = None
+    by_shape: int = 0
+
+    @property
+    def identical(self) -> bool:
+        return self.difference is None
+
+    @property
+    def first_difference(self) -> str | None:
+        return None if self.difference is None else f"{self.difference.path}: {self.difference.text}"
+
+    def as_json(self) -> JsonObject:
+        found = asdict(self.difference) if self.difference is not None else None
+        return {
+            "run_id": self.run_id,
+            "steps": self.steps,
+            "identical": self.identical,
+            "compared_by_shape": self.by_shape,
+            "first_difference": found,
+        }
+
+
+def replayed(recording: Recording) -> ReplayReport:
+    """Fold the recording and compare. Raises nothing for a flow that breaks on it: that is a difference too."""
+    fold = _Fold(recording)
+    for entry in recording.entries:
+        difference = fold.compared(entry)
+        if difference is not None:
+            return ReplayReport(recording.run_id, len(recording.entries), difference, fold.by_shape)
+    return ReplayReport(recording.run_id, len(recording.entries), fold.ending(), fold.by_shape)
+
+
+@dataclass(slots=True)
+class _Fold:
+    recording: Recording
+    runner: Runner = field(init=False)
+    by_shape: int = 0
+    doubtful: bool = False
+
+    def __post_init__(self) -> None:
+        flow: Flow[Any] = self.recording.thawed.flow()
+        self.runner = Runner(flow)
+        self.doubtful = self.recording.masked
+
+    def compared(self, entry: Entry) -> Difference | None:
+        step = self.runner.waiting.get(entry.path)
+        if step is None:
+            waits = ", ".join(self.runner.waiting) or ("nothing: it has ended" if self.runner.finished else "nothing")
+            return Difference(entry.path, f"the record has a step here; the flow waits for {waits}")
+        self.by_shape += self.doubtful
+        if _kind(step) != entry.kind or (step.digest != entry.digest and not self.doubtful):
+            return _told_apart(self.recording, entry, step)
+        if entry.answer is not None:
+            self.doubtful = self.doubtful or entry.masked
+            try:
+                self.runner.answer(entry.path, entry.answer)
+            except Exception as broken:  # whatever a changed flow does with an old answer
+                return Difference(entry.path, f"the flow breaks on the recorded answer with {type(broken).__name__}")
+        return None
+
+    def ending(self) -> Difference | None:
+        """Whether the flow ends as the record says; a cancelled run's outcome is not the flow's."""
+        from kairos_mcp.core.outcome import Outcome
+
+        said = self.recording.outcome
+        if said is None or self.doubtful:
+            return None
+        outcome: Outcome = decode(Outcome, said)
+        if outcome.status == "cancelled":
+            return None
+        if not self.runner.finished:
+            waits = ", ".join(self.runner.waiting)
+            return Difference(
+                "outcome", f"the record says {outcome.stop_reason}; the flow has not ended, it asks {waits}"
+            )
+        gives = self.runner.outcome
+        if encode(gives) == encode(outcome):
+            return None
+        before, now = asdict(outcome), asdict(gives)
+        differ = [name for name in before if before[name] != now[name]]
+        return Difference(
+            "outcome",
+            f"the outcome is not the one that these answers give: {', '.join(differ)}",
+            {name: _cut(before[name]) for name in differ},
+            {name: _cut(now[name]) for name in differ},
+        )
+
+
+def _kind(step: Step) -> str:
+    match step:
+        case RequestCompletion():
+            return step.purpose
+        case CallTool():
+            return "call"
+        case Pause():
+            return "pause"
+
+
+def _told_apart(recording: Recording, entry: Entry, step: Step) -> Difference:
+    match step:
+        case CallTool(call=call) if entry.kind == "call":
+            return _other_call(recording, entry, call)
+        case RequestCompletion() if entry.kind not in ("call", "pause"):
+            return _other_request(recording, entry, step)
+        case _:
+            asked = {"kind": _kind(step)}
+            text = f"the record has a {entry.kind} here, the flow asks a {_kind(step)}"
+            return Difference(entry.path, text, {"kind": entry.kind}, asked)
+
+
+def _other_call(recording: Recording, entry: Entry, call: ToolCall) -> Difference:
+    asked = {"kind": "call", "tool": call.name, "arguments": call.arguments}
+    before = _recorded_call(recording, entry.path)
+    if before is None or before.digest != entry.digest:
+        text = f"the call of {call.name} is not the one that was recorded; the turn that asked for it was changed"
+        return Difference(entry.path, text, None, asked, certain=False)
+    what = "tool" if before.name != call.name else "arguments"
+    recorded = {"kind": "call", "tool": before.name, "arguments": before.arguments}
+    return Difference(entry.path, f"the {what} of the call differ", recorded, asked)
+
+
+def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
+    """The call as the turn asked for it whose answer is recorded, or as the spec says where the run is one call."""
+    spec = recording.thawed.spec
+    if spec.flow == "call":
+        return ToolCall(path, spec.goal, spec.arguments or {})
+    turn, _, number = path.rpartition("/call-")
+    answers = {entry.path: entry.answer for entry in recording.entries}
+    match answers.get(turn):
+        case Completion(tool_calls=calls) if number.isdigit() and 0 < int(number) <= len(calls):
+            return calls[int(number) - 1]
+        case _:
+            return None
+
+
+def _other_request(recording: Recording, entry: Entry, step: RequestCompletion) -> Difference:
+    """What the request was is found by its digest, among those that the rows make likely."""
+    brief = recording.thawed.brief
+    likely = list(_likely(recording, brief, entry, step)) if brief is not None else []
+    found = next((each for each in likely if each.digest == entry.digest), None)
+    before = found or (likely[0] if likely else None)
+    if before is None:
+        return Difference(entry.path, "the request differs", {"kind": entry.kind}, _shown(step), certain=False)
+    message = _first_message(before.conversation, step.conversation)
+    differ = [name for name, value in _shown(before).items() if _shown(step)[name] != value]
+    text = f"{', '.join(differ) or 'the request'} differ" if found else (
+        "the request is not the one that was recorded: an answer before it was changed, or the flow"
+    )  # fmt: skip
+    return Difference(entry.path, text, _shown(before), _shown(step), message, certain=found is not None)
+
+
+def _likely(recording: Recording, brief: Brief, entry: Entry, step: RequestCompletion) -> Iterator[RequestCompletion]:
+    """What may have been asked: the conversation as the rows tell it, or as the flow has it now, and each part of a
+    request as it is now, as the spec has it, or left out."""
+    answers = {each.path: each.answer for each in recording.entries if each.answer is not None}
+    kinds = {each.path: each.kind for each in recording.entries}
+    before = [each for each in told(brief, answers, kinds) if _is_before(each.path, entry.path)]
+    system = [Message("system", brief.system)] if brief.system else []
+    talks = (Conversation([*system, *(each.message for each in before)]), step.conversation)
+    tools = (step.tools, brief.tools, ToolSet())
+    schemas = (step.output_schema, brief.output_schema, None)
+    for talk, offered, schema, most, reminder in product(
+        talks, tools, schemas, (step.max_tokens, brief.max_tokens), (step.reminder, None)
+    ):
+        kind = entry.kind  # as recorded: a wrong one makes a digest that fits nothing
+        yield RequestCompletion(step.name, kind, talk, offered, schema, most, reminder)  # type: ignore[arg-type]  # above
+
+
+def _is_before(path: str | None, other: str) -> bool:
+    return path is None or path_key(path.partition("/call-")[0]) < path_key(other)
+
+
+def _shown(step: RequestCompletion) -> JsonObject:
+    return {
+        "kind": step.purpose,
+        "messages": len(step.conversation),
+        "last_message": _cut(step.conversation[-1].content) if len(step.conversation) else None,
+        "tools": [spec.name for spec in step.tools],
+        "schema": step.output_schema is not None,
+        "max_tokens": step.max_tokens,
+        "reminder": step.reminder,
+    }
+
+
+def _first_message(recorded: Conversation, asked: Conversation) -> JsonObject | None:
+    for at in range(max(len(recorded), len(asked))):
+        before = recorded[at] if at < len(recorded) else None
+        now = asked[at] if at < len(asked) else None
+        if before != now:
+            return {"at": at + 1, "recorded": _message(before), "asked": _message(now)}
+    return None
+
+
+def _message(message: Message | None) -> JsonObject | None:
+    if message is None:
+        return None
+    shown: JsonObject = {"role": message.role, "content": _cut(message.content)}
+    if message.tool_calls:
+        shown["tool_calls"] = [call.name for call in message.tool_calls]
+    return shown
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= SHOWN_CHARS:
+        return value
+    return f"{value[:SHOWN_CHARS]}… ({len(value)} characters)"

@@ -1,0 +1,77 @@
+"""Verifies a run that came in a file: on any machine, without a store, by building it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic_core import to_json
+
+from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrupt
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.history.format import Carried, read
+from kairos_mcp.history.replay_check import Entry, Recording, ReplayReport, replayed
+from kairos_mcp.specs.build import VERSIONS, Thawed, thaw
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.views.transcript import told
+
+
+def verified(lines: Iterable[bytes]) -> ReplayReport:
+    """Build the run of a file again and compare every step that was asked.
+
+    Raises BadArguments for a file that is damaged or none of ours, Stale for a run of another version of its flow.
+    """
+    carried = read(lines)
+    _check_version(carried)
+    try:
+        thawed = thaw(to_json(carried.run.spec).decode(), lambda content_hash: carried.texts.get(content_hash, ""))
+        outcome = None if carried.outcome is None else encode(decode(Outcome, to_json(carried.outcome).decode()))
+    except StoreCorrupt as error:
+        raise _not_whole(carried) from error
+    except KairosError as error:
+        raise BadArguments(f"The file's spec can't be used: {error.message}", "Export the run again.") from error
+    _check_messages(carried, thawed)
+    entries = [
+        Entry(
+            mark.path,
+            mark.kind,
+            bytes.fromhex(mark.digest),
+            carried.answers[mark.path].answer if mark.path in carried.answers else None,
+            masked=mark.path in carried.masked.paths,
+        )
+        for mark in carried.marks
+    ]
+    masked = bool(carried.masked.texts) or "run" in carried.masked.beside
+    return replayed(Recording(carried.run.id, thawed, entries, outcome, masked=masked))
+
+
+def _check_version(carried: Carried) -> None:
+    run, known = carried.run, VERSIONS.get(carried.run.flow)
+    if known != run.version:
+        raise Stale(
+            f"The run is of version {run.version} of the flow {run.flow}; this program has "
+            f"{'none' if known is None else f'version {known}'}.",
+            f'Where its store is, planner_run continues="{run.id}" goes on from it.',
+            run_id=run.id,
+        )
+
+
+def _check_messages(carried: Carried, thawed: Thawed) -> None:
+    """The conversation in a file is for readers; it has to be the one that its steps tell."""
+    if thawed.brief is None or carried.masked.texts or carried.masked.paths or carried.masked.beside:
+        return
+    answers = {path: each.answer for path, each in carried.answers.items()}
+    kinds = {mark.path: mark.kind for mark in carried.marks}
+    tells: list[tuple[str | None, str]] = [(None, thawed.brief.system)]
+    tells += [(each.path, each.message.content) for each in told(thawed.brief, answers, kinds)]
+    if [(said.path, said.content) for said in carried.messages] != tells:
+        raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
+
+
+def _not_whole(carried: Carried) -> BadArguments:
+    missing = [
+        value
+        for name, value in carried.run.spec.items()
+        if name.endswith("_text") and isinstance(value, str) and value not in carried.texts
+    ]
+    what = f"it lacks the text {missing[0][:12]}" if missing else "its spec or outcome is not one of ours"
+    return BadArguments(f"The file does not hold a whole run: {what}.", "Export the run again.")

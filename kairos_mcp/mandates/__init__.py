@@ -1,1 +1,0 @@
-"""Standing orders as values: what they say, and when they are due."""

@@ -1,0 +1,140 @@
+"""The providers whose libraries are extras: each with its own key, at its own address or another, without retries.
+
+Every attempt is one that the house has marked, so what their clients would try again by themselves is switched off.
+Importing this file imports pydantic-ai; a provider's own library is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from pydantic_ai.providers import Provider, infer_provider
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.models.provider_errors import key_variable
+from kairos_mcp.models.provider_look import looking
+
+Close = Callable[[], Awaitable[None]]
+SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
+CONNECT_S = 10.0
+
+
+def extra(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient) -> tuple[Provider[Any], Close]:
+    """The provider, and what closes its client; `http` is taken by those that can. Raises ConfigError for a base URL
+    that does not go with it, ImportError without its package, and what the library raises without a key."""
+    match kind:
+        case "google":
+            from pydantic_ai.providers.google import GoogleProvider
+
+            return GoogleProvider(api_key=key, base_url=base_url, http_client=http), _nothing
+        case "mistral":
+            from pydantic_ai.providers.mistral import MistralProvider
+
+            return MistralProvider(api_key=key, base_url=base_url, http_client=http), _nothing
+        case "groq":
+            from pydantic_ai.providers.groq import GroqProvider
+
+            plain = _httpx()
+            return GroqProvider(api_key=key, base_url=base_url, http_client=plain), plain.aclose
+        case "cohere":
+            return _cohere(base_url, key, _httpx())
+        case "huggingface":
+            from pydantic_ai.providers.huggingface import HuggingFaceProvider
+
+            hugging = HuggingFaceProvider(api_key=key, **({"base_url": base_url} if base_url is not None else {}))
+            return hugging, hugging.client.close
+        case "bedrock":
+            return _bedrock(base_url, key)
+        case "xai":
+            return _xai(base_url, key)
+        case _ if base_url is None:
+            return infer_provider(kind), _nothing
+        case _:
+            raise ConfigError(
+                f"KAIROS_BASE_URL does not go with {kind}.", 'Set KAIROS_MODEL="openai:NAME", or unset it.'
+            )
+
+
+def _httpx() -> Any:
+    """A client of httpx, of the make of the house's own."""
+    import httpx
+
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(SILENT_S, connect=CONNECT_S, pool=CONNECT_S),
+        headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
+        event_hooks={"response": [looking(httpx.AsyncByteStream)]},
+    )
+
+
+def _cohere(base_url: str | None, key: str | None, plain: Any) -> tuple[Provider[Any], Close]:
+    from pydantic_ai.providers.cohere import CohereProvider
+
+    if base_url is None:
+        return CohereProvider(api_key=key, http_client=plain), plain.aclose
+    from cohere import AsyncClientV2
+
+    client = AsyncClientV2(api_key=key or "none", base_url=base_url, httpx_client=plain)
+    return CohereProvider(cohere_client=client), plain.aclose
+
+
+def _bedrock(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
+    """With a bearer token, or as its own library finds its credentials."""
+    import boto3
+    from botocore.config import Config
+    from botocore.session import Session
+    from botocore.tokens import FrozenAuthToken
+    from pydantic_ai.providers.bedrock import BedrockProvider
+
+    class Bearing(Session):  # type: ignore[misc]  # botocore has no types
+        def get_auth_token(self, **_: Any) -> FrozenAuthToken:
+            return FrozenAuthToken(key)
+
+    config = Config(
+        read_timeout=SILENT_S,
+        connect_timeout=CONNECT_S,
+        retries={"total_max_attempts": 1},
+        signature_version="bearer" if key is not None else None,
+    )
+    session = boto3.Session(botocore_session=Bearing() if key is not None else None)
+    if key is None and session.get_credentials() is None:
+        raise ConfigError(
+            "bedrock: there are no credentials.",
+            f"Set {key_variable('bedrock')}, or what AWS's own programs take: keys, or a profile.",
+        )
+    client = session.client("bedrock-runtime", config=config, endpoint_url=base_url)
+
+    async def close() -> None:
+        client.close()
+
+    return BedrockProvider(bedrock_client=client), close
+
+
+def _xai(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
+    """By gRPC, whose channel belongs to the event loop that it was made in: so it is made with the first request."""
+    from pydantic_ai.providers.xai import XaiProvider
+    from xai_sdk import AsyncClient
+
+    host = urlsplit(base_url).netloc if base_url is not None else None
+    address = {"api_host": host} if host is not None else {}
+    made: list[AsyncClient] = []
+
+    class Once(XaiProvider):
+        @property
+        def client(self) -> AsyncClient:
+            if not made:
+                once = [("grpc.enable_retries", 0)]  # else the channel itself tries five times
+                made.append(AsyncClient(api_key=self.api_key, channel_options=once, **address))
+            return made[0]
+
+    async def close() -> None:
+        for client in made:
+            await client.close()
+
+    return Once(api_key=key, api_host=host), close
+
+
+async def _nothing() -> None:
+    """Its client is the house's own, or closes by itself."""

@@ -1,1 +1,0 @@
-"""What a run looks like from outside, told from its rows."""

@@ -1,1 +1,0 @@
-"""JSON Schema from outside, made safe."""

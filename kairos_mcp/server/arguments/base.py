@@ -1,0 +1,65 @@
+"""What all arguments have in common: strict models, bounded texts, limits.
+
+The input schemas that clients see are made from these models, so a field's description is what a calling model reads.
+How a refusal is worded is in refusals.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from kairos_mcp.core.steps import Limits
+
+LINKED_CHARS = 100_000  # P14: explicit error beyond it, never a silent cut
+
+RunId = Annotated[str, Field(min_length=1, max_length=100)]
+Linked = Annotated[str, Field(max_length=LINKED_CHARS)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+RouteArgument = Literal["auto", "provider", "sampling", "caller", "scripted"]
+Wait = Annotated[float, Field(ge=0, le=600)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Amount = Annotated[float, Field(ge=0, le=10**6)]
+DEFAULT_WAIT_S = 45.0  # hosts give up at about 60
+
+
+class Arguments(BaseModel):
+    """Nothing is coerced, nothing unknown is dropped; absent and null are the same."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class LimitsArgument(Arguments):
+    """Every unit may be left out; null is refused, since some clients send it for NaN."""
+
+    rounds: Count | None = None
+    model_calls: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    total_tokens: Count | None = None
+    usd: Amount | None = None
+    tool_calls: Count | None = None
+    seconds: Amount | None = Field(None, description="Model and tool time, not waiting")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_no_limit(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for name in cls.model_fields:
+                if name in given and given[name] is None:
+                    raise PydanticCustomError("null_limit", f"{name} is null; leave out what is not limited")
+        return given
+
+    def limits(self) -> Limits:
+        return Limits(
+            rounds=self.rounds,
+            model_calls=self.model_calls,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            total_tokens=self.total_tokens,
+            nano_usd=None if self.usd is None else round(self.usd * 10**9),
+            tool_calls=self.tool_calls,
+            milliseconds=None if self.seconds is None else round(self.seconds * 1000),
+        )

@@ -1,0 +1,122 @@
+"""The arguments of what works on a mandate: its cycles, each phase alone, and the mandates themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.statuses import MandateStatus
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, Wait
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.mandates import Asked, Meant
+
+MandateId = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class _Ordered(Arguments):
+    """What all runs of OODA are told; the mandate itself is read by `mandate_of`."""
+
+    mandate_id: MandateId | None = None
+    mandate: JsonObject | None = None
+    route: RouteArgument | None = None
+    limits: LimitsArgument | None = Field(None, description="Narrow what is configured")
+    workspace: Annotated[str, Field(max_length=4_096)] | None = None
+    wait_s: Wait | None = None
+
+    @property
+    def wait(self) -> float:
+        return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
+
+    @property
+    def meant(self) -> Meant:
+        from kairos_mcp.app.mandates import Meant
+
+        return Meant(self.mandate_id, self.mandate, workspace=self.workspace)
+
+    @property
+    def asked(self) -> Asked:
+        from kairos_mcp.app.mandates import Asked
+
+        return Asked(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
+
+
+class OodaRun(_Ordered):
+    cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(None, description="Default: its max_cycles")
+
+    @property
+    def asked(self) -> Asked:
+        from dataclasses import replace
+
+        return replace(super().asked, cycles=self.cycles)
+
+
+class OodaPhase(_Ordered):
+    """A phase alone. `given`: what the phase before gave, which each phase but the first names in its own way."""
+
+    goal: Annotated[str, Field(min_length=1, max_length=8_000)] | None = Field(
+        None, description="In place of a mandate"
+    )
+
+    @property
+    def meant(self) -> Meant:
+        from dataclasses import replace
+
+        return replace(super().meant, goal=self.goal)
+
+    @property
+    def given(self) -> JsonObject | None:
+        return None
+
+
+class OodaObserve(OodaPhase):
+    pass
+
+
+class OodaOrient(OodaPhase):
+    observation: JsonObject = Field(description="Output of ooda_observe")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.observation
+
+
+class OodaDecide(OodaPhase):
+    orientation: JsonObject = Field(description="Output of ooda_orient")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.orientation
+
+
+class OodaAct(OodaPhase):
+    decision: JsonObject = Field(description="Output of ooda_decide")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.decision
+
+
+class OodaReflect(OodaPhase):
+    act_result: JsonObject = Field(description="Output of ooda_act")
+
+    @property
+    def given(self) -> JsonObject | None:
+        return self.act_result
+
+
+class MandateSave(Arguments):
+    mandate: JsonObject = Field(
+        description="{goal, id?, observe?: [tool | {tool, args}], max_cycles?, checkpoint_every?, risk_budget?, "
+        "allowed_actions?: [code_edit, edit_plan, create_file, run_tool, noop], decide_hints?, acceptance?, tools?, "
+        "workspace?, limits?, day?, schedule?}"
+    )
+
+
+class MandateList(Arguments):
+    status: MandateStatus | None = None
+    all: bool | None = Field(None, description="Other workspaces' too")
+    cursor: str | None = None

@@ -1,0 +1,79 @@
+"""The MCP server: what it says of itself, what it lists, where a call goes. It knows no transport."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as wire
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import Server
+
+from kairos_mcp import __version__
+from kairos_mcp.server.annotations import annotated
+from kairos_mcp.server.client_sessions import ClientSessions, serving
+from kairos_mcp.server.listing import listed
+from kairos_mcp.server.patience import PATIENCE, Patience
+from kairos_mcp.server.request_state import Sealing
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from kairos_mcp.app.app import Host
+    from kairos_mcp.settings.settings import Settings
+
+_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
+LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client may keep it for five minutes
+
+
+def build_server(
+    reach: Callable[[], Awaitable[Host]], settings: Settings, patience: Patience = PATIENCE
+) -> Server[ClientSessions]:
+    """A server over a host, which is reached at the first call: a client that only looks pays for no house.
+
+    One server may serve many connections, in every protocol era.
+    """
+    chosen = listed(settings.tools)
+    listing = wire.ListToolsResult(tools=[annotated(tool, settings) for tool in chosen.tools])
+    schemas = {tool.name: tool.input_schema for tool in listing.tools}
+
+    async def on_list_tools(_ctx: object, _params: object) -> wire.ListToolsResult:
+        return listing
+
+    async def on_call_tool(
+        ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams
+    ) -> wire.CallToolResult | wire.InputRequiredResult:
+        from kairos_mcp.server.dispatch import carried_out
+
+        return await carried_out(ctx, params, reach, patience)
+
+    server = Server(
+        "kairos-mcp",
+        version=__version__,
+        title="Kairos",
+        instructions=instructions(settings, listing),
+        cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_HOLDS_MS, scope="public")},
+        get_tool_input_schema=schemas.get,
+        lifespan=serving,
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
+    state_s = settings.approval_hours * 3600.0 if patience.state_s is None else patience.state_s
+    server.middleware.append(Sealing(settings.home, state_s))
+    return server
+
+
+def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
+    """When to use what, for the host's model; and what this server lacks, so that nobody waits for it.
+
+    A line that names a tool which is not listed is left out: a model would look for it, or make it up.
+    """
+    shown = {tool.name for tool in listing.tools}
+    hidden = {tool.name for tool in listed("all").tools} - shown
+    lines = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").splitlines(keepends=True)
+    text = "".join(line for line in lines if not hidden.intersection(_NAME.findall(line)))
+    if settings.workspaces:
+        return text
+    return f"{text}\nNo workspace is configured, so there are no file tools: `--workspace DIR` adds them.\n"

@@ -1,0 +1,245 @@
+"""The tools this server offers: one table, from which the listing with its schemas and hints is made.
+
+What a tool does is a function of handlers.py; nothing is decided here. The listing is made ahead of time,
+into listing.json, and this table is read at the first call: many starts of a server only ask for the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as wire
+
+from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.server import handlers
+from kairos_mcp.server.annotations import hints
+from kairos_mcp.server.arguments import ooda as cycles
+from kairos_mcp.server.arguments import planning, registry, runs
+from kairos_mcp.server.arguments.base import Arguments
+from kairos_mcp.server.schemata import listed_schema
+
+if TYPE_CHECKING:
+    from kairos_mcp.server.call import Call
+
+TEXT: JsonObject = {"type": "string"}
+FAILED: JsonObject = {"required": ["code", "message"]}
+
+RUN_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {"run_id": TEXT, "status": TEXT, "code": TEXT, "message": TEXT},
+    "anyOf": [{"required": ["run_id", "status"]}, FAILED],
+}
+"""Open, and admits errors: some clients check the structured content of those too, and a root without a type
+breaks the whole listing for legacy ones."""
+
+RUNS_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "runs": {"type": "array", "items": {"type": "object"}},
+        "code": TEXT,
+        "message": TEXT,
+    },
+    "anyOf": [{"required": ["runs"]}, FAILED],
+}
+
+
+def _phase_result(**keys: str) -> JsonObject:
+    """A run result whose `output` has these keys, of these types, once the phase has given them."""
+    output = {"type": "object", "properties": {name: {"type": kind} for name, kind in keys.items()}}
+    return {**RUN_RESULT, "properties": {**RUN_RESULT["properties"], "output": output}}
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool of this server. `effect` is its effect class, from which its hints follow."""
+
+    name: str
+    title: str
+    description: str
+    effect: Effect
+    arguments: type[Arguments]
+    handle: Callable[[Call, Any], Awaitable[handlers.Result]]
+    output_schema: JsonObject | None = None
+
+    def as_tool(self) -> wire.Tool:
+        return wire.Tool(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=self._input_schema(),
+            output_schema=self.output_schema,
+            annotations=hints(self.effect),
+        )
+
+    def _input_schema(self) -> JsonObject:
+        """Limits are spelled out in planner_run alone, and phases are told as briefly as can be: the listing is sent in
+        every session."""
+        schema = listed_schema(self.arguments)
+        limits = schema["properties"].get("limits")
+        if limits is None or self.name == "planner_run":
+            return schema
+        briefs: JsonObject = {"limits": {"type": "object", "description": limits["description"]}}
+        if issubclass(self.arguments, cycles.OodaPhase):
+            briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
+        return {**schema, "properties": {**schema["properties"], **briefs}}
+
+
+TOOLS = (
+    Offered(
+        "planner_run",
+        "Run a loop",
+        "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
+        "answer through run_continue. An identical call returns the open run.",
+        "idempotent",
+        planning.PlannerRun,
+        handlers.planner_run,
+        RUN_RESULT,
+    ),
+    Offered(
+        "ooda_run",
+        "Run a mandate",
+        "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
+        "one open run; a second call attaches to it.",
+        "idempotent",
+        cycles.OodaRun,
+        handlers.ooda_run,
+        RUN_RESULT,
+    ),
+    Offered(
+        "ooda_observe",
+        "Observe",
+        "One phase alone: look, with tools that only read.",
+        "idempotent",
+        cycles.OodaObserve,
+        handlers.phase("observe"),
+        _phase_result(observations="array"),
+    ),
+    Offered(
+        "ooda_orient",
+        "Orient",
+        "One phase alone: weigh an observation against the goal.",
+        "idempotent",
+        cycles.OodaOrient,
+        handlers.phase("orient"),
+        _phase_result(summary="string", priorities="array", risk_level="string"),
+    ),
+    Offered(
+        "ooda_decide",
+        "Decide",
+        "One phase alone: choose one action. Nothing is changed yet.",
+        "idempotent",
+        cycles.OodaDecide,
+        handlers.phase("decide"),
+        _phase_result(action="string"),
+    ),
+    Offered(
+        "ooda_act",
+        "Act",
+        "One phase alone: carry a decision out, after a person's leave where it needs one.",
+        "irreversible",
+        cycles.OodaAct,
+        handlers.phase("act"),
+        _phase_result(status="string", decision="object"),
+    ),
+    Offered(
+        "ooda_reflect",
+        "Reflect",
+        "One phase alone: judge what an act came to.",
+        "idempotent",
+        cycles.OodaReflect,
+        handlers.phase("reflect"),
+        _phase_result(assessment="string", lessons="array", confidence="number"),
+    ),
+    Offered(
+        "mandate_save",
+        "Save a mandate",
+        "Save a standing order for ooda_run, under its id.",
+        "idempotent",
+        cycles.MandateSave,
+        handlers.mandate_save,
+    ),
+    Offered(
+        "mandate_list",
+        "List mandates",
+        "Mandates, their status and newest run.",
+        "read",
+        cycles.MandateList,
+        handlers.mandate_list,
+    ),
+    Offered(
+        "run_status",
+        "See runs",
+        "Where runs stand and what to call next. With until it blocks: no polling.",
+        "read",
+        runs.RunStatus,
+        handlers.run_status,
+        RUNS_RESULT,
+    ),
+    Offered(
+        "run_continue",
+        "Answer a run",
+        "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless.",
+        "idempotent",
+        runs.RunContinue,
+        handlers.run_continue,
+        RUN_RESULT,
+    ),
+    Offered(
+        "run_control",
+        "Steer a run",
+        "Pause, resume or cancel a run, extend its limits, or change who thinks.",
+        "idempotent",
+        runs.RunControl,
+        handlers.run_control,
+        RUN_RESULT,
+    ),
+    Offered(
+        "run_trace",
+        "Look into a run",
+        "What happened in a run, or the whole text behind a ref.",
+        "read",
+        runs.RunTrace,
+        handlers.run_trace,
+    ),
+    Offered(
+        "registry_search",
+        "Find tools",
+        "Find tools that a run may be given.",
+        "read",
+        registry.RegistrySearch,
+        handlers.registry_search,
+    ),
+    Offered(
+        "registry_call",
+        "Call one tool",
+        "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
+        "irreversible",
+        registry.RegistryCall,
+        handlers.registry_call,
+        RUN_RESULT,
+    ),
+    Offered(
+        "registry_register",
+        "Propose a tool",
+        "Propose an HTTP tool or MCP server; a person approves it.",
+        "idempotent",
+        registry.RegistryRegister,
+        handlers.registry_register,
+    ),
+    Offered(
+        "budget_status",
+        "See what is left",
+        "What is spent and left today and on whom, or of a run.",
+        "read",
+        runs.BudgetStatus,
+        handlers.budget_status,
+    ),
+)
+
+
+def as_listed() -> str:
+    """The text of listing.json: what clients are sent, made once here and not by every server that starts."""
+    listing = wire.ListToolsResult(tools=[tool.as_tool() for tool in TOOLS])
+    return listing.model_dump_json(by_alias=True, exclude_none=True, include={"tools"}) + "\n"

@@ -1,0 +1,1 @@
+"""What a person has configured, and where each setting was read from."""

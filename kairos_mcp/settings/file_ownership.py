@@ -1,0 +1,161 @@
+"""Judges whether other users could have written what the server obeys: the state folder and the settings file.
+
+Whoever may write there decides which programs run. Nothing is changed here; a refusal says the command that cures it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.settings import TRUST, Settings
+
+LOOKED_AT = 5_000  # entries of the state folder; it has some dozens
+ROOT = 0
+
+
+def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
+    """Raises ConfigError where the folder, something in it or a folder above it can be written by another user, or
+    belongs to one. A folder that isn't there yet is judged by those above it."""
+    if _is_trusted(environ):
+        return
+    for path in dict.fromkeys((*home.parents, *Path(os.path.realpath(home)).parents)):
+        _check(path, home, above=True)
+    if not os.path.lexists(home):
+        return
+    _check(home, home, above=home.is_symlink())
+    real = Path(os.path.realpath(home))
+    _check(real, home)
+    for count, path in enumerate(_within(real)):
+        if count >= LOOKED_AT:
+            break
+        _check(path, home)
+
+
+def check_settings_file(file: Path, environ: Mapping[str, str]) -> None:
+    """Raises ConfigError where another user may write the file, or owns it."""
+    if not _is_trusted(environ):
+        _check(Path(os.path.realpath(file)), file, also=ROOT)
+
+
+def readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str]:
+    """What in the settings file is a secret in plain, where other users may read the file: one sentence each."""
+    file = settings.config_file
+    if file is None or _is_trusted(environ):
+        return []
+    try:
+        found = os.stat(file)
+    except OSError:
+        return []
+    readers = stat.S_IROTH | (0 if _is_private(found.st_gid) else stat.S_IRGRP)
+    if not found.st_mode & readers:
+        return []
+    return [
+        f"{file} can be read by other users, and {place} holds a secret: `chmod 600 {shlex.quote(str(file))}`, or "
+        "write env:NAME there and set that variable."
+        for place in _secrets(settings)
+    ]
+
+
+def _secrets(settings: Settings) -> Iterator[str]:
+    from kairos_mcp.core.redaction import Mask, names_a_key
+    from kairos_mcp.settings.http_tool import references_in  # at first use, as what follows
+
+    mask = Mask.of({})
+    given = (
+        *((f"servers.{each.name}.headers", each.headers) for each in settings.servers),
+        *((f"servers.{each.name}.env", each.env) for each in settings.servers),
+        *((f"http_tools.{each.name}.headers", each.headers) for each in settings.http_tools),
+    )
+    for place, pairs in given:
+        for name, value in pairs:
+            if references_in(value):
+                continue
+            line = f"{name}: {value}"
+            if names_a_key(name) or mask.text(line).text != line:
+                yield f"{place}.{name}"
+
+
+def _is_trusted(environ: Mapping[str, str]) -> bool:
+    return not hasattr(os, "geteuid") or environ.get(TRUST, "") not in ("", "0")
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """Everything below a folder; links are named, and not followed."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _within(Path(entry.path))
+    except OSError:  # what can't be read is met by whoever needs it
+        return
+
+
+def _check(path: Path, home: Path, *, above: bool = False, also: int | None = None) -> None:
+    """`above`: a folder in which others may own other names, so that a sticky one is fine, and one of root's."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return
+    owners = {os.geteuid(), also, *((ROOT, _unmapped()) if above else ())}
+    else_named = f"or name another folder by --home. Where the file system has no owners and modes: {TRUST}=1."
+    if found.st_uid not in owners:
+        raise ConfigError(
+            f"{path} belongs to another user ({_user(found.st_uid)}), so what it says is not taken.",
+            f"Make it yours (`sudo chown -R {os.geteuid()} {shlex.quote(str(home))}`), {else_named}",
+        )
+    if stat.S_ISLNK(found.st_mode) or (above and found.st_mode & stat.S_ISVTX):
+        return
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
+        who = "every user" if found.st_mode & stat.S_IWOTH else f"the group {_group(found.st_gid)}"
+        cure = f"chmod go-w {shlex.quote(str(path))}" if above else f"chmod -R go-w {shlex.quote(str(home))}"
+        raise ConfigError(
+            f"{path} can be written by {who}, so what it says is not taken.",
+            f"`{cure}`, {else_named}",
+        )
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is the user's own: named like the user, their first one, and with nobody else in it."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+
+
+def _unmapped() -> int | None:
+    """Who owns, as it is seen in a user namespace, what belongs to somebody outside it, as the machine's root."""
+    try:
+        rows = [line.split() for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
+        overflow = int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    is_mapped = any(int(first) <= overflow < int(first) + int(count) for first, _, count in rows)
+    return None if is_mapped else overflow
+
+
+def _user(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _group(group: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(group).gr_name
+    except KeyError:
+        return str(group)

@@ -1,0 +1,82 @@
+"""An HTTP tool as it comes in from outside: a table of the settings, a proposal, a row; checked here into a value."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.http_tool import HttpDefinition, Method, Parameter, Place
+
+Text = Annotated[str, Field(min_length=1, max_length=8_000)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+def _unfolded(given: object) -> object:
+    """A schema may also be a text of JSON, since TOML has no null."""
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+class GivenParameter(_Strict):
+    name: Text
+    place: Place = Field(alias="in")
+    schema_: Annotated[JsonObject, BeforeValidator(_unfolded)] = Field(
+        alias="schema", default_factory=lambda: {"type": "string"}
+    )
+    description: Text | None = None
+    required: bool | None = None
+    sent_as: Text | None = Field(alias="as", default=None)
+
+    def value(self) -> Parameter:
+        schema = self.schema_ | ({"description": self.description} if self.description else {})
+        required = self.place == "path" if self.required is None else self.required
+        return Parameter(self.name, self.place, schema, required, self.sent_as or "")
+
+
+class GivenTool(_Strict):
+    """The words of `[[http_tools]]`."""
+
+    name: Text
+    description: Text
+    url: Text
+    method: Method = "GET"
+    parameters: list[GivenParameter] = Field(default_factory=list, max_length=100)
+    headers: dict[str, str] = Field(default_factory=dict, max_length=30)
+    result: Annotated[str, Field(max_length=1_000)] = ""
+    effect: Literal["read", "idempotent", "irreversible"] = "irreversible"
+    timeout_s: float = 30.0
+
+    def value(self) -> HttpDefinition:
+        """Raises ConfigError."""
+        parameters = tuple(each.value() for each in self.parameters)
+        return HttpDefinition(
+            self.name,
+            self.description,
+            self.url,
+            self.method,
+            parameters,
+            tuple(self.headers.items()),
+            self.result,
+            self.effect,
+            float(self.timeout_s),
+        )
+
+
+def definition(given: JsonObject) -> HttpDefinition:
+    """The tool that such an object defines. Raises ConfigError, which names the place and echoes no value."""
+    try:
+        return GivenTool.model_validate(given).value()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])[:80]
+        valid = ", ".join(GivenTool.model_fields)
+        raise ConfigError(f"The HTTP tool can't be read: {where}: {first['msg']}.", f"Its parts: {valid}.") from error

@@ -1,0 +1,219 @@
+"""An HTTP tool as a person defines it, checked once: what is fixed, and what a model fills in.
+
+Where it goes and with which headers is fixed; its arguments are what was left open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import Effect, JsonObject, canonical
+from kairos_mcp.core.urls import Url, parsed
+from kairos_mcp.settings.secret_refs import is_reference
+
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Place = Literal["path", "query", "header", "body", "json"]
+"""Where an argument goes: `body` is a member of a JSON object, `json` the whole body."""
+
+READING = ("GET", "HEAD")
+NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")  # what every provider takes for the name of a tool
+_SECRET = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
+_HOLE = re.compile(r"\{([^{}]*)\}")
+_SCALARS = {"string", "integer", "number", "boolean"}
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+# What carries credentials: a key that stands in a setting stands in backups, in diffs and on screens.
+_CREDENTIALS = ("authorization", "cookie", "x-api-key", "api-key", "x-auth-token")
+_OURS = ("host", "content-length", "transfer-encoding", "connection", "accept-encoding", "expect", "te", "upgrade")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument of the tool: `sent_as` is its name on the way out where it differs from `name`."""
+
+    name: str
+    place: Place
+    schema: JsonObject
+    required: bool = False
+    sent_as: str = ""
+
+    @property
+    def wire(self) -> str:
+        return self.sent_as or self.name
+
+
+@dataclass(frozen=True)  # not slotted: what follows from it is computed once
+class HttpDefinition:
+    """`url` has holes `{name}` in its path alone. The value of a header may say where a secret lies: `env:NAME` alone,
+    `${env:NAME}` within a text; it is filled in as the request is sent. `result` is where in a JSON reply the result
+    lies: `/a/0/b` or `a.0.b`; empty: all of it.
+
+    Raises ConfigError when made of what does not fit together.
+    """
+
+    name: str
+    description: str
+    url: str
+    method: Method = "GET"
+    parameters: tuple[Parameter, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    result: str = ""
+    effect: Effect = "irreversible"
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for problem, cure in self._problems():
+            raise ConfigError(f"The HTTP tool {self.name[:64]!r}: {problem}.", cure)
+
+    @cached_property
+    def input_schema(self) -> JsonObject:
+        return {
+            "type": "object",
+            "properties": {each.name: each.schema for each in self.parameters},
+            "required": [each.name for each in self.parameters if each.required],
+            "additionalProperties": False,
+        }
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Where the secrets of its headers lie, as `env:NAME`."""
+        return tuple(dict.fromkeys(found for _, value in self.headers for found in references_in(value)))
+
+    @cached_property
+    def pin(self) -> str:
+        """SHA-256 in hex over all of it: another definition is another tool."""
+        return sha256(canonical(self.as_json()).encode()).hexdigest()
+
+    def sample(self) -> Url:
+        """Its URL with `x` in each hole: scheme, host and port, which no argument can change."""
+        return parsed(_HOLE.sub("x", self.url))
+
+    def placed(self, *places: Place) -> tuple[Parameter, ...]:
+        return tuple(each for each in self.parameters if each.place in places)
+
+    def as_json(self) -> JsonObject:
+        """In the words of the file of settings, which `http_given.definition` reads back."""
+        told: JsonObject = {"name": self.name, "description": self.description, "method": self.method, "url": self.url}
+        told |= {"effect": self.effect, "timeout_s": self.timeout_s}
+        told |= {"result": self.result} if self.result else {}
+        told |= {"headers": dict(self.headers)} if self.headers else {}
+        if self.parameters:
+            told["parameters"] = [_parameter_json(each) for each in self.parameters]
+        return told
+
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        if not NAME.fullmatch(self.name):
+            yield "its name is none", "Use at most 64 letters, digits, _ and -."
+        if not self.description.strip() or len(self.description) > 4_000:
+            yield "it has no description, or one beyond 4,000 characters", "Say in a line what it is for."
+        if not 0 < self.timeout_s <= 600:
+            yield "timeout_s is out of range", "Give seconds, above 0 and at most 600."
+        if self.effect == "checked":
+            yield "effect can't be checked: nothing looks at what it changed", "State read, idempotent or irreversible."
+        if self.effect == "read" and self.method not in READING:
+            yield f"a {self.method} is not read", "State idempotent where it may be repeated, else irreversible."
+        yield from self._problems_of_url()
+        yield from self._problems_of_headers()
+        yield from self._problems_of_parameters()
+
+    def _problems_of_url(self) -> Iterator[tuple[str, str]]:
+        path = self.url.partition("?")[0]
+        holes = _HOLE.findall(self.url)
+        if len(holes) != len(_HOLE.findall(path)) or "{" in _HOLE.sub("", self.url) or "#" in self.url:
+            yield "its url has a hole outside the path", 'Fill a query by a parameter with in = "query".'
+        try:
+            sample, filled = self.sample(), parsed(_HOLE.sub("y", self.url))
+        except EgressDenied as error:
+            yield f"its url is none: {error.message.rstrip('.')}", error.hint
+            return
+        if sample.origin != filled.origin:
+            yield "its url has a hole in the host", "Name the host in full."
+        if any(unquote(segment) in (".", "..") for segment in sample.target.partition("?")[0].split("/")):
+            yield "its url has . or .. in its path", "Write the path that is meant."
+        named = {each.wire for each in self.placed("path")}
+        if set(holes) != named or len(holes) != len(set(holes)):
+            yield "the holes of its url are not its path parameters", "Name each once in both: {id} and in = 'path'."
+        if any(not each.required for each in self.placed("path")):
+            yield "a path parameter is not required", "Set required = true."
+        if self.references and sample.scheme == "http" and not _is_near(sample):
+            yield "its secret would go over http", "Use https."
+
+    def _problems_of_headers(self) -> Iterator[tuple[str, str]]:
+        names = [name.lower() for name, _ in self.headers]
+        names += [each.wire.lower() for each in self.placed("header")]
+        for name in names:
+            if not _HEADER.fullmatch(name) or name in _OURS or name.startswith("proxy-"):
+                yield f"the header {name[:80]!r} is not for a tool to set", "Leave it out."
+        if len(set(names)) != len(names):
+            yield "a header stands there twice", "Set it once, or leave it to a parameter."
+        for name, value in self.headers:
+            if not (value.isascii() and value.isprintable()) or "${" in _SECRET.sub("", value):
+                yield f"the header {name[:80]} can't be read", "Write a text, env:NAME, or ${env:NAME} within a text."
+            if name.lower() in _CREDENTIALS and not references_in(value):
+                yield f"the key in {name[:80]} stands there itself", "Say where it lies: env:NAME, or file:PATH."
+
+    def _problems_of_parameters(self) -> Iterator[tuple[str, str]]:
+        names = [each.name for each in self.parameters]
+        if len(set(names)) != len(names) or not all(NAME.fullmatch(name) for name in names):
+            yield "its parameters have no names of their own", "Name each once, by letters, digits, _ and -."
+        wires = [(each.place, each.wire) for each in self.parameters]
+        if len(set(wires)) != len(wires):
+            yield "two parameters go to one place", "Send each under a name of its own."
+        if self.placed("body", "json") and self.method in READING:
+            yield f"a {self.method} has no body", "Use a parameter in the query, or another method."
+        if len(self.placed("json")) > 1 or (self.placed("json") and self.placed("body")):
+            yield "its body is stated twice", 'Use one parameter in = "json", or members in = "body".'
+        for each in self.placed("path", "query", "header"):
+            if not is_plain(each.schema, lists=each.place == "query"):
+                yield f"{each.name[:64]} goes into the {each.place} and is no plain value", "State its type: string."
+        try:
+            compiled(self.input_schema)
+        except SchemaRejected as error:
+            yield f"the schema of a parameter is refused: {error.message.rstrip('.')}", error.hint
+
+
+def with_secrets(value: str, secrets: Mapping[str, str]) -> str:
+    """The value of a header with the secrets that are known; another one stays named."""
+    if is_reference(value):
+        return secrets.get(value, value)
+    return _SECRET.sub(lambda found: secrets.get(found[1], found[0]), value)
+
+
+def references_in(value: str) -> list[str]:
+    """Where the secrets of a header's or a variable's value lie, as `env:NAME`."""
+    return [value] if is_reference(value) else _SECRET.findall(value)
+
+
+def _is_near(url: Url) -> bool:
+    return url.host == "localhost" if url.address is None else url.address.is_private
+
+
+def is_plain(schema: JsonObject, *, lists: bool) -> bool:
+    """Whether what fits the schema can be written as one text; with `lists`, as several."""
+    for word in ("anyOf", "oneOf"):
+        if schema.get(word):
+            return all(each.get("type") == "null" or is_plain(each, lists=lists) for each in schema[word])
+    match schema.get("type"):
+        case str() as kind if kind in _SCALARS:
+            return True
+        case list() as kinds:
+            return bool(kinds) and set(map(str, kinds)) <= _SCALARS | {"null"}
+        case "array" if lists:
+            return isinstance(schema.get("items"), dict) and is_plain(schema["items"], lists=False)
+        case None:
+            enum = schema.get("enum", [schema["const"]] if "const" in schema else [])
+            return bool(enum) and all(each is None or isinstance(each, str | int | float) for each in enum)
+        case _:
+            return False
+
+
+def _parameter_json(each: Parameter) -> JsonObject:
+    told: dict[str, Any] = {"name": each.name, "in": each.place, "required": each.required, "schema": each.schema}
+    return told | ({"as": each.sent_as} if each.sent_as else {})

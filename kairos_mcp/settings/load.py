@@ -1,0 +1,131 @@
+"""Reads what a person has decided: flag, environment (`KAIROS_*`), file, default, in this order.
+
+What comes in is checked by `settings_file.py`, imported only where something does, since `serve` is started often and
+mostly without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
+from kairos_mcp.settings.settings import (
+    CAP_NAMES,
+    DEFAULT_CAPS,
+    DEFAULT_DAY,
+    SETTINGS,
+    VARIABLES,
+    Flags,
+    Origin,
+    Settings,
+    inside_limits,
+    packaged_config,
+)
+
+
+def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """The settings that hold. Nothing is created, written or opened but the file of settings. Raises ConfigError, also
+    where another user could have written what stands there."""
+    home, home_from = _home(flags, environ)
+    check_state_folder(home, environ)
+    file = _file(flags, environ, home)
+    layers: list[tuple[Origin, dict[str, Any]]] = []
+    if file is not None:
+        from kairos_mcp.settings.schema import given_by_file
+
+        layers.append(("file", given_by_file(file)))
+    if any(name in environ for name in VARIABLES):
+        from kairos_mcp.settings.schema import given_by_environment
+
+        layers.append(("environment", given_by_environment(environ)))
+    layers.append(("flag", _given_by_flags(flags)))
+
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = dict.fromkeys(SETTINGS, "default")
+    for origin, given in layers:
+        values.update(given)
+        origins.update(dict.fromkeys(given, origin))
+    caps: dict[str, dict[str, int | float]] = {"limits": {}, "day": {}}
+    for name in CAP_NAMES:
+        if name in values:
+            group, _, leaf = name.partition(".")
+            caps[group][leaf] = values.pop(name)
+    if "time_zone" in values:
+        from kairos_mcp.core.calendar import zone_named
+
+        zone_named(values["time_zone"])
+    if "workspaces" in values:
+        values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
+        _check_outside(values["workspaces"], home)
+    for name in ("command_reads", "skills"):
+        if name in values:
+            values[name] = tuple(dict.fromkeys(_path(text) for text in values[name]))
+    if "script" in values:
+        values["script"] = _path(values["script"])
+    return Settings(
+        home=home,
+        config_dirs=(packaged_config(), home / "config"),
+        limits=replace(DEFAULT_CAPS, **inside_limits(caps["limits"])),
+        day=replace(DEFAULT_DAY, **inside_limits(caps["day"])),
+        config_file=file,
+        origins=MappingProxyType({"home": home_from, **origins}),
+        **values,
+    )
+
+
+def _check_outside(workspaces: tuple[Path, ...], home: Path) -> None:
+    """Raises ConfigError for a workspace that is the state folder, or lies in it: nothing there is for a run."""
+    for folder in workspaces:
+        if folder.is_relative_to(home.resolve()):
+            raise ConfigError(f"The workspace {folder} lies in the state folder {home}.", "Name another folder.")
+
+
+def _home(flags: Flags, environ: Mapping[str, str]) -> tuple[Path, Origin]:
+    if flags.home is not None:
+        return _path(flags.home), "flag"
+    if environ.get("KAIROS_HOME"):
+        return _path(environ["KAIROS_HOME"]), "environment"
+    from platformdirs import user_state_path
+
+    return user_state_path("kairos-mcp", appauthor=False), "default"
+
+
+def _file(flags: Flags, environ: Mapping[str, str], home: Path) -> Path | None:
+    """A file that was named has to be there; the one in the state folder may be missing."""
+    named = flags.config or environ.get("KAIROS_CONFIG")
+    if named:
+        check_settings_file(_path(named), environ)
+        return _path(named)
+    usual = home / "kairos.toml"
+    return usual if usual.exists() else None
+
+
+def _given_by_flags(flags: Flags) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if flags.workspaces:
+        given["workspaces"] = list(flags.workspaces)
+    if flags.tools is not None:
+        given["tools"] = flags.tools
+    return given
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(f"The path {text!r} can't be made whole: {error}.", "Give an absolute path.") from error
+
+
+def _folder(text: str) -> Path:
+    try:
+        folder = _path(text).resolve(strict=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The workspace {text!r} can't be found.", "Name a folder that is there.") from error
+    if not folder.is_dir():
+        raise ConfigError(f"The workspace {text!r} is no folder.", "Name a folder, not a file.")
+    return folder

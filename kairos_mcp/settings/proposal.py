@@ -1,0 +1,192 @@
+"""A tool or a server that somebody proposes: the same words as in the file of settings, read more strictly.
+
+A person has to be able to decide by what is shown, so nothing in it may be hidden, too long to read, or a key; and it
+gets no more than it needs: a proposed server is always in its sandbox, and stands in the workspace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+from pydantic import TypeAdapter, ValidationError
+
+from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
+from kairos_mcp.core.messages import JsonObject, canonical
+from kairos_mcp.core.redaction import Mask, names_a_key
+from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.urls import Url, parsed
+from kairos_mcp.settings.http_given import GivenTool, definition
+from kairos_mcp.settings.http_tool import HttpDefinition, references_in
+from kairos_mcp.settings.server import GivenServer, ServerName
+from kairos_mcp.settings.settings import ServerSetting
+
+SPEC_BYTES = 32_000  # of one proposal: a person reads it whole
+NOT_PROPOSED = ("cwd", "sandbox")
+KINDS = ("http_tool", "server")
+Kind = Literal["http_tool", "server"]
+
+_FORMS = 'As {"kind": "http_tool", "name", "description", "url", ...} or {"kind": "server", "name", "command" | "url"}.'
+_NAME: TypeAdapter[str] = TypeAdapter(ServerName)
+
+
+@dataclass(frozen=True)  # not slotted: what it becomes is made once
+class Proposal:
+    """What is proposed under `name`; `body` is canonical JSON, `kind` and `name` with it."""
+
+    kind: Kind
+    name: str
+    body: str
+
+    @cached_property
+    def hash(self) -> str:
+        return sha256(self.body.encode()).hexdigest()
+
+    @cached_property
+    def tool(self) -> HttpDefinition:
+        """The HTTP tool. Raises ConfigError."""
+        return definition(self._words)
+
+    @cached_property
+    def server(self) -> ServerSetting:
+        """The server. Raises ConfigError."""
+        return _server(self.name, {key: value for key, value in self._words.items() if key != "name"})
+
+    @property
+    def address(self) -> Url | None:
+        """Where it goes, if it goes anywhere; None: a program. Raises EgressDenied for what is no address."""
+        if self.kind == "http_tool":
+            return self.tool.sample()
+        return parsed(self.server.url) if self.server.url is not None else None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Where the keys lie that it would be given, as `env:NAME`."""
+        if self.kind == "http_tool":
+            return self.tool.references
+        given = (*self.server.env, *self.server.headers)
+        return tuple(dict.fromkeys(found for _, value in given for found in references_in(value)))
+
+    @property
+    def _words(self) -> JsonObject:
+        words: JsonObject = json.loads(self.body)
+        return {key: value for key, value in words.items() if key != "kind"}
+
+
+def proposal(spec: JsonObject, mask: Mask) -> Proposal:
+    """What an agent proposes. Raises BadArguments and TooLarge, which name the place and repeat no value; EgressDenied
+    for an address that can't be read."""
+    _check_kind(spec)
+    body = _body(spec)
+    _check_keys(spec, mask)
+    made = stored(body)
+    try:
+        checked = made.tool.name if made.kind == "http_tool" else made.server.name
+        _check_url(made)
+    except ConfigError as error:
+        raise BadArguments(error.message, error.hint) from None
+    if made.kind == "http_tool" and "__" in checked:
+        raise BadArguments("spec.name holds __, which parts a server's name from its tool's.", "Use one _ there.")
+    return made
+
+
+def stored(body: str) -> Proposal:
+    """What was proposed before, from its canonical text."""
+    words = json.loads(body)
+    return Proposal(words["kind"], words["name"], body)
+
+
+def _check_kind(spec: JsonObject) -> None:
+    if spec.get("kind") not in KINDS:
+        raise BadArguments("spec.kind says what is proposed: http_tool or server.", _FORMS)
+    if not isinstance(spec.get("name"), str):
+        raise BadArguments("spec.name is missing, or no text.", _FORMS)
+    valid = ("kind", "name", *(GivenTool if spec["kind"] == "http_tool" else GivenServer).model_fields)
+    valid = tuple(dict.fromkeys(key for key in valid if key not in NOT_PROPOSED))
+    for key in spec:
+        if key in NOT_PROPOSED:
+            why = "a proposed server is in the sandbox, and in the workspace"
+            raise BadArguments(f"spec.{key} can't be proposed: {why}.", "Leave it out; a person can configure it.")
+        if key not in valid:
+            raise BadArguments(f"spec has an unknown key {key[:80]!r}.", f"Valid: {', '.join(valid)}.")
+
+
+def _body(spec: JsonObject) -> str:
+    try:
+        body = canonical(spec)
+        size = len(body.encode())
+    except (ValueError, RecursionError):  # NaN, half a character, or nested without an end
+        raise BadArguments("spec is no plain JSON.", "Send texts, whole numbers and lists.") from None
+    if size > SPEC_BYTES:
+        raise TooLarge(f"spec has {size:,} bytes; {SPEC_BYTES:,} are the most.", "A person has to read it: say less.")
+    return body
+
+
+def _check_keys(spec: JsonObject, mask: Mask) -> None:
+    for where, name, value in _texts("spec", "", spec):
+        if made_visible(value)[0] != value:
+            raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
+        if any(not reference.startswith(("env:", "keyring:")) for reference in references_in(value)):
+            raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")
+        told = mask.json({name: value})[1] if name else mask.text(value).count
+        if told and not references_in(value):
+            raise BadArguments(f"{where} looks like a key.", "Say where it lies, as env:NAME; never send a key itself.")
+    for place in ("headers", "env"):
+        pairs = spec.get(place)
+        for name, value in pairs.items() if isinstance(pairs, dict) else ():
+            if names_a_key(str(name)) and not (isinstance(value, str) and references_in(value)):
+                raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Say where it lies: env:NAME.")
+    words = spec.get("args")
+    for word in words if isinstance(words, list) else ():
+        if isinstance(word, str) and word.startswith("-") and names_a_key(word.lstrip("-").partition("=")[0]):
+            raise BadArguments(
+                "spec.args gives a key as an option, which every program on the machine can read.",
+                "Give it as a variable: env = {NAME: env:NAME}.",
+            )
+
+
+def _texts(where: str, name: str, value: Any) -> Iterator[tuple[str, str, str]]:
+    """Every text in it: where it stands, the name it stands under, itself."""
+    match value:
+        case str():
+            yield where, name, value
+        case dict():
+            for key, item in value.items():
+                yield f"{where} (a key)", "", str(key)
+                yield from _texts(f"{where}.{str(key)[:80]}", str(key), item)
+        case list():
+            for at, item in enumerate(value):
+                yield from _texts(f"{where}.{at}", "", item)
+        case _:
+            return
+
+
+def _check_url(made: Proposal) -> None:
+    """No key in an address, and none that would go over plain http."""
+    url = made.address
+    if url is None:
+        return
+    query = url.target.partition("?")[2]
+    if any(names_a_key(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
+        raise BadArguments("spec.url holds a key.", "Give it in a header: headers = {NAME: env:NAME}.")
+    if made.kind == "server" and made.secrets and url.scheme == "http":
+        raise BadArguments("Its secret would go over http.", "Use https.")
+
+
+def _server(name: str, words: JsonObject) -> ServerSetting:
+    try:
+        _NAME.validate_python(name, strict=True)
+    except ValidationError as error:
+        cure = "Use up to 24 letters and digits, with single - and _ within."
+        raise ConfigError(f"The server's name {name[:40]!r} is none.", cure) from error
+    try:
+        return replace(GivenServer.model_validate(words).setting(name), sandbox=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])[:80] or "server"
+        raise ConfigError(f"The server can't be read: {where}: {first['msg']}.", _FORMS) from error

@@ -1,0 +1,244 @@
+"""Settings as they come in from outside, a file or the environment: checked here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.messages import Effect, Risk
+from kairos_mcp.core.steps import DialectName
+from kairos_mcp.core.urls import host_rule
+from kairos_mcp.settings.http_given import GivenTool
+from kairos_mcp.settings.secret_refs import FORMS, is_reference
+from kairos_mcp.settings.server import GivenServer, ServerName
+from kairos_mcp.settings.settings import (
+    CAPS,
+    FILE_ONLY,
+    SETTINGS,
+    Approvals,
+    CommandMode,
+    Durability,
+    GateRule,
+    Route,
+    Scope,
+    ServerSetting,
+    variable,
+)
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
+FOLDERS = ("workspaces", "command_reads", "skills")  # lists, parted in a variable as PATH is
+VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
+"""Other words for the same verdicts (SYSTEMS.md P13)."""
+
+
+def _reference(text: str) -> str:
+    """A key itself has no place in a setting, and is not repeated in the error."""
+    if not is_reference(text):
+        raise PydanticCustomError("reference", "it says where a key lies: {forms}", {"forms": FORMS})
+    return text
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _Caps(_Strict):
+    rounds: Count | None = None
+    model_calls: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    total_tokens: Count | None = None
+    usd: Amount | None = None
+    tool_calls: Count | None = None
+    seconds: Amount | None = None
+
+
+class _DayCaps(_Strict):
+    model_calls: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    total_tokens: Count | None = None
+    usd: Amount | None = None
+
+
+class _Rule(_Strict):
+    tools: Text
+    verdict: Literal["allow", "ask", "deny", "auto", "propose"]
+    paths: list[Text] | None = None
+    scope: Scope | None = None
+    effect: Effect | None = None
+    risk: Risk | None = None
+    agent: Text | None = None
+    mandate: Text | None = None
+
+    @model_validator(mode="after")
+    def _leaves_the_core_alone(self) -> Self:
+        """What no rule can give is not written as if one could (SYSTEMS.md O13)."""
+        verdict = VERDICTS.get(self.verdict, self.verdict)
+        if self.scope == "L0" and verdict != "deny":
+            raise PydanticCustomError("core", "scope L0 is never written; a rule on it can only deny")
+        if self.scope == "L1" and verdict == "allow":
+            raise PydanticCustomError("instructions", "scope L1 always asks; a rule on it can ask or deny")
+        return self
+
+    def rule(self) -> GateRule:
+        given = self.model_dump(exclude={"verdict", "paths"})
+        return GateRule(verdict=VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
+
+
+class _Given(_Strict):
+    """All fields are optional: what is not given is left to the next in order."""
+
+    workspaces: list[Text] | None = None
+    durability: Durability | None = None
+    route: Route | None = None
+    script: Text | None = None
+    model: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_./-]*:\S+$")] | None = None
+    model_key: Annotated[str, AfterValidator(_reference)] | None = None
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s?#]*$")] | None = None
+    dialect: DialectName | None = None
+    price_input: Amount | None = None
+    price_output: Amount | None = None
+    sampling: Literal["fallback", "prefer"] | None = None
+    tools: Text | None = None
+    default_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    context_tokens: Annotated[int, Field(ge=2_000, le=100_000_000)] | None = None
+    read_bytes: Annotated[int, Field(ge=1_024, le=256 * 1024 * 1024)] | None = None
+    shown_chars: Annotated[int, Field(ge=500, le=1_000_000)] | None = None
+    time_zone: Text | None = None
+    keep_days: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    limits: _Caps | None = None
+    day: _DayCaps | None = None
+    approvals: Approvals | None = None
+    approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    gate: list[_Rule] | None = None
+    servers: dict[ServerName, GivenServer] | None = None
+    http_fetch: bool | None = None
+    http_hosts: list[Text] | None = None
+    private_hosts: list[Text] | None = None
+    http_tools: list[GivenTool] | None = None
+    commands: CommandMode | None = None
+    command_reads: list[Text] | None = None
+    command_writes: list[PathGlob] | None = None
+    skills: list[Text] | None = None
+    instructions: list[PathGlob] | None = None
+
+    def flat(self) -> dict[str, Any]:
+        """What was given, limits and those of a day one by one (`limits.usd`), tables as values."""
+        given = self.model_dump(exclude_unset=True, exclude={"limits", "day", *FILE_ONLY})
+        for group, caps in (("limits", self.limits), ("day", self.day)):
+            if caps is not None:
+                given |= {f"{group}.{name}": cap for name, cap in caps.model_dump(exclude_unset=True).items()}
+        if self.gate is not None:
+            given["gate"] = tuple(rule.rule() for rule in self.gate)
+        if self.servers is not None:
+            given["servers"] = tuple(server.setting(name) for name, server in sorted(self.servers.items()))
+        if self.http_hosts is not None:
+            given["http_hosts"] = tuple(host_rule(text) for text in self.http_hosts)
+        if self.private_hosts is not None:
+            given["private_hosts"] = tuple(host_rule(text, wildcard=False) for text in self.private_hosts)
+        for name in ("instructions", "command_writes"):
+            if (globs := getattr(self, name)) is not None:
+                given[name] = tuple(globs)
+        if self.http_tools is not None:
+            given["http_tools"] = tuple(tool.value() for tool in self.http_tools)
+        return given
+
+
+def given_by_file(file: Path) -> dict[str, Any]:
+    """What the file says; its paths are relative to the folder that it lies in."""
+    try:
+        parsed = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The settings file {file} can't be read: {error}.", "Name another by --config.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"The settings file {file} is no TOML: {error}.", "Repair that line.") from error
+    try:
+        given = _Given.model_validate(parsed).flat()
+    except ValidationError as error:
+        raise _rejected(f"The settings file {file}", error) from error
+    for name in FOLDERS:
+        if name in given:
+            given[name] = [_beside(file, text) for text in given[name]]
+    if "script" in given:
+        given["script"] = _beside(file, given["script"])
+    if "servers" in given:
+        given["servers"] = tuple(_standing(file, server) for server in given["servers"])
+    return given
+
+
+def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What KAIROS_* says; an empty variable says nothing. Folders are parted as PATH is."""
+    texts: dict[str, Any] = {}
+    for name in SETTINGS:
+        text = environ.get(variable(name), "")
+        if not text or name in FILE_ONLY or name in FOLDERS:
+            continue
+        group, _, leaf = name.rpartition(".")
+        inner = texts.setdefault(group, {}) if group else texts
+        inner[leaf] = text
+    try:
+        given = _Given.model_validate_strings(texts).flat()
+    except ValidationError as error:
+        raise _rejected("The environment", error, in_environment=True) from error
+    for name in FOLDERS:
+        if folders := [part for part in environ.get(variable(name), "").split(os.pathsep) if part]:
+            given[name] = folders
+    return given
+
+
+def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
+    """Limits as a person types them (`rounds=8`, `usd=0.50`), checked. Raises BadArguments."""
+    try:
+        caps: dict[str, int | float] = _Caps.model_validate_strings(given).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = str(first["loc"][0])[:80]
+        raise BadArguments(f"The limit {name!r}: {first['msg']}.", f"Limits are: {', '.join(CAPS)}.") from error
+    return caps
+
+
+def _standing(file: Path, server: ServerSetting) -> ServerSetting:
+    """A server's folder is relative to the file too, unless it begins with a reference to the workspace."""
+    if server.cwd is None or server.cwd.startswith("${"):
+        return server
+    return replace(server, cwd=_beside(file, server.cwd))
+
+
+def _beside(file: Path, text: str) -> str:
+    return str(file.parent / Path(text).expanduser())
+
+
+def _rejected(where: str, error: ValidationError, *, in_environment: bool = False) -> ConfigError:
+    """The first problem as a sentence that names the key and what is valid; values are not echoed."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"{where} has an unknown setting {key[:80]!r}.", f"Valid are: {', '.join(_beneath(key))}.")
+    shown = variable(key) if in_environment else key
+    return ConfigError(f"{where}: {shown}: {first['msg']}.", "See config/kairos.toml for each setting.")
+
+
+def _beneath(key: str) -> list[str]:
+    """The names that are valid at the place of an unknown one."""
+    group = key.partition(".")[0]
+    if group in ("limits", "day"):
+        return [name.removeprefix(f"{group}.") for name in SETTINGS if name.startswith(f"{group}.")]
+    if key.startswith("gate."):
+        return list(_Rule.model_fields)
+    if key.startswith("servers."):
+        return list(GivenServer.model_fields)
+    if key.startswith("http_tools."):
+        return list(GivenTool.model_fields)
+    return list(dict.fromkeys(name.partition(".")[0] for name in SETTINGS))

@@ -1,0 +1,87 @@
+"""Reads a key from where a setting says it lies: `env:NAME`, `file:PATH`, `keyring:SERVICE/NAME`."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+
+from kairos_mcp.core.errors import ConfigError
+
+FORMS = "env:NAME, file:PATH or keyring:SERVICE/NAME"
+LARGEST_BYTES = 64 * 1024  # of a file with a key: a PEM block has a few thousand
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def is_reference(text: str) -> bool:
+    """Whether the text says where a key lies. One that does not may be a key itself: never show it."""
+    kind, colon, place = text.partition(":")
+    match kind:
+        case "env":
+            return _VARIABLE.fullmatch(place) is not None
+        case "file":
+            return bool(colon and place and "\0" not in place)
+        case "keyring":
+            service, slash, name = place.partition("/")
+            return bool(slash and service and name)
+        case _:
+            return False
+
+
+def secret(reference: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The key that the reference names, without white space around it; read anew at each call, so that a key that was
+    changed counts from the next request on. Raises ConfigError, which never quotes what was read."""
+    if not is_reference(reference):
+        raise ConfigError("A key is no reference to one.", f"Write {FORMS}; a key itself does not stand in a setting.")
+    kind, _, place = reference.partition(":")
+    match kind:
+        case "env":
+            found = environ.get(place, "").strip()
+            cure = f"Set {place}."
+        case "file":
+            found, cure = _in_file(place), "Write the key into it."
+        case _:
+            service, _, name = place.partition("/")
+            found = _in_keyring(service, name)
+            cure = f"Store it: keyring set {service} {name}"
+    if not found:
+        raise ConfigError(f"There is no key at {reference}.", cure)
+    return found
+
+
+def _in_file(place: str) -> str:
+    """A regular file; a link is followed, since secrets are often mounted so."""
+    path = os.path.expanduser(place)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no path"
+        raise ConfigError(f"The file of a key can't be read: {reason}.", f"Check file:{place}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ConfigError("What should hold a key is no regular file.", f"Check file:{place}.")
+        read = os.read(handle, LARGEST_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(read) > LARGEST_BYTES:
+        raise ConfigError(f"The file of a key is larger than {LARGEST_BYTES} bytes.", f"Check file:{place}.")
+    try:
+        return read.decode().strip()
+    except UnicodeDecodeError:
+        raise ConfigError("The file of a key holds no text.", f"Check file:{place}.") from None
+
+
+def _in_keyring(service: str, name: str) -> str:
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError as error:
+        raise ConfigError("The package for keyrings is missing.", "pip install 'kairos-mcp[keyring]'") from error
+    try:
+        return (keyring.get_password(service, name) or "").strip()
+    except KeyringError as error:
+        raise ConfigError(
+            f"The keyring can't be asked: {type(error).__name__}.", "Unlock it, or use env: or file:."
+        ) from error

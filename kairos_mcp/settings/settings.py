@@ -1,0 +1,271 @@
+"""What a person has decided before anything starts: one frozen value, and where each part of it came from.
+
+The defaults stand here, once; `config/kairos.toml` shows them with a word on each, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.messages import Effect, Risk
+from kairos_mcp.core.steps import DialectName, Limits
+
+if TYPE_CHECKING:  # read by most starts, and filled in by few
+    from kairos_mcp.core.urls import HostRule
+    from kairos_mcp.settings.http_tool import HttpDefinition
+
+Durability = Literal["full", "process"]
+Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
+Origin = Literal["flag", "environment", "file", "default"]
+Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else (SYSTEMS.md O13)
+Approvals = Literal["ask", "host", "person"]
+CommandMode = Literal["sandboxed", "bare", "off"]
+
+CAPS = (
+    "rounds",
+    "model_calls",
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+    "usd",
+    "tool_calls",
+    "seconds",
+)
+"""The eight limits in the words of the outside; inside, usd are nano-dollars and seconds milliseconds."""
+
+
+DAY_CAPS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "usd")
+"""What a day of one principal can be limited in: what model calls cost."""
+
+DEFAULT_CAPS = Limits(rounds=100)
+DEFAULT_DAY = Limits(model_calls=10_000)  # SYSTEMS.md O5
+
+
+@dataclass(frozen=True, slots=True)
+class GateRule:
+    """One line of the gate's table; gate.py says how it is read.
+
+    `tools`, `agent` and `mandate` are globs over names, `paths` globs over the paths that a call names. What is not
+    given matches everything.
+    """
+
+    tools: str
+    verdict: Literal["allow", "ask", "deny"]
+    paths: tuple[str, ...] = ()
+    scope: Scope | None = None
+    effect: Effect | None = None
+    risk: Risk | None = None
+    agent: str | None = None
+    mandate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSetting:
+    """A downstream MCP server: a program that is started (`command`: it and its arguments), or an address (`url`).
+
+    Values of `env` and `headers` may refer to secrets: `env:NAME`, `file:PATH`, within a text `${env:NAME}`;
+    `${workspace}` in the command, its environment and `cwd` is the workspace's path. `effects` maps globs over the
+    server's own names of tools to effect classes; `tools` are globs for those that are taken.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    cwd: str | None = None
+    sandbox: bool = True
+    effects: tuple[tuple[str, Effect], ...] = ()
+    tools: tuple[str, ...] = ("*",)
+    timeout_s: float = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What stood on the command line; None and an empty tuple mean: nothing."""
+
+    home: str | None = None
+    workspaces: tuple[str, ...] = ()
+    config: str | None = None
+    tools: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`limits` caps what a caller may ask for; `default_rounds` is what one gets who asks for nothing.
+
+    `read_bytes` is the largest part of a file that one call reads, `shown_chars` how much of a tool's output
+    a model is shown before the rest is kept under a ref. `config_dirs` are searched for prompts, the last one
+    first; `skills` are further folders of skills, which go before ours and the user's own; `instructions` further globs
+    of paths that are L1, `command_writes` those of L1 that programs may write all the same. `origins` names for each
+    setting where it came from, limits one by one (`limits.usd`).
+    """
+
+    home: Path
+    config_dirs: tuple[Path, ...]
+    workspaces: tuple[Path, ...] = ()
+    durability: Durability = "full"
+    route: Route = "auto"
+    script: Path | None = None
+    model: str | None = None
+    model_key: str | None = None
+    base_url: str | None = None
+    dialect: DialectName = "native"
+    price_input: float | None = None
+    price_output: float | None = None
+    sampling: Literal["fallback", "prefer"] = "fallback"
+    tools: str = "all"
+    default_rounds: int = 5
+    context_tokens: int = 100_000
+    read_bytes: int = 2 * 1024 * 1024
+    shown_chars: int = 12_000
+    keep_days: int | None = None
+    limits: Limits = DEFAULT_CAPS
+    day: Limits = DEFAULT_DAY
+    time_zone: str = "UTC"
+    gate: tuple[GateRule, ...] = ()
+    servers: tuple[ServerSetting, ...] = ()
+    http_fetch: bool = False
+    http_hosts: tuple[HostRule, ...] = ()
+    private_hosts: tuple[HostRule, ...] = ()
+    http_tools: tuple[HttpDefinition, ...] = ()
+    approvals: Approvals = "ask"
+    approval_hours: int = 72
+    commands: CommandMode = "sandboxed"
+    command_reads: tuple[Path, ...] = ()
+    command_writes: tuple[str, ...] = ()
+    skills: tuple[Path, ...] = ()
+    instructions: tuple[str, ...] = ()
+    config_file: Path | None = None
+    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
+
+    def prompt(self, name: str) -> str:
+        """The text of `prompts/NAME.md`: the user's own where there is one, else ours."""
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+            raise ConfigError(f"{name[:80]!r} is no name of a prompt.", "Use lower-case letters, digits, - and _.")
+        for folder in reversed(self.config_dirs):
+            file = folder / "prompts" / f"{name}.md"
+            try:
+                return file.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"The prompt {file} can't be read: {error}.", "Repair or remove it.") from error
+        raise ConfigError(f"There is no prompt {name!r}.", f"Put it at {self.config_dirs[-1] / 'prompts'}/{name}.md.")
+
+
+def standing_in() -> Path:
+    """The folder that this process stands in. Raises ConfigError where it was removed."""
+    try:
+        return Path.cwd().resolve()
+    except OSError as error:
+        raise ConfigError("The folder that this stands in is gone.", "Go into one that is there.") from error
+
+
+def users_home() -> Path:
+    """The user's home folder. Raises ConfigError where there is none, as for a user without a name."""
+    try:
+        return Path.home().resolve()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError("There is no home folder.", "Set HOME.") from error
+
+
+def packaged_config() -> Path:
+    """Our own `config/`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "_config"
+    return inside if inside.is_dir() else package.parent / "config"
+
+
+def packaged_skills() -> Path:
+    """Our own `skills/`: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent.parent
+    inside = package / "_skills"
+    return inside if inside.is_dir() else package.parent / "skills"
+
+
+def skill_folders(settings: Settings) -> tuple[Path, ...]:
+    """Where skills lie: ours, the user's own, those that a person named; of two of one name the later one counts."""
+    return (packaged_skills(), *(folder / "skills" for folder in settings.config_dirs[1:]), *settings.skills)
+
+
+def default_of(name: str) -> Any:
+    """The default of a setting, in the words of the file: None where there is none."""
+    group, _, leaf = name.partition(".")
+    if leaf:
+        return outside_limits({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
+    (found,) = (each for each in fields(Settings) if each.name == name)
+    return None if found.default is MISSING else found.default
+
+
+def outside_limits(limits: Limits) -> dict[str, int | float | None]:
+    """Limits in the words and units of the outside: dollars and seconds."""
+    usd, seconds = limits.nano_usd, limits.milliseconds
+    return {
+        "rounds": limits.rounds,
+        "model_calls": limits.model_calls,
+        "input_tokens": limits.input_tokens,
+        "output_tokens": limits.output_tokens,
+        "total_tokens": limits.total_tokens,
+        "usd": None if usd is None else usd / 1e9,
+        "tool_calls": limits.tool_calls,
+        "seconds": None if seconds is None else seconds / 1000,
+    }
+
+
+def inside_limits(given: Mapping[str, int | float]) -> dict[str, int]:
+    """The fields of Limits for caps that were already checked, turned from dollars and seconds."""
+    inside = {name: int(given[name]) for name in given if name not in ("usd", "seconds")}
+    if "usd" in given:
+        inside["nano_usd"] = round(given["usd"] * 1e9)
+    if "seconds" in given:
+        inside["milliseconds"] = round(given["seconds"] * 1000)
+    return inside
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting: `limits.usd` is KAIROS_LIMITS_USD."""
+    return "KAIROS_WORKSPACE" if name == "workspaces" else f"KAIROS_{name.replace('.', '_').upper()}"
+
+
+TRUST = "KAIROS_TRUST_FILE_MODES"  # for a file system that has no owners and modes of its own
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """Variables with our prefix that mean nothing, each with the one that may be meant: told at every start and by
+    doctor, since one of them may be a slip."""
+    known = {*VARIABLES, "KAIROS_HOME", "KAIROS_CONFIG", TRUST}
+    unknown = sorted(name for name in environ if name.upper().startswith("KAIROS_") and name not in known)
+    if not unknown:
+        return []
+    from difflib import get_close_matches  # at a slip alone: the start is measured
+
+    near = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.8) for name in unknown}
+    return [(name, near[name][0] if near[name] else None) for name in unknown]
+
+
+CAP_NAMES = (*(f"limits.{name}" for name in CAPS), *(f"day.{name}" for name in DAY_CAPS))
+
+SETTINGS = (
+    *("workspaces", "durability", "route", "script", "tools"),
+    *("model", "model_key", "base_url", "dialect", "price_input", "price_output", "sampling"),
+    *("default_rounds", "context_tokens", "read_bytes", "shown_chars", "time_zone", "approvals", "approval_hours"),
+    *("keep_days", "gate"),
+    *("http_fetch", "http_hosts", "private_hosts", "http_tools", "servers"),
+    *("commands", "command_reads", "command_writes", "skills", "instructions"),
+    *CAP_NAMES,
+)
+"""Every setting that a file may hold, limits one by one. `home` is not among them: the file lies in it."""
+
+FILE_ONLY = frozenset(
+    ("command_writes", "gate", "http_hosts", "http_tools", "instructions", "private_hosts", "servers")
+)
+"""Settings that are tables or lists, which no variable can hold."""
+
+VARIABLES = frozenset(variable(name) for name in SETTINGS if name not in FILE_ONLY)

@@ -1,0 +1,298 @@
+"""Freezes a request into a spec, and thaws a spec into the flow it says. What is thawed never reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from kairos_mcp.core.errors import BadArguments, SchemaRejected
+from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.routes import Minds, chosen
+from kairos_mcp.core.run_spec import PlannerRequest, Spec
+from kairos_mcp.core.steps import Flow, Limits
+from kairos_mcp.flows import call, planner
+from kairos_mcp.flows.planner_input import Brief, Prompts, in_order, render_user
+from kairos_mcp.models.dialects import TextPrompts
+from kairos_mcp.models.pricing import Tariff
+from kairos_mcp.models.scripted import Script
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.selection import offered
+
+VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **orders.VERSIONS}
+MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
+
+Texts = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The run that a new one continues: its conversation without the system prompt, and the newest summaries."""
+
+    run_id: str
+    conversation: tuple[Message, ...]
+    summaries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A spec with the texts that it refers to, the limits that hold, and what was done otherwise than asked."""
+
+    spec: Spec
+    texts: tuple[tuple[str, str], ...]
+    limits: Limits
+    notes: tuple[str, ...]
+    version: int
+
+
+WORDLESS = TextPrompts("", "", "")  # a single call asks no model
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """A spec taken apart: the tools offered and those that its search may find, the script if there is one, and how
+    to build the flow anew."""
+
+    spec: Spec
+    offered: ToolSet
+    script: Script | None
+    flow: Callable[[], Flow[Outcome]]
+    brief: Brief | None
+    text_prompts: TextPrompts = WORDLESS
+    behind: ToolSet = field(default_factory=ToolSet)
+
+
+@dataclass(slots=True)
+class Freezer:
+    """Keeps texts by their content hash while a spec is made."""
+
+    texts: Texts = field(default_factory=dict)
+
+    def keep(self, text: str) -> str:
+        content_hash = sha256(text.encode()).hexdigest()
+        self.texts[content_hash] = text
+        return content_hash
+
+
+def freeze_planner(
+    request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None, *, samples: bool = False
+) -> Frozen:
+    """The frozen spec of a planner run. `samples`: the caller's client offers its own model.
+
+    Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
+    """
+    keep = Freezer()
+    offer = offered(_granted(request, registry))
+    if request.output_schema is not None:
+        compiled(request.output_schema)
+        if request.output_schema.get("type", "object") != "object":
+            raise SchemaRejected(
+                "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
+            )
+    thinks = thinking(request.route, request.limits, request.model, settings, samples=samples)
+    limits, cut = narrowed(request.limits, settings)
+    prompts = Prompts.gathered(settings.prompt)
+    earlier = past.summaries if past is not None else ()
+    history = in_order((*(past.conversation if past is not None else ()), *request.messages))
+    system = request.system if request.system is not None else settings.prompt("planner").strip()
+    user = render_user(settings.prompt("planner-user"), request.goal, request.context, earlier)
+    spec = Spec(
+        "planner",
+        request.goal,
+        thinks.route,
+        keep.keep(encode(tuple(offer.shown))),
+        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
+        system_text=keep.keep(system),
+        history_text=keep.keep(encode(history)) if history else None,
+        user_text=keep.keep(user),
+        schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
+        prompts_text=keep.keep(encode(prompts)),
+        dialect_text=keep.keep(encode(text_prompts(settings))),
+        asked_route=thinks.asked,
+        script_text=keep.keep(thinks.script) if thinks.script is not None else None,
+        context_tokens=settings.context_tokens,
+        max_tokens=MAX_TOKENS,
+        model=thinks.model,
+        temperature=request.temperature,
+        continues=request.continues,
+        dialect=settings.dialect,
+    )
+    notes = (*thinks.notes, *cut, *_unused(request, thinks.route), *offer.notes, *registry.notes(request.tools))
+    return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
+
+
+def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
+    """What was asked of a model that nobody on this route takes."""
+    asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
+    if not asked or route not in ("caller", "scripted"):
+        return ()
+    return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
+
+
+def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: Registry) -> Frozen:
+    """The frozen spec of one call. Raises UnknownTool; arguments that don't fit raise BadArguments."""
+    offered = registry.select((name,))
+    tool = registry.find(name)
+    if tool is None:  # a glob, where one name is meant
+        raise BadArguments(f"{name[:80]!r} is no name of a tool.", "registry_search lists the names.")
+    given = {key: value for key, value in arguments.items() if value is not None}
+    problems = tool.schema.problems(given)
+    if problems:
+        raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
+    keep = Freezer()
+    spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
+    limits, cut = narrowed(Limits(), settings)
+    notes = (*cut, *registry.notes((name,)))
+    return Frozen(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
+
+
+def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
+    """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
+    spec: Spec = decode(Spec, spec_text)
+    offered = _tools(text_of(spec.tools_text))
+    if spec.flow == "call":
+        return Thawed(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
+
+    def text(content_hash: str | None) -> str:
+        return text_of(content_hash) if content_hash is not None else ""
+
+    script = Script.parse(text(spec.script_text)) if spec.script_text else None
+    behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
+    if spec.flow != "planner":
+        order = orders.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
+        spoken = _spoken(text(spec.dialect_text))
+        return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken, behind)
+    brief = Brief(
+        system=text(spec.system_text),
+        history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
+        user=text(spec.user_text),
+        tools=offered,
+        output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
+        context_tokens=spec.context_tokens,
+        max_tokens=spec.max_tokens,
+        prompts=_prompts(text(spec.prompts_text)),
+    )
+    spoken = _spoken(text(spec.dialect_text))
+    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Who is to complete: as asked, and as chosen; the script and model that go with it."""
+
+    asked: str
+    route: str
+    script: str | None
+    model: str | None
+    notes: Sequence[str]
+
+
+def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> Thinking:
+    """Who thinks in a run with these limits of its own. Raises BadArguments."""
+    script = _script_text(settings)
+    asked = wanted if wanted != "auto" else settings.route
+    route, notes = routed(asked, minds(settings, script is not None, samples), priced=limits.nano_usd is not None)
+    taken = model or (settings.model if route == "provider" else None)
+    if route == "provider" and taken is not None and ":" not in taken:
+        raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
+    if limits.nano_usd is not None or (settings.limits.nano_usd is not None and route == "provider"):
+        refuse_unpriced(route, taken, settings)
+    if route == "provider" and settings.day.nano_usd is not None:
+        refuse_unpriced(route, taken, settings, "day.usd")
+    return Thinking(asked, route, script, taken, notes)
+
+
+def routed(asked: str, there: Minds, *, priced: bool) -> tuple[str, Sequence[str]]:
+    """The route, and what is to be said of it; `auto` passes over those without a price where dollars are limited
+    (`priced`)."""
+    if asked != "auto" or not priced or not there.provider:
+        return chosen(asked, there)
+    passed = there.there()[: there.there().index("provider")]
+    note = f"route auto chose provider: limits.usd is set, and {' and '.join(passed)} have no price."
+    return "provider", (note,) if passed else chosen(asked, there)[1]
+
+
+def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: str = "limits.usd") -> None:
+    """Dollars can be kept within a limit only where each token has a price. Raises BadArguments."""
+    bounds = f"{limit.partition('.')[0]}.total_tokens bounds what is used"
+    if route == "provider" and model is not None:
+        if Tariff.configured(settings, model).dearest() is not None:
+            return
+        raise BadArguments(
+            f"{limit} can't be kept: the price of {model} is not known.",
+            f"Set price_input and price_output, or leave usd out; {bounds}.",
+        )
+    raise BadArguments(f"{limit} can't be kept on the route {route}, which has no price.", f"Leave usd out; {bounds}.")
+
+
+@lru_cache(maxsize=16)
+def _tools(text: str) -> ToolSet:
+    """Most runs have the same tools and prompts: each text is taken apart once, and its value shared."""
+    return ToolSet(decode(tuple[ToolSpec, ...], text))
+
+
+@lru_cache(maxsize=16)
+def _prompts(text: str) -> Prompts:
+    prompts: Prompts = decode(Prompts, text)
+    return prompts
+
+
+@lru_cache(maxsize=16)
+def _spoken(text: str) -> TextPrompts:
+    prompts: TextPrompts = decode(TextPrompts, text)
+    return prompts
+
+
+def minds(settings: Settings, script: bool, samples: bool) -> Minds:
+    """What this server and this client have to think with."""
+    return Minds(script, settings.model is not None, samples, settings.sampling == "prefer")
+
+
+def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+    """What is asked, within what the configuration allows; what was cut is named."""
+    kept: dict[str, int | None] = {}
+    cut = []
+    for unit in fields(Limits):
+        wanted: int | None = getattr(asked, unit.name)
+        allowed: int | None = getattr(settings.limits, unit.name)
+        if unit.name == "rounds" and wanted is None:
+            wanted = settings.default_rounds
+        if wanted is not None and allowed is not None and wanted > allowed:
+            cut.append(f"limits.{unit.name}: {wanted} asked, {allowed} allowed by the configuration.")
+        kept[unit.name] = min((each for each in (wanted, allowed) if each is not None), default=None)
+    return Limits(**kept), tuple(cut)
+
+
+def _granted(request: PlannerRequest, registry: Registry) -> ToolSet:
+    chosen = registry.select(request.tools)
+    for spec in request.caller_tools:
+        compiled(spec.input_schema)
+        if registry.find(spec.name) is not None:
+            raise BadArguments(f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name.")
+    names = [spec.name for spec in request.caller_tools]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadArguments(f"caller_tools: {twice[0]} stands there twice.", "Names must differ.")
+    return ToolSet((*chosen, *request.caller_tools))
+
+
+def text_prompts(settings: Settings) -> TextPrompts:
+    return TextPrompts(**{part.name: settings.prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
+
+
+def _script_text(settings: Settings) -> str | None:
+    if settings.script is None:
+        return None
+    try:
+        text = settings.script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadArguments("The script can't be read.", f"Check KAIROS_SCRIPT: {error}.") from error
+    Script.parse(text)
+    return text

@@ -1,0 +1,180 @@
+"""Freezes a phase, or cycles of a mandate, into a spec: the mandate, what it may touch, the prompts, what was learned.
+
+A mandate only narrows: of limits the least counts, of tools those that its globs name, never one that changes files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
+from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, Stretch
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.steps import Limits
+from kairos_mcp.flows.ooda import cycles, phases
+from kairos_mcp.flows.ooda.context import EDITING, Carried, Effect
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from kairos_mcp.flows.planner_input import Prompts
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import (
+    MAX_TOKENS,
+    Freezer,
+    Frozen,
+    Thinking,
+    narrowed,
+    refuse_unpriced,
+    text_prompts,
+    thinking,
+)
+from kairos_mcp.specs.load_ooda import FLOWS, RUN
+from kairos_mcp.store.codec import encode
+from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.selection import SEARCH_SPEC, offered
+
+CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
+"""What flows call by name, beside what observe, decide and run_tool may."""
+STRETCH = Stretch(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where an order stands: settings, the tools of its workspace, whether the caller's client offers its model, and
+    what the newest run of the mandate gave."""
+
+    settings: Settings
+    registry: Registry
+    workspace: str | None
+    samples: bool = False
+    output: JsonObject | None = None
+
+
+def freeze_phase(asked: PhaseRequest, ground: Ground) -> Frozen:
+    """Raises BadArguments, also for what the phase before did not give; UnknownTool, ConfigError."""
+    phases.check_given(asked.phase, asked.given)
+    limits, cut = _limits(asked.limits, asked.mandate, ground.settings)
+    keep = Freezer()
+    given = keep.keep(encode(asked.given)) if asked.given is not None else None
+    thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
+    _refuse_unpriced(asked.mandate, thinks, ground.settings)
+    spec, notes = _spec(keep, asked.mandate, thinks, ground)
+    frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given, given_by=asked.given_by)
+    return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
+
+
+def freeze_cycles(asked: CyclesRequest, ground: Ground) -> Frozen:
+    """Raises BadArguments, UnknownTool, ConfigError."""
+    mandate = asked.mandate
+    if asked.cycles is not None and not 1 <= asked.cycles <= mandate.max_cycles:
+        raise BadArguments(
+            f"cycles: {asked.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
+            f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
+        )
+    limits, cut = _limits(asked.limits, mandate, ground.settings)
+    limits, stretch = _stretched(limits, _own(asked.limits, mandate))
+    keep = Freezer()
+    thinks = thinking(asked.route, _own(asked.limits, mandate), None, ground.settings, samples=ground.samples)
+    _refuse_unpriced(mandate, thinks, ground.settings)
+    spec, notes = _spec(keep, mandate, thinks, ground)
+    frozen = replace(spec, flow=RUN, cycles=asked.cycles or mandate.max_cycles, stretch=stretch)
+    return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
+
+
+def carried_from(output: JsonObject | None) -> Carried:
+    """What a run hands to the next one of its mandate, as its output says it."""
+    match output:
+        case {"lessons": list(lessons), "effects": list(effects)}:
+            told = tuple(Effect(each["digest"], each["said"]) for each in effects)
+            return Carried(tuple(lessons), told)
+        case _:
+            return Carried()
+
+
+def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> tuple[Spec, list[str]]:
+    """What all flows of OODA have in common, and what was left out of the mandate's tools."""
+    settings, registry = ground.settings, ground.registry
+    reads = [spec for spec in registry.select(None) if spec.name not in EDITING]
+    wanted = registry.select(mandate.tools)
+    may = [spec for spec in wanted if spec.name not in EDITING]
+    left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
+    notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
+    offer = offered(_told_of(mandate, reads, may))
+    search = [SEARCH_SPEC] if offer.behind else []
+    scopes = scopes_of(Path(ground.workspace), settings) if ground.workspace is not None else Scopes()
+    spec = Spec(
+        RUN,
+        mandate.goal,
+        thinks.route,
+        keep.keep(encode(tuple(_all(registry, reads, may, search)))),
+        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
+        prompts_text=keep.keep(encode(Prompts.gathered(settings.prompt))),
+        script_text=keep.keep(thinks.script) if thinks.script is not None else None,
+        context_tokens=settings.context_tokens,
+        max_tokens=MAX_TOKENS,
+        model=thinks.model,
+        dialect_text=keep.keep(encode(text_prompts(settings))),
+        asked_route=thinks.asked,
+        mandate=mandate.id,
+        mandate_text=keep.keep(encode(mandate.as_json())),
+        phase_prompts_text=keep.keep(encode(PhasePrompts.gathered(settings.prompt))),
+        carried_text=keep.keep(encode(carried_from(ground.output))),
+        scopes_text=keep.keep(encode(scopes)),
+        reads=tuple(spec.name for spec in reads),
+        may=tuple(spec.name for spec in may),
+        dialect=settings.dialect,
+        idle_cycles=cycles.IDLE_CYCLES,
+    )
+    return spec, [*notes, *offer.notes]
+
+
+def _told_of(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
+    """The tools that decide would be told of if they are not too many: those that read, and those for run_tool."""
+    named = may if "run_tool" in mandate.allowed_actions else ()
+    return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
+
+
+def _all(registry: Registry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> ToolSet:
+    """Every tool that a step may call, each once."""
+    called = [tool.spec for name in CALLED if (tool := registry.find(name)) is not None]
+    return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
+
+
+def _refuse_unpriced(mandate: Mandate, thinks: Thinking, settings: Settings) -> None:
+    """Dollars of a mandate's day are what this server pays, so that it has to know a price. Raises BadArguments."""
+    if mandate.day.nano_usd is not None and thinks.route == "provider":
+        refuse_unpriced(thinks.route, thinks.model, settings, "day.usd")
+
+
+def _own(asked: Limits, mandate: Mandate) -> Limits:
+    """What the caller and the mandate limit, without what the configuration does."""
+    return Limits(**{unit.name: _least(asked, mandate.limits, unit.name) for unit in fields(Limits)})
+
+
+def _limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+    if asked.rounds is not None:
+        raise BadArguments("limits.rounds: phases have no rounds.", "Use limits.model_calls, or cycles of ooda_run.")
+    limits, cut = narrowed(_own(asked, mandate), settings)
+    return replace(limits, rounds=None), cut
+
+
+def _least(asked: Limits, own: Limits, unit: str) -> int | None:
+    caps: list[int] = [cap for cap in (getattr(asked, unit), getattr(own, unit)) if cap is not None]
+    return min(caps, default=None)
+
+
+def _stretched(limits: Limits, own: Limits) -> tuple[Limits, Stretch | None]:
+    """With O17's limits where neither caller nor mandate has set one; what the configuration allows is the most."""
+    calls = STRETCH.model_calls if own.model_calls is None else None
+    time_ms = STRETCH.milliseconds if own.milliseconds is None else None
+    if calls is None and time_ms is None:
+        return limits, None
+    begin = replace(
+        limits,
+        model_calls=min(filter(None, (limits.model_calls, calls)), default=None),
+        milliseconds=min(filter(None, (limits.milliseconds, time_ms)), default=None),
+    )
+    return begin, Stretch(calls, time_ms, limits)

@@ -1,0 +1,91 @@
+"""How the order of a phase or of a run of cycles lies in a spec, and the flow that it says; no file is read here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.mandate import Mandate, mandate_of
+from kairos_mcp.core.messages import JsonObject, ToolSet
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import FlowName, Phase, Spec
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.steps import Flow
+from kairos_mcp.core.tool_discovery import SEARCH
+from kairos_mcp.flows.ooda import cycles, phases
+from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from kairos_mcp.flows.planner_input import Prompts
+from kairos_mcp.store.codec import decode, no
+
+RUN: FlowName = "ooda_run"
+FLOWS: Mapping[Phase, FlowName] = {
+    "observe": "ooda_observe",
+    "orient": "ooda_orient",
+    "decide": "ooda_decide",
+    "act": "ooda_act",
+    "reflect": "ooda_reflect",
+}
+VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values(), phases.VERSION)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An order with what is to be done by it: one phase with what it was given, or so many cycles."""
+
+    order: Order
+    phase: Phase | None
+    given: JsonObject | None
+    cycles: int
+
+
+def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts) -> Ordered:
+    """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
+    order = Order(
+        read_mandate(text(spec.mandate_text)),
+        _says(text(spec.phase_prompts_text)),
+        prompts,
+        _named(tools, spec.reads),
+        _named(tools, spec.may),
+        decode(Scopes, text(spec.scopes_text)),
+        decode(Carried, text(spec.carried_text)),
+        frozenset(each.name for each in behind),
+        tools.find(SEARCH) if behind else None,
+        spec.idle_cycles,
+    )
+    given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
+    return Ordered(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)
+
+
+def phase_of(flow: str) -> Phase | None:
+    """The phase that a flow is; None for every other flow."""
+    return next((phase for phase, name in FLOWS.items() if flow == name), None)
+
+
+def flow_of(ordered: Ordered) -> Flow[Outcome]:
+    if ordered.phase is None:
+        return cycles.mandate_run(ordered.order, ordered.cycles)
+    return phases.phase_run(ordered.order, ordered.phase, ordered.given)
+
+
+def _named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
+    wanted = set(names or ())
+    return ToolSet([spec for spec in tools if spec.name in wanted])
+
+
+def read_mandate(text: str) -> Mandate:
+    """The mandate in a row. Raises Unreadable."""
+    try:
+        return mandate_of(json.loads(text))
+    except (ValueError, KairosError) as error:
+        raise no("mandate") from error
+
+
+@lru_cache(maxsize=16)
+def _says(text: str) -> PhasePrompts:
+    says: PhasePrompts = decode(PhasePrompts, text)
+    return says

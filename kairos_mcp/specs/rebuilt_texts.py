@@ -1,0 +1,51 @@
+"""The texts of a spec that can be made again: prompts of the package and the configuration, schemas and specs of tools.
+
+So a text that was damaged in the state file is put back where what it was made of has not changed since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from kairos_mcp.core.messages import ToolSet
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.flows.ooda.prompts import PhasePrompts
+from kairos_mcp.flows.planner_input import Prompts
+from kairos_mcp.settings.settings import Settings
+from kairos_mcp.specs.build import text_prompts
+from kairos_mcp.store.codec import encode
+from kairos_mcp.tools.files.scopes import scopes_of
+from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.selection import offered
+
+_NAMED = re.compile(r'"name":"([^"]{1,64})"')
+
+
+def at_hand(settings: Settings, registry: Registry, workspace: str | None, rest: bytes) -> Iterator[str]:
+    """Each such text, as it would be frozen now. `rest`: what is left of the one that is looked for; it may say which
+    tools stood in it."""
+    yield settings.prompt("planner").strip()
+    yield encode(Prompts.gathered(settings.prompt))
+    yield encode(PhasePrompts.gathered(settings.prompt))
+    yield encode(text_prompts(settings))
+    yield encode(scopes_of(Path(workspace), settings) if workspace is not None else Scopes())
+    yield from _of_tools(registry, rest)
+    if settings.script is not None:
+        try:
+            yield settings.script.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return
+
+
+def _of_tools(registry: Registry, rest: bytes) -> Iterator[str]:
+    """Lists of specs: those that are offered where nobody names any, each alone, and those that `rest` names."""
+    for several in (registry.select(None), ToolSet(registry.specs)):
+        offer = offered(several)
+        yield encode(tuple(offer.shown))
+        yield encode(tuple(offer.behind))
+    for spec in registry.specs:
+        yield encode((spec,))
+    named = [registry.find(name) for name in _NAMED.findall(rest.decode("utf-8", "replace"))]
+    yield encode(tuple(tool.spec for tool in named if tool is not None))

@@ -1,0 +1,251 @@
+"""The jobs on requests: a completion of an open step that was asked of a client's model, until an answer is taken.
+
+Of one step one request is in the air at a time. One that ends without an answer, unless its client refused, is
+withdrawn: an attempt like any other. It is charged with its bound, as far as that much is left, before the step is
+asked about again; an answer to it counts all the same while the step waits, and its real charge replaces the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import apsw
+
+from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.store.accounts import Shared
+from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
+from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.queries import MarkRow, RunRow, run_by_number, step_at
+from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.runs import take
+
+WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
+IN_THE_ANSWER = 0  # in the place of an attempt: the step's own answer is charged with the bound
+LONGEST_MS = 300_000  # of a request whose end nobody saw, it is charged with no more time than this
+
+Ending = Literal["answered", "refused", "withdrawn"]
+
+
+class RequestRow(NamedTuple):
+    """A request. Times in milliseconds since 1970; `nonce` null: it was pushed; `charged`: the attempt that its bound
+    was charged to."""
+
+    id: int
+    mark: int
+    session: str
+    nonce: str | None
+    at: int
+    bound_text: str
+    ended: str | None
+    ended_at: int | None
+    charged: int | None
+
+    @property
+    def bound(self) -> Units:
+        """The most that it costs, with the time that it took at most; where the client calls again, it takes none."""
+        bound = decode_units(self.bound_text)
+        if self.nonce is not None or self.ended_at is None:
+            return bound
+        return bound._replace(milliseconds=max(0, min(self.ended_at - self.at, LONGEST_MS)))
+
+
+class NewRequest(NamedTuple):
+    """What is to be asked: the step's path, of which session, in which ask, the most that it costs."""
+
+    path: str
+    session: str
+    bound: Units
+    nonce: str | None = None
+
+
+class Withdrawn(NamedTuple):
+    """A withdrawn request that nothing is charged with yet: its step's path, and the most that it costs."""
+
+    request: int
+    path: str
+    bound: Units
+
+
+class Asked(NamedTuple):
+    """What came of it: a request for each step; or none, where something has to be done first, with the fence if the
+    run was taken for that."""
+
+    requests: tuple[int, ...] = ()
+    fence: int | None = None
+
+
+_ALL = "select id, mark, session, nonce, at, bound, ended, ended_at, charged from request"
+_LIVE = f"{_ALL} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
+_BY_ID = f"{_ALL} where id = ?"
+
+
+def ask(connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> Asked:
+    """Note that a client's model is asked about these steps now, all or none.
+
+    A request of before that is in the air is taken over from: withdrawn, for the run's owner to charge, after which its
+    step may be asked about.
+    """
+    steps = [step for each in new if (step := _askable(connection, run, each.path)) is not None]
+    if len(steps) < len(new):
+        return Asked()
+    before = [each.id for step in steps for each in of_step(connection, step.id)]
+    if before or not all(step.held.model_calls for step in steps):  # or a limit that runs share has to make room first
+        end(connection, before, "withdrawn", at)
+        return Asked(fence=take(connection, run.n, owner, ()))
+    insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
+    numbers = []
+    for step, each in zip(steps, new, strict=True):
+        rows(connection, insert, (run.n, step.id, each.session, each.nonce, at, encode_units(each.bound)))
+        numbers.append(connection.last_insert_rowid())
+    return Asked(tuple(numbers))
+
+
+def _askable(connection: apsw.Connection, run: RunRow, path: str) -> MarkRow | None:
+    """The step at this path, if a client's model is to be asked about it now."""
+    now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
+    goes = now.outcome is None and now.paused is None and now.route == "sampling"
+    return step if goes and step is not None and step.waits else None
+
+
+def withdraw(connection: apsw.Connection, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
+    """Give up on requests that are in the air, for the run's owner to charge; own the run if nobody living does, and
+    give the fence then."""
+    ended = end(connection, requests, "withdrawn", at)
+    return take(connection, run.n, owner, ()) if ended and uncharged(connection, run.n) else None
+
+
+def withdraw_all(connection: apsw.Connection, run: int, at: int) -> None:
+    """Give up on all that is in the air of a run."""
+    found = rows(connection, "select id from request where run = ? and ended is null", (run,))
+    end(connection, [number for (number,) in found], "withdrawn", at)
+
+
+def end(connection: apsw.Connection, requests: Iterable[int], how: Ending, at: int) -> bool:
+    """Say how requests ended that were in the air; False where none was any more."""
+    ending = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
+    ended = [rows(connection, ending, (how, at, number)) for number in requests]
+    return any(ended)
+
+
+def of_step(connection: apsw.Connection, mark: int) -> list[RequestRow]:
+    """The requests of a step that are in the air, or were withdrawn and are charged to nobody yet."""
+    return [RequestRow._make(found) for found in rows(connection, _LIVE, (mark,))]
+
+
+def is_withdrawn(connection: apsw.Connection, request: int) -> bool:
+    """Whether another one was made in its place, or will be."""
+    return row(connection, "select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
+
+
+def of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
+    """The requests that went out in one ask, by the paths of their steps."""
+    numbered = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
+    return {path: _request(connection, number) for path, number in list(rows(connection, numbered, (nonce,)))}
+
+
+def uncharged(connection: apsw.Connection, n: int) -> list[Withdrawn]:
+    """The withdrawn requests of a run's unanswered steps that nothing is charged with yet."""
+    found = rows(
+        connection,
+        "select id from request left join answer on answer.mark = request.mark"
+        " where run = ? and ended = 'withdrawn' and charged is null and answer.mark is null order by id",
+        (n,),
+    )
+    withdrawn = []
+    for (number,) in found:
+        request = _request(connection, number)
+        path = row(connection, "select path from mark where id = ?", (request.mark,))
+        assert path is not None, "it was joined"
+        withdrawn.append(Withdrawn(number, path[0], request.bound))
+    return withdrawn
+
+
+# -- what they cost --------------------------------------------------------------------------------------------------
+
+
+def in_vain(connection: apsw.Connection, n: int) -> int:
+    """How many requests of a run stay charged with their bound."""
+    found = row(connection, "select count(*) from request where run = ? and charged is not null", (n,))
+    assert found is not None
+    return int(found[0])
+
+
+def charged(connection: apsw.Connection, requests: Iterable[int], attempt: int) -> None:
+    """Note which attempt their bound was charged to."""
+    for number in requests:
+        rows(connection, "update request set charged = ? where id = ?", (attempt, number))
+
+
+def give_up(connection: apsw.Connection, purse: Purse, step: MarkRow, fence: int, at: int) -> None:
+    """Charge what is in the air of a step that nobody goes on with."""
+    _charge(connection, purse, step, of_step(connection, step.id), fence, at)
+
+
+def answered(
+    connection: apsw.Connection, purse: Purse, step: MarkRow, request: int | None, fence: int, at: int
+) -> None:
+    """The answer of a step is taken, which answers this request (None: it came another way): whatever else is in the
+    air of it was asked in vain. Part of the transaction that has settled the answer's own charge."""
+    mine = None if request is None else _request(connection, request)
+    others = [each for each in of_step(connection, step.id) if each.id != request]
+    if mine is not None:
+        rows(
+            connection,
+            "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",
+            (at, mine.id),
+        )
+        if mine.charged is not None and others:  # the bound that stood for it stands for the one that came after it
+            rows(
+                connection,
+                "update request set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
+                (at, mine.charged, others[0].id),
+            )
+            others = others[1:]
+        elif mine.charged is not None:
+            _refund(connection, purse, step, mine.charged)
+    _charge(connection, purse, step, others, fence, at)
+
+
+def _charge(
+    connection: apsw.Connection, purse: Purse, step: MarkRow, found: Sequence[RequestRow], fence: int, at: int
+) -> None:
+    """Charge requests that were made in vain, each as an attempt of its own."""
+    for each in found:
+        lost = purse.at_most(step.path, NOTHING, each.bound, step.shared)
+        purse.settle(step.path, NOTHING, lost, step.shared)
+        rows(
+            connection,
+            "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
+            " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
+            (
+                *(step.id, fence, at, encode_units(counts_of(step.kind)._replace(rounds=0))),
+                *((step.newest or step).sent_text, encode_units(lost), WITHDRAWN, (step.newest or step).shared_text),
+            ),
+        )
+        ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"
+        rows(connection, ended, (at, connection.last_insert_rowid(), each.id))
+
+
+def _refund(connection: apsw.Connection, purse: Purse, step: MarkRow, attempt: int) -> None:
+    """Take back the bound of a request whose answer came after all, where no other was made in its place: the attempt
+    after it was never begun."""
+    found = row(connection, "select lost from attempt where id = ?", (attempt,))
+    assert found is not None, "an attempt stays"
+    lost = decode_units(found[0])
+    purse.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(connection, step, attempt))
+    never = "update attempt set lost = ?, ended = 'waited' where id = ?"
+    rows(connection, never, (encode_units(NOTHING), attempt))
+
+
+def _shared_before(connection: apsw.Connection, step: MarkRow, attempt: int) -> Shared:
+    """The accounts that what an attempt lost was charged to: those of the one before it."""
+    before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
+    found = row(connection, before, (step.id, attempt))
+    return decode_shared(step.shared_text if found is None else found[0])
+
+
+def _request(connection: apsw.Connection, number: int) -> RequestRow:
+    found = row(connection, _BY_ID, (number,))
+    assert found is not None, "a request stays as long as its step"
+    return RequestRow._make(found)

@@ -1,0 +1,205 @@
+"""What anybody entitled leaves for a run: answers of its open steps, and wishes, which its owner takes up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import apsw
+
+from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
+from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.steps import Answer, DialectName, Limits, Refused
+from kairos_mcp.store import branches, stretching, texts
+from kairos_mcp.store import client_requests as requests
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.apply_commit import insert_answer
+from kairos_mcp.store.codec import decode, encode_answer
+from kairos_mcp.store.commit import Settled
+from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.notes import flagged
+from kairos_mcp.store.ownership import NOBODY
+from kairos_mcp.store.queries import MarkRow, RunRow, Wish, run_by_number, step_at, wishes
+from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.runs import GO_ON, note, take
+
+Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """An answer that somebody brings for an open step: the step's path, what it costs, in which dialect it was asked,
+    and the request that it answers, where a client's model was asked."""
+
+    path: str
+    answer: Answer
+    tokens: Units = NOTHING
+    cached: int = 0
+    exactness: Exactness | None = None
+    text: tuple[str, str] | None = None
+    dialect: DialectName | None = None
+    request: int | None = None
+    notes: Sequence[str] = ()
+
+
+def deposit(
+    connection: apsw.Connection,
+    run: RunRow,
+    deposits: Sequence[Deposit],
+    by: str,
+    owner: int,
+    at: int,
+    *,
+    dead: Sequence[int] = (),
+) -> int | None:
+    """Record answers of open steps, all or none, with their charge; own the run if nobody living does.
+
+    The same answer again is no error. Raises NotWaiting, AlreadyAnswered. Gives the fence if the run was taken.
+    """
+    run = run_by_number(connection, run.n)
+    fresh = [(found, each) for each in deposits if (found := _open_step(connection, run, each)) is not None]
+    purse = Purse(connection, read_account(connection, run.account), branches.of_run(connection, run.account))
+    for step, each in fresh:
+        spent = each.tokens.plus(counts_of(step.kind))
+        if isinstance(each.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
+            spent = spent._replace(model_calls=0)
+        settled = Settled(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
+        insert_answer(connection, settled, at)
+        purse.settle(step.path, step.held, spent, step.shared)
+        requests.answered(connection, purse, step, each.request, run.fence, at)
+        _say_dialect(connection, step, each.dialect)
+        if each.text is not None:
+            texts.keep(connection, (each.text,))
+    if not fresh:
+        return None
+    purse.write()
+    for said in (*flagged(purse.passed()), *(said for _, each in fresh for said in each.notes)):
+        note(connection, run, said)
+    return take(connection, run.n, owner, dead)
+
+
+def _say_dialect(connection: apsw.Connection, step: MarkRow, dialect: DialectName | None) -> None:
+    """Only with its answer is it known how a client was asked: each may be asked otherwise."""
+    if dialect is None or step.sent.dialect == dialect:
+        return
+    table = "mark" if step.newest is None else "attempt"
+    newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
+    said = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
+    rows(connection, said, (dialect, step.id))
+
+
+def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> MarkRow | None:
+    """The step that this answers; None where the same answer is there already."""
+    found = step_at(connection, run.n, each.path)
+    if found is None or (found.body is None and (not found.open or run.outcome is not None)):
+        raise NotWaiting(f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id)
+    if found.body is None:
+        return found
+    if found.body == encode_answer(each.answer):
+        return None
+    raise AlreadyAnswered(
+        f"{each.path!r} was answered before, otherwise.",
+        "Call run_status to see where the run stands.",
+        run_id=run.id,
+    )
+
+
+def wish(
+    connection: apsw.Connection,
+    run: RunRow,
+    action: Action,
+    body: str,
+    who: tuple[str, str, str],
+    owner: int,
+    at: int,
+    *,
+    because: str | None = None,
+    dead: Sequence[int] = (),
+) -> int | None:
+    """Leave a control wish for the owner; own the run if nobody living does, and give the fence then.
+
+    `because` is noted with it. Raises Stale.
+    """
+    go_on = f'Go on from it with planner_run continues="{run.id}".'
+    if run_by_number(connection, run.n).outcome is not None:
+        raise Stale("The run has ended.", go_on, run_id=run.id)
+    if action == "extend" and _was_refused(connection, run.n):
+        closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
+        raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
+    rows(
+        connection,
+        "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        (run.n, action, body, *who, at),
+    )
+    if because is not None:
+        note(connection, run, because)
+    if action == "pause" and owner == NOBODY and _paused_at_once(connection, run, body, dead, at):
+        return None
+    return take(connection, run.n, owner, dead)
+
+
+def _paused_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
+    """Pause a run that nobody living owns, for somebody who may not own it: nothing of it moves that had to end first.
+    False where another moves it, who takes the wish up."""
+    nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
+    statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
+    if row(connection, statement, (why, run.n, *dead)) is None:
+        return False
+    rows(connection, "update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """The run after its owner took up the wishes, and which of them ask for more than a changed row."""
+
+    run: RunRow
+    cancelled: bool
+    resumed: bool
+    settled: Sequence[Wish] = ()
+
+
+def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> TakenUp:
+    """Carry out every wish that came: pause, route, limits. Raises FenceLost."""
+    now = run_by_number(connection, run.n)
+    if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
+        raise FenceLost(run.id)
+    came = wishes(connection, run.n)
+    for each in came:
+        match each.kind:
+            case "pause":
+                rows(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
+            case "resume":
+                rows(connection, GO_ON, (run.n,))
+            case "reroute":
+                rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
+                requests.withdraw_all(connection, run.n, at)
+            case "extend":
+                _extend(connection, run, each.body)
+            case "verdict":
+                pass  # it stands in its approval's row, where the owner looks next
+            case _:
+                continue  # taken up by the turn that acts on it; a cancel by the outcome that the driver writes next
+        rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
+    stretching.renew(connection, run, came)
+    kinds = {each.kind for each in came}
+    settled = [each for each in came if each.kind == "settle"]
+    return TakenUp(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
+
+
+def _was_refused(connection: apsw.Connection, n: int) -> bool:
+    """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
+    found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
+    return row(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
+
+
+def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
+    """Raise the caps to those of the wish; a limit that is not set stays unset."""
+    caps: Limits = decode(Limits, body)
+    now = read_account(connection, run.account).caps
+    for unit in Units._fields:
+        new, old = getattr(caps, unit), getattr(now, unit)
+        if new is not None and old is not None and new > old:
+            rows(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))

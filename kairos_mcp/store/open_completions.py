@@ -1,0 +1,197 @@
+"""The jobs on asks: put open completions to a client, take its answers once, find what was asked before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import apsw
+
+from kairos_mcp.store import decisions
+from kairos_mcp.store import settlements as settling
+from kairos_mcp.store.client_requests import Asked, NewRequest, ask, of_ask, withdraw
+from kairos_mcp.store.codec import decode_texts
+from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.decisions import Decision
+from kairos_mcp.store.inbox import Deposit, deposit, wish
+from kairos_mcp.store.queries import RunRow, run_by_number, waiting
+from kairos_mcp.store.runs import note
+from kairos_mcp.store.settlements import Settling
+
+Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
+
+
+@dataclass(frozen=True, slots=True)
+class AskRow:
+    """Completions put to a client: `keys` maps the key on the wire to the path of the step. Times in ms."""
+
+    nonce: str
+    run: int
+    keys: Mapping[str, str]
+    principal: str
+    client: str
+    at: int
+    consumed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is to be asked, of whom, and when. An ask of before that this client left unanswered stands until
+    `stale_at`; from then on it counts as refused, which `unanswered` says in the notes of a run whose route was
+    given, and so goes on being asked for; None: this one may fall to another route."""
+
+    paths: tuple[str, ...]
+    who: Client
+    nonce: str
+    at: int
+    stale_at: int
+    unanswered: str | None
+
+
+def put(
+    connection: apsw.Connection, run: RunRow, asking: Asking, new: Sequence[NewRequest], owner: int
+) -> AskRow | Asked | None:
+    """The ask that stands, or a new one, made of these requests; None where it counts as refused, and what came of the
+    requests where something has to be done first."""
+    before = _unanswered(connection, run, asking)
+    if before is not None and _is_in_the_air(connection, before):
+        if before.at > asking.stale_at:
+            return before
+        if asking.unanswered is None:
+            return None
+        note(connection, run, asking.unanswered)
+    asked = ask(connection, run, new, owner, asking.at)
+    return _ask(connection, run, asking) if asked.requests else asked
+
+
+def _is_in_the_air(connection: apsw.Connection, before: AskRow) -> bool:
+    """Whether no other client was asked since."""
+    return all(each.ended is None for each in of_ask(connection, before.nonce).values())
+
+
+def put_once(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+    """The ask of approvals that stands, or a new one. Where this client left it unanswered, nobody is there: None, for
+    this call; the next one asks anew."""
+    before = _unanswered(connection, run, asking)
+    if before is None:
+        return _ask(connection, run, asking)
+    if before.at > asking.stale_at:
+        return before
+    consume(connection, run, before.nonce, asking.at)
+    return None
+
+
+def consume(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
+    """Take the ask out of the world: of several that bring its answers, one is first."""
+    once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
+    return bool(rows(connection, once, (at, nonce, run.n)))
+
+
+def take_decisions(
+    connection: apsw.Connection,
+    run: RunRow,
+    nonce: str | None,
+    brought: Sequence[Decision],
+    settled: Sequence[Settling],
+    who: tuple[str, str, str],
+    *,
+    owner: int,
+    at: int,
+) -> int | None:
+    """Consume the ask (None: a push has none) and record those decisions, and settlements by `who`, that still count.
+    Gives the fence if the run was taken."""
+    if nonce is not None and not consume(connection, run, nonce, at):
+        return None
+    decided = decisions.still_open(connection, run, brought, at)
+    unsettled = settling.still_open(connection, run, settled, who[0])
+    return decisions.leave(connection, run, [], decided, "", owner, at, settled=unsettled, who=who)
+
+
+def take_answers(
+    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[Deposit], *, owner: int, at: int
+) -> int | None:
+    """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
+
+    What comes later stores nothing; what was asked and is not answered by it is withdrawn. Gives the fence if the run
+    was taken.
+    """
+    if not consume(connection, run, nonce, at):
+        return None
+    asked = {path: each.id for path, each in of_ask(connection, nonce).items()}
+    answers = [replace(each, request=asked.get(each.path)) for each in deposits]
+    fence = deposit_open(connection, run, answers, owner=owner, at=at)
+    given_up = withdraw(connection, run, list(asked.values()), owner, at)
+    return given_up if fence is None else fence
+
+
+def deposit_open(
+    connection: apsw.Connection, run: RunRow, deposits: Sequence[Deposit], *, owner: int, at: int
+) -> int | None:
+    """Deposit the replies whose steps still wait; a late one stores nothing. Gives the fence if the run was taken."""
+    if run_by_number(connection, run.n).outcome is not None:
+        return None
+    still = waiting(connection, run.n)
+    open_yet = [each for each in deposits if each.path in still]
+    return deposit(connection, run, open_yet, "sampling", owner, at) if open_yet else None
+
+
+def reroute(
+    connection: apsw.Connection,
+    run: RunRow,
+    route: str,
+    who: tuple[str, str, str],
+    *,
+    owner: int,
+    at: int,
+    because: str,
+) -> int | None:
+    """Wish for the next route, unless the run has left this one by itself. Gives the fence if the run was taken."""
+    now = run_by_number(connection, run.n)
+    if now.outcome is not None or now.route != run.route:
+        return None
+    return wish(connection, run, "reroute", route, who, owner, at, because=because)
+
+
+def asks(connection: apsw.Connection, n: int) -> list[AskRow]:
+    """The asks of a run, oldest first."""
+    found = rows(
+        connection,
+        "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
+        (n,),
+    )
+    return [AskRow(nonce, run, _keys(keys), *rest) for nonce, run, keys, *rest in found]
+
+
+def _keys(text: str) -> dict[str, str]:
+    return {key: path for key, path in decode_texts(text).items() if path is not None}
+
+
+def _ask(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow:
+    """A new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
+    before = [key for asked in asks(connection, run.n) for key in asked.keys]
+    keys = {_key(path, before): path for path in asking.paths}
+    rows(
+        connection,
+        "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
+        (asking.nonce, run.n, json.dumps(keys), *asking.who, asking.at),
+    )
+    return AskRow(asking.nonce, run.n, keys, *asking.who, asking.at, None)
+
+
+def _unanswered(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+    """The newest ask of these steps that this client got and did not answer, since the run was last rerouted."""
+    rerouted = row(
+        connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
+    )
+    assert rerouted is not None
+    for asked in reversed(asks(connection, run.n)):
+        theirs = (asked.principal, asked.client) == asking.who and tuple(asked.keys.values()) == asking.paths
+        if theirs and asked.consumed is None and asked.at > rerouted[0]:
+            return asked
+    return None
+
+
+def _key(path: str, before: Sequence[str]) -> str:
+    times = sum(key == path or key.startswith(f"{path}#") for key in before)
+    return path if times == 0 else f"{path}#{times + 1}"

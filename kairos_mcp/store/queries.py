@@ -1,0 +1,325 @@
+"""What the record says of runs, their steps and what they wait for: typed rows by constant statements.
+
+Nothing here writes. What only reports ask for is in telling.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import apsw
+
+from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.steps import Answer, Sent
+from kairos_mcp.store.accounts import Shared
+from kairos_mcp.store.codec import decode_answer, decode_sent, decode_shared, decode_units
+from kairos_mcp.store.connection import Row, row, rows
+
+_RUN = (
+    "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
+    " route, paused, outcome, ended_at, resume_at, mandate, seq, news_seq"
+)
+
+
+UNKNOWN = "unknown"  # how an attempt ended whose server died
+WAITED = "waited"  # how an attempt ended that was never begun: the step waited until the run went on
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `paused`: why; `resume_at`: when it goes
+    on by itself; `outcome` set: it has ended; `mandate`: the id of the one whose cycles it runs; `seq` rises with each
+    commit of the run, `news_seq` is its value at the newest one that is news to whoever waits."""
+
+    n: int
+    id: str
+    flow: str
+    version: int
+    spec: str
+    principal: str
+    via: str
+    client: str
+    workspace: str | None
+    account: int
+    created_at: int
+    owner: int | None
+    fence: int
+    route: str
+    paused: str | None
+    outcome: str | None
+    ended_at: int | None
+    resume_at: int | None
+    mandate: str | None
+    seq: int
+    news_seq: int
+
+
+class Newest(NamedTuple):
+    """The newest attempt at a step after its first: what it holds, whether it was handed out or waits, how the one
+    before it ended, and when it was begun."""
+
+    held_text: str
+    open: int
+    shared_text: str | None
+    sent_text: str
+    ended: str
+    at: int
+
+
+class MarkRow(NamedTuple):
+    """A step as it stands in the record: its row, taken apart only as far as somebody asks, since a fold asks little of
+    most. `attempts` are those after the first; the properties include the newest one."""
+
+    id: int
+    path: str
+    kind: str
+    digest: bytes
+    at: int
+    held_text: str | None
+    sent_text: str | None
+    body: str | None
+    answered_at: int | None
+    spent_text: str | None
+    cached: int
+    exactness: Exactness | None
+    by: str | None
+    shared_text: str | None
+    attempts: int
+    newest: Newest | None = None
+
+    @property
+    def held(self) -> Units:
+        """The round or call itself, and what the newest attempt holds."""
+        first = counts_of(self.kind) if self.held_text is None else decode_units(self.held_text)
+        if self.newest is None:
+            return first
+        itself = NOTHING._replace(rounds=first.rounds, tool_calls=first.tool_calls)
+        return itself.plus(decode_units(self.newest.held_text))
+
+    @property
+    def began(self) -> bool:
+        """Whether the first attempt was begun here, not handed out."""
+        return self.held_text is not None
+
+    @property
+    def open(self) -> bool:
+        """Handed out, or waiting to be begun."""
+        return bool(self.newest.open) if self.newest is not None else self.held_text is None
+
+    @property
+    def shared(self) -> Shared:
+        """The accounts beside the run's own that it is charged to."""
+        return decode_shared((self.newest or self).shared_text)
+
+    @property
+    def sent(self) -> Sent:
+        text = (self.newest or self).sent_text
+        return decode_sent(text) if text else Sent()
+
+    @property
+    def spent(self) -> Units:
+        return decode_units(self.spent_text) if self.spent_text is not None else NOTHING
+
+    @property
+    def answer(self) -> Answer | None:
+        return decode_answer(self.body) if self.body is not None else None
+
+    @property
+    def waits(self) -> bool:
+        """Handed out and not yet answered."""
+        return self.body is None and self.open
+
+    @property
+    def unsettled(self) -> bool:
+        """A call whose end nobody knows, handed out to whoever looks: it is never made again by itself."""
+        return self.newest is not None and self.kind == "call" and self.waits and self.newest.ended == UNKNOWN
+
+    @property
+    def begun(self) -> bool:
+        """Begun by a server, its end not recorded: after a crash, the only question."""
+        return self.body is None and not self.open
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A control wish that the owner has not taken up."""
+
+    id: int
+    kind: str
+    body: str
+    via: str
+
+
+def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = None) -> RunRow:
+    """The run, or UnknownRun; another principal's looks like an unknown one."""
+    found = row(connection, f"select {_RUN} from run where id = ?", (run_id,))
+    if found is None or (principal is not None and found[5] != principal):
+        shown = run_id if len(run_id) <= 40 else run_id[:40] + "…"
+        raise UnknownRun(f"There is no run {shown!r}.", "run_status without run_ids lists the newest runs.")
+    return RunRow(*found)
+
+
+def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
+    found = row(connection, f"select {_RUN} from run where n = ?", (n,))
+    assert found is not None
+    return RunRow(*found)
+
+
+def newest(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
+    """The ids of the newest runs of these workspaces ('' for none); None: of all."""
+    among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
+    statement = f"select id from run where principal = ?{among} order by n desc limit ?"
+    return [run_id for (run_id,) in rows(connection, statement, (principal, *(workspaces or ()), limit))]
+
+
+def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Sequence[str]) -> int:
+    """How many runs there are of other workspaces than these."""
+    statement = (
+        f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
+    )
+    found = row(connection, statement, (principal, *workspaces))
+    assert found is not None
+    return int(found[0])
+
+
+def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
+    """The unfinished runs of these owners, oldest first."""
+    marks = ", ".join("?" * len(owners))
+    statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
+    return [RunRow(*found) for found in rows(connection, statement, owners)]
+
+
+LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the longest day, begun by a clock 48 h ahead
+
+
+def is_due(resume_at: int, at: int) -> bool:
+    """Whether a pause is over; also one that ends too far off: it was begun before the clock was set back."""
+    return not at < resume_at <= at + LONGEST_PAUSE_MS
+
+
+def due(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
+    """The paused runs that may go on by themselves now, and that nobody living moves."""
+    statement = (
+        f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
+        f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
+    )
+    return [RunRow(*found) for found in rows(connection, statement, (at, at + LONGEST_PAUSE_MS, *dead))]
+
+
+_STEPS = """
+    select mark.id, path, kind, digest, mark.at, held, sent, body, answer.at, spent, coalesce(cached, 0),
+        exactness, by_route, shared, (select count(*) from attempt where attempt.mark = mark.id)
+    from mark left join answer on answer.mark = mark.id where run = ?
+"""
+_RECORD = f"{_STEPS} order by mark.id"
+_STEP = f"{_STEPS} and path = ?"
+_UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
+
+
+def step_at(connection: apsw.Connection, n: int, path: str) -> MarkRow | None:
+    """The step at a path, or None where none was asked."""
+    found = row(connection, _STEP, (n, path))
+    return _mark_row(connection, found) if found is not None else None
+
+
+def unanswered(connection: apsw.Connection, n: int) -> list[MarkRow]:
+    """The steps of a run that have no answer yet, in the order in which they were marked."""
+    return [_mark_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
+
+
+def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
+    """Every step of a run in the order in which it was marked, with its answer."""
+    return [_mark_row(connection, found) for found in rows(connection, _RECORD, (n,))]
+
+
+def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
+    mark = MarkRow._make((*found, None))
+    if not mark.attempts:
+        return mark
+    tries = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
+    newest = row(connection, tries, (mark.id,))
+    assert newest is not None, "there are attempts"
+    return mark._replace(newest=Newest._make(newest))
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """An open step: its mark, kind, and what the hands added. `ended`: how the attempt before it did; `attempt`: the
+    number of its newest attempt after the first; `digest`: of what was asked."""
+
+    mark: int
+    kind: str
+    sent: Sent
+    ended: str | None = None
+    attempt: int | None = None
+    digest: bytes = b""
+
+    @property
+    def is_lost(self) -> bool:
+        """A call that was begun and whose end nobody knows: a person has to settle it."""
+        return self.kind == "call" and self.ended == UNKNOWN
+
+
+_NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
+IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
+"""Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
+
+_WAITING = f"""
+    select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
+        (select attempt.id {_NEWEST}), digest
+    from mark left join answer on answer.mark = mark.id
+    where run = ? and answer.mark is null and {IS_OPEN} order by mark.id
+"""
+
+
+def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
+    """The open steps by path, in the order in which they were handed out."""
+    found = rows(connection, _WAITING, (n,))
+    return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
+
+
+def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
+    """The encoded answer at a path, or None."""
+    found = row(
+        connection,
+        "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
+        (n, path),
+    )
+    return found[0] if found else None
+
+
+def wishes(connection: apsw.Connection, n: int) -> list[Wish]:
+    """Control wishes not yet taken up, in the order in which they came."""
+    found = rows(
+        connection,
+        "select id, kind, body, via from deposit where run = ? and taken is null order by id",
+        (n,),
+    )
+    return [Wish(*each) for each in found]
+
+
+def runs_with_wishes(connection: apsw.Connection, owner: int) -> list[int]:
+    found = rows(
+        connection,
+        "select distinct deposit.run from deposit join run on run.n = deposit.run"
+        " where deposit.taken is null and run.owner = ? and run.outcome is null",
+        (owner,),
+    )
+    return [n for (n,) in found]
+
+
+def answers_of(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
+    """The answers that have come for these marks: (mark, body)."""
+    places = ", ".join("?" * len(marks))
+    return list(rows(connection, f"select mark, body from answer where mark in ({places})", marks))
+
+
+def data_version(connection: apsw.Connection) -> int:
+    """Changes when any other connection has committed."""
+    found = row(connection, "pragma data_version")
+    assert found is not None
+    return int(found[0])

@@ -1,0 +1,150 @@
+"""What a report tells beyond a run's steps: sums over them, the newest calls, the turn before an act, notes.
+
+By constant statements; nothing here writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import apsw
+
+from kairos_mcp.budget.units import Units
+from kairos_mcp.core.messages import Completion
+from kairos_mcp.store import client_requests as requests
+from kairos_mcp.store import unpriced
+from kairos_mcp.store.codec import decode_answer, decode_units
+from kairos_mcp.store.connection import row, rows, valid
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """An answered call."""
+
+    path: str
+    body: str
+    spent: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Figures of a run that no account holds. `lost`: attempts whose end is unknown; `withdrawn`: requests to a
+    client's model that were given up before an answer came; `unpriced`: models that it asked although nobody knows
+    their price, so that its dollars are without them."""
+
+    attempts: int
+    lost: int
+    withdrawn: int
+    cached: int
+    exactness: tuple[str, ...]
+    unpriced: tuple[str, ...] = ()
+
+
+def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
+    """The newest answered calls, newest first."""
+    found = rows(
+        connection,
+        "select path, body, spent from mark join answer on answer.mark = mark.id"
+        " where run = ? and kind = 'call' order by mark.id desc limit ?",
+        (n, limit),
+    )
+    return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
+
+
+def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Completion | None:
+    """The newest model's turn at a path like this one that was asked before the step at `path`."""
+    found = row(
+        connection,
+        "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
+        " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
+        " order by mark.id desc limit 1",
+        (n, like, path),
+    )
+    answer = decode_answer(found[0]) if found is not None else None
+    return answer if isinstance(answer, Completion) else None
+
+
+def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
+    """The model of the newest completions that were asked on this route: as its answer names it, else as it was asked.
+    Only the newest two are looked at: one that waits, and one that was answered before."""
+    statement = (
+        "with newest as (select id, sent from mark where run = ? and kind not in ('call', 'pause')"
+        " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
+        " where attempt.mark = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
+        " from newest left join answer on answer.mark = newest.id)"
+        f" select coalesce(json_extract({valid('body')}, '$.model'), json_extract({valid('sent')}, '$.model')) as model"
+        f" from asked where json_extract({valid('sent')}, '$.route') = ? and model is not null order by id desc limit 1"
+    )
+    found = row(connection, statement, (n, route))
+    model: str | None = None if found is None else found[0]
+    return model
+
+
+def tally(connection: apsw.Connection, n: int) -> Tally:
+    figures = row(
+        connection,
+        f"select coalesce(sum({valid('spent')} ->> '$[1]' > 0), 0), coalesce(sum(cached), 0),"
+        " group_concat(distinct exactness)"
+        " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
+        (n,),
+    )
+    assert figures is not None
+    answered, cached, exactness = figures
+    again = row(
+        connection,
+        f"select coalesce(sum({valid('lost')} ->> '$[1]' > 0), 0), coalesce(sum(ended = 'unknown'), 0),"
+        f" coalesce(max({valid('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
+        " from attempt join mark on mark.id = attempt.mark where run = ?",
+        (n,),
+    )
+    assert again is not None
+    tries, lost, charged = again
+    kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
+    return Tally(
+        answered + tries, lost, requests.in_vain(connection, n), cached, tuple(kinds), unpriced.of_run(connection, n)
+    )
+
+
+def has_private(connection: apsw.Connection, n: int) -> bool:
+    """Whether a provider's answer in the run holds something that only it may be sent back."""
+    statement = (
+        "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
+        f" and json_extract({valid('body')}, '$.private') is not null limit 1"
+    )
+    return row(connection, statement, (n,)) is not None
+
+
+class DecidedRow(NamedTuple):
+    """What was decided about a step: an approval or a settlement, what was said, by whom (a principal; empty: nobody in
+    time), through what, with which client, when (milliseconds since 1970), and in which words."""
+
+    kind: str
+    said: str
+    by: str
+    through: str
+    client: str
+    at: int
+    note: str | None
+
+
+_DECIDED = f"""
+    select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
+    from approval join mark on mark.id = approval.mark where approval.run = ?1 and verdict is not null
+    union all
+    select {valid("body")} ->> '$.path', 'settlement', {valid("body")} ->> '$.settlement', principal, via, client, at,
+        {valid("body")} ->> '$.note'
+    from deposit where run = ?1 and kind = 'settle' order by 7
+"""
+
+
+def decided(connection: apsw.Connection, n: int) -> dict[str, list[DecidedRow]]:
+    """What was decided about the steps of a run, by path, in the order in which it was."""
+    found: dict[str, list[DecidedRow]] = {}
+    for path, *rest in rows(connection, _DECIDED, (n,)):
+        found.setdefault(path, []).append(DecidedRow(*rest))
+    return found
+
+
+def notes(connection: apsw.Connection, n: int) -> list[str]:
+    return [text for (text,) in rows(connection, "select text from note where run = ? order by rowid", (n,))]

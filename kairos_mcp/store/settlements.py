@@ -1,0 +1,122 @@
+"""A call whose end nobody knows: what a person says of it, and the jobs that record that.
+
+It stands in the rows as a further attempt that was handed out, with the one before ended `unknown`. What a person
+says is a deposit of kind `settle`, which the run's owner takes up in the turn that acts on it. It is bound by a digest
+to that one attempt: the same call, lost once more, is another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal
+
+import apsw
+
+from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
+from kairos_mcp.core.messages import canonical
+from kairos_mcp.store.codec import decode, encode
+from kairos_mcp.store.connection import rows
+from kairos_mcp.store.queries import RunRow, WaitingRow, Wish, run_by_number, waiting
+
+SUFFIX = "/settle"  # a waiting key is the step's path with it
+KIND = "settle"
+
+Settlement = Literal["reattempt", "already_done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """What somebody said of the call at `path`: make it again, or go on as if it had been made. `digest`: of what they
+    were shown (digest_of)."""
+
+    path: str
+    settlement: Settlement
+    note: str | None = None
+    digest: str = ""
+
+
+def is_key(key: str) -> bool:
+    """Whether a waiting key is that of a call whose end nobody knows."""
+    return key.endswith(SUFFIX)
+
+
+def digest_of(run: RunRow, path: str, step: WaitingRow) -> str:
+    """SHA-256 in hex over what is settled: the run and its workspace, the call, and which attempt at it was lost."""
+    about = [run.id, run.workspace, path, step.digest.hex(), step.attempt]
+    return sha256(canonical(about).encode()).hexdigest()
+
+
+def digest_now(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+    """The digest of the lost call that waits at this path now; None where none does."""
+    step = waiting(connection, run.n).get(path)
+    return digest_of(run, path, step) if step is not None and step.is_lost else None
+
+
+def unheeded(connection: apsw.Connection, n: int) -> set[str]:
+    """The paths of lost calls that somebody has settled, where nobody has gone on with the run since."""
+    said = rows(connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, KIND))
+    return {decode(Settling, body).path for (body,) in said}
+
+
+def check(connection: apsw.Connection, run: RunRow, said: Settling, principal: str) -> bool:
+    """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, ApprovalMismatch,
+    AlreadyAnswered."""
+    key = f"{said.path}{SUFFIX}"[:120]
+    now = run_by_number(connection, run.n)
+    step = waiting(connection, run.n).get(said.path) if now.outcome is None else None
+    before, taken = _newest(connection, run.n, said.path)
+    if now.principal != principal:
+        raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
+    if step is not None and step.is_lost and (before is None or taken):
+        if said.digest == digest_of(now, said.path, step):
+            return True
+        raise ApprovalMismatch(
+            "The settlement is about something else than what waits under this key.",
+            "Look at it again, and send the digest that stands beside it.",
+            run_id=run.id,
+        )
+    if before is None:
+        raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
+    if before.settlement != said.settlement:
+        other = f"{key!r} was settled before, otherwise."
+        raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
+    return False
+
+
+def record(connection: apsw.Connection, run: RunRow, said: Settling, who: tuple[str, str, str], at: int) -> None:
+    """Leave for the owner what was checked in this transaction."""
+    rows(
+        connection,
+        "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
+        (run.n, KIND, encode(said), *who, at),
+    )
+
+
+def still_open(connection: apsw.Connection, run: RunRow, said: Sequence[Settling], principal: str) -> list[Settling]:
+    """Those that still count; what came too late, or is about something else, is passed over. Writes nothing."""
+
+    def counts(each: Settling) -> bool:
+        try:
+            return check(connection, run, each, principal)
+        except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
+            return False
+
+    return [each for each in said if counts(each)]
+
+
+def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[Settling | None, bool]:
+    """What was said last of this call, and whether the owner has taken it up."""
+    of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
+    for body, taken in rows(connection, of_run, (run, KIND)):
+        said: Settling = decode(Settling, body)
+        if said.path == path:
+            return said, taken is not None
+    return None, False
+
+
+def said_in(wish: Wish) -> Settling:
+    """What a deposit of this kind says."""
+    said: Settling = decode(Settling, wish.body)
+    return said

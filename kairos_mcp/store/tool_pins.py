@@ -1,0 +1,227 @@
+"""The definitions of tools from elsewhere, pinned by hash: which are approved, which wait for a person.
+
+Its callers are worker threads and commands, so each act opens a connection of its own and is one short transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import apsw
+
+from kairos_mcp.core.errors import ApprovalsFull, NotFound
+from kairos_mcp.store.connection import connect, mapped_errors, row, rows
+from kairos_mcp.store.database import Store
+
+State = Literal["approved", "pending", "removed"]
+FIRST_USE = "first use"  # who approved what a server listed when it was met first
+PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
+REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
+PROPOSED = 16  # of these at most wait (RULINGS.md, as of approvals)
+MET = ""  # the name of the row that says a source was met, whatever it listed
+ADOPTED = "adopted"  # who approved what stood under a source of an earlier version; its body is the source of today
+
+_COLUMNS = "source, name, hash, body, state, at, by"
+_ADOPT = (
+    f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?) on conflict(source, name, hash) "
+    "do update set body = excluded.body, at = excluded.at, by = excluded.by where body = ''"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionRow:
+    """A definition as a source gave it. `body` is JSON; `at` in milliseconds; `by` is who put it into its state."""
+
+    source: str
+    name: str
+    hash: str
+    body: str
+    state: State
+    at: int
+    by: str
+
+
+class Definitions:
+    """The table `definition` of one state folder."""
+
+    def __init__(self, store: Store) -> None:
+        assert store.reader is not None  # migrated, in the thread that owns the store
+        self._path = store.path
+
+    def of(self, source: str) -> tuple[DefinitionRow, ...] | None:
+        """What is known of a source, by name; None: it was never met."""
+        with self._opened() as connection:
+            return _of(connection, source)
+
+    def counts(self, source: str, name: str, content_hash: str) -> bool:
+        """Whether this very definition is approved now."""
+        key = (source, name, content_hash)
+        with self._opened() as connection:
+            found = row(connection, "select state from definition where source = ? and name = ? and hash = ?", key)
+        return found is not None and found[0] == "approved"
+
+    def pending(self) -> tuple[DefinitionRow, ...]:
+        """What waits for a person, of all sources."""
+        with self._opened() as connection:
+            return _rows(connection, "where state = 'pending' order by source, name, at")
+
+    def settle(self, source: str, earlier: str, at: int) -> str:
+        """The source that a server's definitions stand under: its own, or the one that an earlier version named with
+        less (`earlier`). That one is adopted by the first source that asks for it and by no other, so that nobody is
+        asked about what already ran, and what changes from then on is another source."""
+        with self._opened() as connection:
+            if (adopter := _adopter(connection, earlier)) == "":
+                with _transaction(connection):
+                    rows(connection, _ADOPT, (earlier, MET, "", source, "approved", at, ADOPTED))
+                adopter = _adopter(connection, earlier)
+            return earlier if adopter == source else source
+
+    def adopted(self) -> Mapping[str, str]:
+        """The sources that were adopted, by the source of today that did."""
+        with self._opened() as connection:
+            found = _rows(connection, "where name = ? and by = ? order by source", (MET, ADOPTED))
+        return {each.body: each.source for each in found}
+
+    def meet(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
+        """Take note of what a source lists now: {name: (hash, body)}; gives what is known of it then.
+
+        The first time all is approved, since a person has configured the source (trust on first use). Later a hash
+        that was not seen before waits for a person. So does all of a source whose server's name another source has
+        had: a person knew that name as another program or address. What a person has removed stays removed.
+        """
+        with self._opened() as connection, _transaction(connection):
+            known = _of(connection, source)
+            trusted = known is None and not _has_namesake(connection, source)
+            if known is None:
+                _insert(connection, DefinitionRow(source, MET, "", "", "approved", at, FIRST_USE if trusted else ""))
+            seen = {(each.name, each.hash) for each in known or ()}
+            for name, (content_hash, body) in found.items():
+                if (name, content_hash) in seen:
+                    continue
+                if trusted:
+                    _insert(connection, DefinitionRow(source, name, content_hash, body, "approved", at, FIRST_USE))
+                else:
+                    _await(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
+            return _of(connection, source) or ()
+
+    def propose(self, name: str, content_hash: str, body: str, by: str, at: int) -> State:
+        """Let what an agent proposes wait for a person, in place of what waited under its name; gives the state that
+        this very definition has then. What a person has approved or removed stays so. Raises ApprovalsFull."""
+        key = (REGISTERED, name, content_hash)
+        with self._opened() as connection, _transaction(connection):
+            found = row(connection, "select state from definition where source = ? and name = ? and hash = ?", key)
+            if found is not None:
+                return cast(State, found[0])
+            others = "select count(*) from definition where source = ? and state = 'pending' and name <> ?"
+            waiting = row(connection, others, (REGISTERED, name))
+            if waiting is not None and waiting[0] >= PROPOSED:
+                raise ApprovalsFull(
+                    f"{waiting[0]} proposals wait for a person already.",
+                    "They are decided by `kairos-mcp tools list`, `tools approve` and `tools remove`.",
+                )
+            _await(connection, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
+        return "pending"
+
+    def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
+        """Let a definition count; one of that name that counted before is removed. Raises NotFound."""
+        with self._opened() as connection, _transaction(connection):
+            _need(connection, source, name, content_hash)
+            rows(
+                connection,
+                "update definition set state = 'removed', at = ?, by = ? "
+                "where source = ? and name = ? and hash <> ? and state <> 'removed'",
+                (at, by, source, name, content_hash),
+            )
+            _decide(connection, "approved", (source, name, content_hash), by, at)
+
+    def remove(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
+        """Let a definition count no more, or never. Raises NotFound."""
+        with self._opened() as connection, _transaction(connection):
+            _need(connection, source, name, content_hash)
+            _decide(connection, "removed", (source, name, content_hash), by, at)
+
+    @contextmanager
+    def _opened(self) -> Iterator[apsw.Connection]:
+        connection = connect(self._path, "full")  # what a person removed must stay so after a loss of power
+        try:
+            with mapped_errors():
+                yield connection
+        finally:
+            connection.close()
+
+
+def _of(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
+    found = _rows(connection, "where source = ? order by name, at", (source,))
+    return tuple(each for each in found if each.name != MET) if found else None
+
+
+def _adopter(connection: apsw.Connection, source: str) -> str | None:
+    """The source of today that has adopted this one; '': none has; None: nothing stands under it."""
+    found = row(connection, "select body from definition where source = ? and name = ?", (source, MET))
+    if found is not None:
+        return str(found[0])
+    return None if row(connection, "select 1 from definition where source = ? limit 1", (source,)) is None else ""
+
+
+def _has_namesake(connection: apsw.Connection, source: str) -> bool:
+    """Whether another source stands under the same server's name, which is what goes before the @."""
+    name = source.partition("@")[0] + "@"
+    others = "select 1 from definition where substr(source, 1, ?) = ? and source <> ? limit 1"
+    return row(connection, others, (len(name), name, source)) is not None
+
+
+def _rows(connection: apsw.Connection, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:
+    return tuple(
+        DefinitionRow(*found) for found in rows(connection, f"select {_COLUMNS} from definition {condition}", bindings)
+    )
+
+
+def _insert(connection: apsw.Connection, new: DefinitionRow) -> None:
+    rows(
+        connection,
+        f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
+        (new.source, new.name, new.hash, new.body, new.state, new.at, new.by),
+    )
+
+
+def _await(connection: apsw.Connection, new: DefinitionRow) -> None:
+    """Let a definition wait; the one of its name that waited before was never seen, and goes. Beyond PENDING nothing
+    is kept: what can't be approved is not offered either."""
+    gone = "delete from definition where source = ? and name = ? and state = 'pending'"
+    rows(connection, gone, (new.source, new.name))
+    waiting = row(connection, "select count(*) from definition where source = ? and state = 'pending'", (new.source,))
+    if waiting is not None and waiting[0] < PENDING:
+        _insert(connection, new)
+
+
+def _need(connection: apsw.Connection, source: str, name: str, content_hash: str) -> None:
+    key = (source, name, content_hash)
+    if not name or row(connection, "select 1 from definition where source = ? and name = ? and hash = ?", key) is None:
+        raise NotFound(f"There is no such definition of {name[:80]!r}.", "`kairos-mcp tools list` shows what waits.")
+
+
+def _decide(connection: apsw.Connection, state: State, key: tuple[str, str, str], by: str, at: int) -> None:
+    rows(
+        connection,
+        "update definition set state = ?, at = ?, by = ? where source = ? and name = ? and hash = ?",
+        (state, at, by, *key),
+    )
+
+
+def registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
+    """What agents proposed and what became of it, by name; quick enough for the event loop."""
+    return _rows(connection, "where source = ? order by name, at", (REGISTERED,))
+
+
+@contextmanager
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    connection.execute("begin immediate")
+    try:
+        yield
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    connection.execute("commit")

@@ -1,0 +1,1 @@
+"""The tool that runs programs, and the sandbox in which they run."""

@@ -1,0 +1,265 @@
+"""Runs a program: run_command. An argument list, never a shell; in a sandbox, or not at all unless a person said so.
+
+A program that fails is a failed call. What it changes can't be known before, so its effect class is irreversible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kairos_mcp.core.errors import CommandDenied, StaleFile
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import said
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.settings.settings import CommandMode, Settings
+from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.tools.commands.executable import Program, folder, meant
+from kairos_mcp.tools.commands.name_holders import NAMES, covered
+from kairos_mcp.tools.commands.protected_paths import FOLDERS, Protected, Rules, protected
+from kairos_mcp.tools.commands.runner import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.commands.sandbox import Sandbox, rooted, scrubbed
+from kairos_mcp.tools.commands.undo_writes import Watch, failed_by
+from kairos_mcp.tools.files.scopes import package, scopes_of
+from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.tool import Tool, failed
+
+DEFAULT_S = 60
+MOST_S = 600
+MARGIN_S = 5  # of the call's time, for ending what runs and telling what came of it
+LEAST_MEMORY = 1 << 30
+
+COMMAND_SPEC = ToolSpec(
+    "run_command",
+    "Run a program in the workspace, given as a list of arguments; no shell reads it.\n"
+    "The program sees the machine read-only, without network and without home folder; it may write a private /tmp and "
+    "the workspace, but neither the .git of a repository nor what instructs agents and hosts (AGENTS.md, .github, …). "
+    "It ends with everything that it started when it exits or its time is over. A non-zero exit is a failure.",
+    {
+        "type": "object",
+        "properties": {
+            "argv": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "maxItems": 1000,
+                "description": 'Program and arguments, as ["pytest", "-q"]',
+            },
+            "cwd": {"type": "string", "description": "Folder of the workspace to run in; default the workspace"},
+            "timeout_s": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": MOST_S,
+                "description": f"Seconds it may take; default {DEFAULT_S}",
+            },
+        },
+        "required": ["argv"],
+        "additionalProperties": False,
+    },
+    effect="irreversible",
+    category="commands",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What a person has decided about programs: in a sandbox, without one (`bare`), or none at all.
+
+    `hidden` is what no program sees, `reads` what it may read in the home folder and /tmp, `writes` are globs of
+    instructions (L1) that it may write. `environ` is the server's environment, of which a program is told the least.
+    """
+
+    mode: CommandMode = "sandboxed"
+    hidden: tuple[Path, ...] = ()
+    reads: tuple[Path, ...] = ()
+    writes: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @staticmethod
+    def of(settings: Settings) -> Commands:
+        own = (settings.home, settings.config_dirs[-1], settings.config_file)
+        hidden = tuple(path for path in own if path is not None)
+        return Commands(settings.commands, hidden, settings.command_reads, settings.command_writes)
+
+
+def command_tools(opener: Opener, commands: Commands, scopes: Scopes | None = None) -> list[Tool]:
+    """run_command, if a person has not switched it off. `scopes` says which files are instructions; without it, those
+    that are so everywhere."""
+    if commands.mode == "off":
+        return []
+    running = _Running(opener, commands, Rules.of(scopes or scopes_of(opener.workspace), commands.writes))
+    examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
+    return [Tool(COMMAND_SPEC, running.run, MOST_S + MARGIN_S, examples, running.preview)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """How a program is started: the whole argument list, where that stands, what it is told, and the descriptors that
+    its sandbox takes. `uncovered`: what of the workspace it could write although it is protected, in words; `watch`
+    tells what was made there all the same."""
+
+    argv: Sequence[str]
+    cwd: str
+    environ: Mapping[str, str]
+    lent: tuple[int, ...] = ()
+    uncovered: str | None = None
+    watch: Watch | None = None
+
+
+class _Running:
+    def __init__(self, opener: Opener, commands: Commands, rules: Rules) -> None:
+        self._opener = opener
+        self._rules = rules
+        self._sandbox = Sandbox(opener.workspace, hidden=commands.hidden, sealed=(package(),), reads=commands.reads)
+        self._bare = commands.mode == "bare"
+        self._environ = commands.environ
+        self._works = self._bare  # or was seen to; what does not work is looked at again, since a person may mend it
+
+    def preview(self, arguments: JsonObject, around: Surroundings) -> Preview:
+        with folder(self._opener, ".") as root:
+            wanted = self._meant(arguments, self._box(root))
+            self._check_works()  # nobody is asked about a program that can't be run
+        how = "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
+        return Preview(f"{wanted.shown()}\nruns {how}", wanted.base)
+
+    def run(self, arguments: JsonObject, around: Surroundings) -> ToolResult:
+        left = around.until - time.monotonic()
+        given = min(float(arguments.get("timeout_s") or DEFAULT_S), max(left - MARGIN_S, left / 2))
+        with folder(self._opener, ".") as root:
+            box = self._box(root)
+            wanted = self._meant(arguments, box)
+            _check_base(wanted, around.base)
+            self._check_works()
+            until = time.monotonic() + given
+            ended, remark, undone = self._started(wanted, box, root, around, until)
+            if ended.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
+                ended, remark, undone = self._started(wanted, self._box(root), root, around, until)
+        return failed_by(_told(wanted, ended, given, remark), undone)
+
+    def _started(
+        self, wanted: Program, box: Sandbox, root: int, around: Surroundings, until: float
+    ) -> tuple[Ended, str | None, list[str]]:
+        """Run it to its end; what should be known of how it ran, and what of its changes was undone."""
+        with self._ready(wanted, box, root) as ready:
+            ended = run_to_end(
+                Order(
+                    ready.argv,
+                    not self._bare,
+                    ready.cwd,
+                    ready.environ,
+                    until,
+                    lambda: around.stop.wanted,
+                    _memory(),
+                    ready.lent,
+                    around.still_for(COMMAND_SPEC.effect),
+                )
+            )
+            undone = ready.watch.undo(around.memory.keep, f"{around.path}/taken-out") if ready.watch else []
+        return ended, "without a sandbox" if self._bare else ready.uncovered, undone
+
+    def _box(self, root: int) -> Sandbox:
+        """The sandbox around the workspace that is open as `root`."""
+        assert self._sandbox.workspace is not None, "run_command is made for a workspace"
+        return replace(self._sandbox, workspace=rooted(self._sandbox.workspace, root))
+
+    def _meant(self, arguments: JsonObject, box: Sandbox) -> Program:
+        assert box.workspace is not None
+        return meant(arguments, self._opener, box.workspace, None if self._bare else box, self._environ)
+
+    def _check_works(self) -> None:
+        if not self._works and (why := self._sandbox.why_not()) is not None:
+            raise CommandDenied(f"Programs can't be run here: {why.message}", why.hint)
+        self._works = True
+
+    @contextlib.contextmanager
+    def _ready(self, wanted: Program, box: Sandbox, root: int) -> Iterator[_Ready]:
+        assert box.workspace is not None
+        standing = box.workspace / wanted.cwd
+        if not self._bare:
+            names, tops = (*NAMES, *self._rules.placeholders()), box.tops()
+            with covered(root, names), protected(root, self._rules, {*NAMES, *tops}) as found:
+                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held)
+                lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, wanted.search)
+                watch = Watch.over(root, self._rules, found, {*NAMES, *tops})
+                yield _Ready(argv, "/", environ, lent, _uncovered(found), watch)
+            return
+        with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
+            # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
+            exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(standing)
+            yield _Ready(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
+
+
+def _uncovered(found: Protected) -> str | None:
+    if found.survey.unseen:
+        return f"beyond the first {FOLDERS:,} folders of the workspace it could write a .git, or instructions"
+    if loose := found.loose():
+        return f"it could write {len(loose)} that lie deep in the workspace of its .git and instructions"
+    return None
+
+
+def _check_base(wanted: Program, shown: Mapping[str, str | None]) -> None:
+    """Raises StaleFile where the program is not the one that a person was shown."""
+    for path, before in shown.items():
+        if wanted.base.get(path) != before:
+            raise StaleFile(f"{said(path)} has changed since this call was approved.", "Ask again.")
+
+
+def _memory() -> int:
+    """Bytes for a program and all that it starts: half of what the machine has."""
+    return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
+
+
+def _told(wanted: Program, ended: Ended, given: float, remark: str | None) -> ToolResult:
+    """Exit and both streams; `remark` is what should be known of how it ran. No times: the same call with the same
+    outcome is the same result."""
+    code: str | None = None
+    match ended.why:
+        case "exit":
+            how = f"exit code {ended.exit_code}"
+        case "timeout":
+            code, how = "timeout", f"ended after {given:.3g} s, its time; what it changed until then stays"
+        case "stopped":
+            code, how = "cancelled", "ended, since the call was stopped; what it changed until then stays"
+        case "memory":
+            how = f"ended: it and what it started took more than {_memory() >> 20:,} MB"
+        case "tasks":
+            how = f"ended: it started more than {TASKS} processes and threads"
+        case "flood":
+            how = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
+        case "not_started":
+            return failed(_not_started(wanted, ended))
+        case "no_sandbox":
+            return failed(_no_sandbox(ended))
+    notes = f"[{how}{f'; {remark}' if remark else ''}]"
+    content = "\n".join([notes, *_stream("stdout", ended.out), *_stream("stderr", ended.err)])
+    return ToolResult(content, ended.exit_code != 0, {"exit_code": ended.exit_code}, code)
+
+
+def _stream(name: str, stream: Stream) -> Iterator[str]:
+    if stream.total:
+        yield f"[{name}, {stream.total:,} bytes]"
+        yield stream.text().removesuffix("\n")
+
+
+def _not_started(wanted: Program, ended: Ended) -> CommandDenied:
+    why = os.strerror(ended.errno) if ended.errno is not None else "no reason given"
+    return CommandDenied(
+        f"{said(Path(wanted.argv[0]).name)} could not be begun ({why}).",
+        "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
+    )
+
+
+def _no_sandbox(ended: Ended) -> CommandDenied:
+    """bubblewrap's own words end with the system's, which name no path."""
+    last = ended.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
+    why = os.strerror(ended.errno) if ended.errno is not None else last[:120] or "no reason given"
+    return CommandDenied(
+        f"The sandbox could not be made, in two tries ({why}); the program was not begun.",
+        "Something in the workspace may be changing all the time: call again. `kairos-mcp doctor` tries the sandbox.",
+    )

@@ -1,0 +1,1 @@
+"""Tools that read, search and change files, and the parts that make changes atomic."""

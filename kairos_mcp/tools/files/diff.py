@@ -1,0 +1,146 @@
+"""A change as a person reads it: a unified diff with the hash of the file before and after.
+
+The lines are compared by anchors (those that occur once on both sides), not by the shortest edit: it takes near the
+same time for any two files, where difflib is quadratic for a file that was only sorted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from kairos_mcp.core.env_files import alike, is_env_file, masked_env
+from kairos_mcp.core.paths import shown
+from kairos_mcp.tools.files.edit import ends_in_crlf
+
+CONTEXT = 3  # lines around a change
+DEPTH = 24  # how often anchors are looked for between anchors; below, what differs is one block
+NO_END = "\\ No newline at end of file"
+
+Block = tuple[int, int, int, int]  # lines from, to (excluded) of the one side, then of the other
+
+
+def hash_of(content: bytes | None) -> str | None:
+    """SHA-256 in hex; None where there is no file."""
+    return None if content is None else sha256(content).hexdigest()
+
+
+def unified(path: str, before: bytes | None, after: bytes) -> str:
+    """The diff of one file; both sides are UTF-8, a file that is not there yet is None.
+
+    Of a file like `.env` no value is shown; one that changes is, as a line that goes and one that comes. Else the lines
+    are as they are: what can't be seen in them is for visible.py to spell out. Only where every line of both
+    sides ends in CRLF, that is said once instead of shown.
+    """
+    old, new = (b"" if before is None else before).decode(), after.decode()
+    if hidden := is_env_file(path):
+        old, new = masked_env(old, told_apart=True).text, masked_env(new, told_apart=True).text
+    crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
+    if crlf:
+        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    name, a, b = shown(path), _lines(old), _lines(new)
+    told = [
+        f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}",
+        f"before sha256:{hash_of(before) or 'no file'}",
+        f"after sha256:{hash_of(after)}",
+        "--- /dev/null" if before is None else f"--- a/{name}",
+        f"+++ b/{name}",
+    ]
+    for hunk in _hunks(blocks(a, b)):
+        told += _drawn(a, b, hunk)
+    drawn = "\n".join(told) + "\n"
+    return alike(drawn) if hidden else drawn
+
+
+def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
+    """What differs, in order: replacing each block of `a` by that of `b` gives `b`."""
+    found: list[Block] = []
+    _compare(a, b, (0, len(a), 0, len(b)), DEPTH, found)
+    return found
+
+
+def _compare(a: Sequence[str], b: Sequence[str], within: Block, depth: int, found: list[Block]) -> None:
+    a0, a1, b0, b1 = within
+    while a0 < a1 and b0 < b1 and a[a0] == b[b0]:
+        a0, b0 = a0 + 1, b0 + 1
+    while a0 < a1 and b0 < b1 and a[a1 - 1] == b[b1 - 1]:
+        a1, b1 = a1 - 1, b1 - 1
+    if a0 == a1 and b0 == b1:
+        return
+    anchors = _anchors(a, b, (a0, a1, b0, b1)) if depth and a0 < a1 and b0 < b1 else []
+    if not anchors:
+        found.append((a0, a1, b0, b1))
+        return
+    for i, j in anchors:
+        _compare(a, b, (a0, i, b0, j), depth - 1, found)
+        a0, b0 = i + 1, j + 1
+    _compare(a, b, (a0, a1, b0, b1), depth - 1, found)
+
+
+def _anchors(a: Sequence[str], b: Sequence[str], within: Block) -> list[tuple[int, int]]:
+    """Lines that occur once on each side, as many as stand in the same order on both."""
+    a0, a1, b0, b1 = within
+    once = Counter(a[a0:a1])
+    there = Counter(b[b0:b1])
+    place = {b[j]: j for j in range(b0, b1) if there[b[j]] == 1}
+    pairs = [(i, place[a[i]]) for i in range(a0, a1) if once[a[i]] == 1 and a[i] in place]
+    tails: list[int] = []  # the least j that ends a rising row of each length
+    ends: list[int] = []  # the pair that it belongs to
+    came_from: list[int] = []
+    for at, (_, j) in enumerate(pairs):
+        length = bisect_left(tails, j)
+        tails[length : length + 1] = [j]
+        ends[length : length + 1] = [at]
+        came_from.append(ends[length - 1] if length else -1)
+    row: list[tuple[int, int]] = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        row.append(pairs[at])
+        at = came_from[at]
+    return row[::-1]
+
+
+def _hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
+    """Blocks that are near enough to share their context."""
+    hunk: list[Block] = []
+    for block in found:
+        if hunk and block[0] - hunk[-1][1] > 2 * CONTEXT:
+            yield hunk
+            hunk = []
+        hunk.append(block)
+    if hunk:
+        yield hunk
+
+
+def _drawn(a: Sequence[str], b: Sequence[str], hunk: Sequence[Block]) -> list[str]:
+    before = min(CONTEXT, hunk[0][0])
+    a_from, b_from = hunk[0][0] - before, hunk[0][2] - before
+    after = min(CONTEXT, len(a) - hunk[-1][1])
+    a_to, b_to = hunk[-1][1] + after, hunk[-1][3] + after
+    told = [f"@@ -{_range(a_from, a_to)} +{_range(b_from, b_to)} @@"]
+    at = a_from
+    for a0, a1, b0, b1 in hunk:
+        told += [_line(" ", line) for line in a[at:a0]]
+        told += [_line("-", line) for line in a[a0:a1]]
+        told += [_line("+", line) for line in b[b0:b1]]
+        at = a1
+    return told + [_line(" ", line) for line in a[at:a_to]]
+
+
+def _range(start: int, end: int) -> str:
+    count = end - start
+    return f"{start + 1 if count else start},{count}"
+
+
+def _line(sign: str, line: str) -> str:
+    body = line.removesuffix("\n")
+    return f"{sign}{body}" + (f"\n{NO_END}" if body == line else "")
+
+
+def _lines(text: str) -> list[str]:
+    """With their ends: a last line without one differs from the same line with one."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    last = lines.pop().removesuffix("\n")
+    return [*lines, last] if last else lines

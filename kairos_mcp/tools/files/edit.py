@@ -1,0 +1,222 @@
+"""The law of an edit: which part of a text is replaced by what, literally, or why nothing is.
+
+Values only, nothing is opened here. A leading byte order mark is no part of the text and stays; line ends stay what
+they are; a file that is no UTF-8 is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNone, NoChange, OverlappingEdits, TooLarge
+from kairos_mcp.core.paths import said
+from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
+
+MARK = "\ufeff"  # the byte order mark
+LINES_SAID = 10  # of the places of an ambiguous text
+PLACES_COUNTED = 1_000  # of them; more are said to be more
+REPLACEMENTS = 100_000  # in one file by one edit: what its places may cost in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`old` becomes `new` at its one place, or at each where `everywhere`. `number` is its place in a plan, from 1."""
+
+    old: str
+    new: str
+    everywhere: bool = False
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a file holds after its edits; `notes` say what was done beyond the letter."""
+
+    content: bytes
+    replacements: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Where an edit begins in the text, and what stands there before and after; `turned` for CRLF."""
+
+    edit: Edit
+    starts: list[int]
+    old: str
+    new: str
+    turned: bool = False
+
+    @property
+    def growth(self) -> int:
+        """In bytes, over all places."""
+        return len(self.starts) * (len(self.new.encode()) - len(self.old.encode()))
+
+
+def edited(path: str, content: bytes, edits: Sequence[Edit], most: int) -> Rewritten:
+    """The file after its edits, each of them matched with `content` and never with what another one made.
+
+    `most`: bytes that a file may have. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
+    NoChange or TooLarge; then nothing of it holds.
+    """
+    mark, text = read_text(path, content)
+    crlf = ends_in_crlf(text)
+    tried = [(edit, _matched(path, text, edit, crlf)) for edit in edits]
+    matches = [match for _, match in tried if match is not None]
+    for edit, match in tried:
+        if match is None:
+            raise _none(path, text, edit, matches)
+    if (size := len(content) + sum(match.growth for match in matches)) > most:
+        raise TooLarge(f"{said(path)} would have {size:,} bytes; {most:,} are the most.", "Write less at once.")
+    after = (mark + _replaced(path, text, matches)).encode()
+    if after == content:
+        raise NoChange(f"Together these edits change nothing in {said(path)}.", "Leave them out.")
+    turned = any(match.turned for match in matches)
+    notes = (f"line ends in {said(path)} are CRLF, so those of the new text are too",) if turned else ()
+    return Rewritten(after, sum(len(match.starts) for match in matches), notes)
+
+
+def overwritten(path: str, before: bytes | None, text: str, most: int) -> Rewritten:
+    """The file after its whole text was replaced: its byte order mark stays, and its line ends where all are CRLF."""
+    writable(text, "content")
+    mark, notes, turned = "", [], text
+    if before is not None:
+        mark, old = read_text(path, before)
+        if ends_in_crlf(old) and "\n" in text and "\r" not in text:
+            turned = in_crlf(text)
+            notes.append(f"line ends in {said(path)} are CRLF, so those of the new text are too")
+        if mark and not text.startswith(MARK):
+            notes.append(f"the byte order mark of {said(path)} was kept")
+        else:
+            mark = ""
+    after = (mark + turned).encode()
+    if len(after) > most:
+        raise TooLarge(f"{said(path)} would have {len(after):,} bytes; {most:,} are the most.", "Write less at once.")
+    if after == before:
+        raise NoChange(f"{said(path)} holds just that already.", "Nothing needs to be written.")
+    return Rewritten(after, 1, tuple(notes))
+
+
+def read_text(path: str, content: bytes) -> tuple[str, str]:
+    """The byte order mark or nothing, and the text after it. Raises BinaryFile."""
+    if b"\0" in content[:SNIFF_BYTES]:
+        raise BinaryFile(f"{said(path)} is no text ({len(content):,} bytes).", "Only text files are edited.")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise BinaryFile(
+            f"{said(path)} is no UTF-8: byte {error.start:,} belongs to another encoding.",
+            "Only UTF-8 is edited, so that no byte of another encoding is lost.",
+        ) from None
+    return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
+
+
+def writable(text: str, name: str) -> None:
+    """Raises BadArguments for a text that no text file could hold."""
+    if "\0" in text:
+        raise BadArguments(f"{name} holds a NUL character.", "A text file has none.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadArguments(f"{name} holds a lone surrogate, which UTF-8 can't say.", "Leave it out.") from None
+
+
+def ends_in_crlf(text: str) -> bool:
+    """Whether the text has line ends and all of them are CRLF."""
+    return 0 < text.count("\r\n") == text.count("\n") == text.count("\r")
+
+
+def in_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _matched(path: str, text: str, edit: Edit, crlf: bool) -> _Match | None:
+    """Exact first; if there is none, in a file that is all CRLF, with both texts turned from LF.
+
+    There also a new text of LF is turned that replaces a part of a line: it would leave the line ends mixed.
+    """
+    where = f"edit {edit.number}: " if edit.number else ""
+    if not edit.old:
+        raise BadArguments(f"{where}old_string is empty.", "Name the text to replace; write_file fills a file.")
+    writable(edit.new, f"{where}new_string")
+    found = _Match(edit, _places(path, text, edit.old, edit), edit.old, edit.new)
+    if crlf and "\r" not in edit.old:
+        if not found.starts and "\n" in edit.old:
+            old = in_crlf(edit.old)
+            found = _Match(edit, _places(path, text, old, edit), old, in_crlf(edit.new), "\n" in edit.new)
+        elif "\n" not in edit.old and "\n" in edit.new and "\r" not in edit.new:
+            found = _Match(edit, found.starts, edit.old, in_crlf(edit.new), turned=True)
+    if found.old == found.new:
+        raise NoChange(f"{where}old_string and new_string are the same.", "Leave it out, or say what is to change.")
+    if len(found.starts) > 1 and not edit.everywhere:
+        raise _many(path, text, found)
+    return found if found.starts else None
+
+
+def _places(path: str, text: str, old: str, edit: Edit) -> list[int]:
+    """Where `old` begins: as a replacement of all takes them, else overlapping ones too, up to PLACES_COUNTED."""
+    if edit.everywhere and (count := text.count(old)) > REPLACEMENTS:
+        raise TooLarge(f"old_string occurs {count:,} times in {said(path)}.", f"{REPLACEMENTS:,} are the most.")
+    starts: list[int] = []
+    step = len(old) if edit.everywhere else 1
+    at = text.find(old)
+    while at >= 0 and (edit.everywhere or len(starts) < PLACES_COUNTED):
+        starts.append(at)
+        at = text.find(old, at + step)
+    return starts
+
+
+def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
+    spans = [(start, start + len(match.old), match) for match in matches for start in match.starts]
+    spans.sort(key=lambda span: span[:2])
+    for (_, end, one), (start, _, other) in pairwise(spans):
+        if start < end:
+            raise OverlappingEdits(
+                f"{_named(one.edit)} and {_named(other.edit)} meet in line {_line(text, start)} of {said(path)}.",
+                "Join them into one edit; no edit of the plan holds.",
+            )
+    pieces: list[str] = []
+    at = 0
+    for start, end, match in spans:
+        pieces += (text[at:start], match.new)
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _none(path: str, text: str, edit: Edit, others: Sequence[_Match]) -> MatchNone:
+    what = f"{_named(edit)}: old_string" if edit.number else "old_string"
+    problem = f"{what} is not in {said(path)}."
+    if others:
+        try:
+            needed = edit.old in _replaced(path, text, others)
+        except OverlappingEdits:
+            needed = False
+        if needed:
+            hint = (
+                "It needs what another edit of the plan makes, but all match the file as it is: join the two into one."
+            )
+            return MatchNone(problem, hint)
+    if "\r\n" in edit.old and "\r" not in text:
+        return MatchNone(problem, "It has CRLF line ends and the file has LF.")
+    return MatchNone(problem, "It has to be the file's own text, every space of it; read_file shows it.")
+
+
+def _many(path: str, text: str, match: _Match) -> MatchMany:
+    count = len(match.starts)
+    lines = ", ".join(str(_line(text, start)) for start in match.starts[:LINES_SAID])
+    times = f"{count:,}{' or more' * (count == PLACES_COUNTED)} times"
+    what = f"{_named(match.edit)}: old_string" if match.edit.number else "old_string"
+    return MatchMany(
+        f"{what} occurs {times} in {said(path)}: line {lines}{', …' * (count > LINES_SAID)}.",
+        "Take in more of what is around the one you mean, or set replace_all.",
+    )
+
+
+def _named(edit: Edit) -> str:
+    return f"edit {edit.number}" if edit.number else "this edit"
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1

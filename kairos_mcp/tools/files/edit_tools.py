@@ -1,0 +1,226 @@
+"""The tools that change a file: edit_file and write_file. Both show a diff first, and change just what was shown.
+
+The file must still be what the diff was made of that a person approved, and what `base` says was read, where the
+caller says so. Where neither is, it must be at the exchange what it was when this call read it: whether a model has
+seen that is then for the text to notice that is to be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kairos_mcp.core.env_files import is_env_file, masked_env
+from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import plain_path, said
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.tools.around import Preview, Probed, Surroundings
+from kairos_mcp.tools.commands.name_holders import alone
+from kairos_mcp.tools.files.beneath import FOLDER
+from kairos_mcp.tools.files.diff import hash_of, unified
+from kairos_mcp.tools.files.edit import Edit, edited, overwritten
+from kairos_mcp.tools.files.transaction import Change, Look, Unclear, begun, carry_out, recover
+from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.tool import Tool, failed
+
+PATH = {"type": "string", "description": "File relative to the workspace"}
+EDIT_PROPERTIES: JsonObject = {
+    "path": PATH,
+    "old_string": {"type": "string", "description": "The file's own text, with all its spaces; it stands there once"},
+    "new_string": {"type": "string", "description": "What is to stand there instead, taken literally"},
+    "replace_all": {"type": "boolean", "description": "Replace old_string at every place; default false"},
+}
+BASE: JsonObject = {
+    "type": "object",
+    "additionalProperties": {"type": ["string", "null"], "maxLength": 64},
+    "description": "SHA-256 in hex of each file as it was read, null for none; if one differs, nothing is written",
+}
+
+EDIT_SPEC = ToolSpec(
+    "edit_file",
+    "Replaces a text in a file by another, literally.\n"
+    "old_string must stand in the file just once, or replace_all be set: give as much of its surroundings as that "
+    "takes. The result is a diff.",
+    {
+        "type": "object",
+        "properties": EDIT_PROPERTIES | {"base": BASE},
+        "required": ["path", "old_string", "new_string"],
+        "additionalProperties": False,
+    },
+    effect="checked",
+    category="file_ops",
+)
+
+WRITE_SPEC = ToolSpec(
+    "write_file",
+    "Creates a text file, or replaces all that one holds.\nMissing folders are made. To change a part, use edit_file.",
+    {
+        "type": "object",
+        "properties": {
+            "path": PATH,
+            "content": {"type": "string", "description": "All that the file is to hold"},
+            "base": BASE,
+        },
+        "required": ["path", "content"],
+        "additionalProperties": False,
+    },
+    effect="checked",
+    category="file_ops",
+)
+
+Propose = Callable[[JsonObject, Surroundings, Look], Sequence[Change]]
+"""What a call would change, given what the files hold; raises leaves of KairosError."""
+
+
+def writing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
+
+    def edit_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+        path = writable_path(arguments["path"], scopes)
+        edit = Edit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
+        return [edited_file(path, look, [edit], most, mask)]
+
+    def write_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+        path = writable_path(arguments["path"], scopes)
+        before = look(path)
+        after = overwritten(path, before, arguments["content"], most)
+        check_marks(path, before, after.content, mask)
+        return [Change(path, before, after.content, 1, after.notes)]
+
+    an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
+    return [
+        changing_tool(EDIT_SPEC, edit_file, opener, scopes, most, an_edit),
+        changing_tool(WRITE_SPEC, write_file, opener, scopes, most, {"path": "notes/today.md", "content": "# Today\n"}),
+    ]
+
+
+def changing_tool(
+    spec: ToolSpec, propose: Propose, opener: Opener, scopes: Scopes, most: int, example: JsonObject
+) -> Tool:
+    """A tool whose calls are sets of changes: shown, made, and looked up after a crash in the same way."""
+
+    def proposed(arguments: JsonObject, around: Surroundings) -> Sequence[Change]:
+        read = {plain_path(path): known for path, known in arguments.get("base", {}).items()}
+
+        def look(path: str) -> bytes | None:
+            content = opener.whole(path, most)
+            _check(path, content, around.base, "shown")
+            _check(path, content, read, "read")
+            return content
+
+        return propose(arguments, around, look)
+
+    def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        changes = proposed(arguments, around)
+        with _undisturbed(opener, scopes, changes, around):
+            exchanged = carry_out(opener, changes, around)
+        return _told(changes, {} if exchanged else {"exchanged": False})
+
+    def preview(arguments: JsonObject, around: Surroundings) -> Preview:
+        changes = proposed(arguments, around)
+        hidden = any(change.brings_hidden for change in changes)
+        return Preview(diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
+
+    def probe(arguments: JsonObject, around: Surroundings) -> Probed:
+        look = begun(around)
+        if look is None:
+            return Probed("not_done")
+        try:
+            changes = propose(arguments, around, look)
+            with _undisturbed(opener, scopes, changes, around):
+                error = recover(opener, changes, around)
+        except (KairosError, Unclear) as unknown:
+            return Probed("unclear", failed(StaleFile(str(unknown), "A person has to look at these files.")))
+        if error is not None:
+            return Probed("done", failed(error))
+        return Probed("done", _told(changes, {"interrupted": True}))
+
+    return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
+
+
+@contextmanager
+def _undisturbed(opener: Opener, scopes: Scopes, changes: Sequence[Change], around: Surroundings) -> Iterator[None]:
+    """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
+    is not there any more, and a new one would be taken for its own. Raises Busy."""
+    instructions = [change.path for change in changes if scopes.of(change.path) == "L1"]
+    if not instructions:
+        yield
+        return
+    root = opener.opened(".", FOLDER)
+    now = time.monotonic()
+    try:
+        with alone(root, now + (around.until - now) / 2, lambda: around.stop.wanted, instructions):
+            yield
+    finally:
+        os.close(root)
+
+
+def writable_path(text: str, scopes: Scopes) -> str:
+    """The plain path of a file that a run may write. Raises BadArguments, PathDenied, NotRegularFile."""
+    path = plain_path(text)
+    if (odd := next((each for each in path if not each.isprintable()), None)) is not None:
+        hint = "Such a name can't be told from another; name the file without it."
+        raise BadArguments(f"The path holds a character that nobody sees (U+{ord(odd):04X}).", hint)
+    if path == ".":
+        raise NotRegularFile("The workspace itself is a folder.", "Name a file in it.")
+    if scopes.of(path) == "L0":
+        hint = "It is one of the server's own, or can't be told from one; a person may change it."
+        raise PathDenied(f"{said(path)} is never written by a run.", hint)
+    return path
+
+
+def check_marks(path: str, before: bytes | None, after: bytes, mask: Mask) -> None:
+    """Raises BadArguments where the new text carries the mark that a reader was shown instead of a value: it would take
+    the value's place."""
+    mark, old = MASK.encode(), before or b""
+    if after.count(mark) <= old.count(mark):
+        return
+    text = old.decode("utf-8", "replace")
+    if (masked_env(text) if is_env_file(path) else mask.text(text)).count:
+        wrong = f"The new text carries {MASK}, which stands for a value of {said(path)} that is not shown."
+        raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
+
+
+def edited_file(path: str, look: Look, edits: Sequence[Edit], most: int, mask: Mask) -> Change:
+    """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
+    before = look(path)
+    if before is None:
+        raise NotFound(f"{said(path)} does not exist.", "write_file creates a file.")
+    after = edited(path, before, edits, most)
+    check_marks(path, before, after.content, mask)
+    return Change(path, before, after.content, after.replacements, after.notes)
+
+
+def diffs(changes: Sequence[Change]) -> str:
+    """What a person is shown of them."""
+    return "\n".join(unified(change.path, change.before, change.after) for change in changes)
+
+
+def _check(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
+    """Nothing is wrong where there is no base at all; a file that it leaves out was not shown or read."""
+    if base and (path not in base or base[path] != hash_of(content)):
+        raise StaleFile(f"{said(path)} is not what was {when}.", "Read it again and propose anew.")
+
+
+def _told(changes: Sequence[Change], besides: JsonObject) -> ToolResult:
+    """`besides` is for the record, not for a model: how the files came to be changed."""
+    notes = [note for change in changes for note in change.notes]
+    told: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | besides
+    if notes:
+        told["notes"] = notes
+    lines = "\n".join(_line(change) for change in changes)
+    shown = diffs([change for change in changes if change.before is not None])
+    text = f"{lines}\n\n{shown}".rstrip("\n")
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
+
+
+def _line(change: Change) -> str:
+    if change.before is None:
+        return f"Created {change.path} ({len(change.after):,} bytes)."
+    times = f"{change.replacements:,} replacement{'s' * (change.replacements != 1)}"
+    return f"Changed {change.path} ({times}, {len(change.after):,} bytes now)."

@@ -1,0 +1,151 @@
+"""Several edits as one: plan_edits checks and shows them, apply_edit_plan makes all or none; apply_edits does both.
+
+A plan is kept in the run's memory under its own hash, made of the edits and of what their files held. So a plan that
+is applied is the one that was shown, whoever names it, and no model can write one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical
+from kairos_mcp.core.paths import said
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.scopes import Scopes
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.files.diff import hash_of
+from kairos_mcp.tools.files.edit import Edit
+from kairos_mcp.tools.files.edit_tools import BASE, EDIT_PROPERTIES, changing_tool, diffs, edited_file, writable_path
+from kairos_mcp.tools.files.transaction import Change, Look
+from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.tool import Tool
+
+EDITS = 100
+PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds them whole
+NO_PLAN = "plan_edits makes one and gives its plan_id; a plan of registry_call is applied by registry_call."
+ID_CHARS = 32  # 128 bits of its hash
+
+_EDITS: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": EDITS,
+    "items": {
+        "type": "object",
+        "properties": EDIT_PROPERTIES,
+        "required": ["path", "old_string", "new_string"],
+        "additionalProperties": False,
+    },
+}
+
+PLAN_SPEC = ToolSpec(
+    "plan_edits",
+    "Checks edits of one or several files and shows their diffs; changes nothing.\n"
+    "Each is as for edit_file and matches its file as it is now, not what another edit makes. If one does not fit, the "
+    "plan is refused. The result names the plan for apply_edit_plan.",
+    {
+        "type": "object",
+        "properties": {"edits": _EDITS},
+        "required": ["edits"],
+        "additionalProperties": False,
+    },
+    effect="read",
+    category="file_ops",
+)
+
+APPLY_SPEC = ToolSpec(
+    "apply_edit_plan",
+    "Makes all edits of a plan, or none if a file has changed since.\n"
+    "The plan is of the same run; one that was made by registry_call is applied by registry_call.",
+    {
+        "type": "object",
+        "properties": {
+            "plan_id": {"type": "string", "maxLength": ID_CHARS, "description": "As plan_edits gave it"},
+        },
+        "required": ["plan_id"],
+        "additionalProperties": False,
+    },
+    effect="checked",
+    category="file_ops",
+)
+
+BOTH_SPEC = ToolSpec(
+    "apply_edits",
+    "Edits one or several files, all of it or nothing.\n"
+    "Each edit is as for edit_file and matches its file as it is now, not what another edit makes.",
+    {
+        "type": "object",
+        "properties": {"edits": _EDITS, "base": BASE},
+        "required": ["edits"],
+        "additionalProperties": False,
+    },
+    effect="checked",
+    category="file_ops",
+)
+
+
+def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
+
+    def look(path: str) -> bytes | None:
+        return opener.whole(path, most)
+
+    def plan_edits(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        edits: list[JsonObject] = arguments["edits"]
+        changes = _planned(edits, look, scopes, most, mask)
+        text = canonical({"edits": edits, "files": [change.line() for change in changes]})
+        plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
+        around.memory.keep(_kept_as(plan_id), text)
+        return _told(plan_id, len(edits), changes)
+
+    def apply_edit_plan(arguments: JsonObject, around: Surroundings, look: Look) -> Sequence[Change]:
+        text = around.memory.recall(_kept_as(arguments["plan_id"]))
+        if text is None:
+            raise NotFound("This run has no such plan.", NO_PLAN)
+        plan = json.loads(text)
+        for file in plan["files"]:
+            if hash_of(look(file["path"])) != file["before"]:
+                raise StaleFile(f"{said(file['path'])} has changed since it was planned.", "Plan the edits anew.")
+        return _planned(plan["edits"], look, scopes, most, mask)
+
+    def apply_edits(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+        return _planned(arguments["edits"], look, scopes, most, mask)
+
+    an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
+    return [
+        Tool(PLAN_SPEC, plan_edits, examples=({"edits": [an_edit, an_edit | {"path": "b.py"}]},), named_only=True),
+        changing_tool(APPLY_SPEC, apply_edit_plan, opener, scopes, most, {"plan_id": "0" * ID_CHARS}),
+        replace(changing_tool(BOTH_SPEC, apply_edits, opener, scopes, most, {"edits": [an_edit]}), internal=True),
+    ]
+
+
+def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int, mask: Mask) -> list[Change]:
+    """The change of each file, in the order in which the files are first named."""
+    by_path: dict[str, list[Edit]] = {}
+    for number, edit in enumerate(edits, 1):
+        wanted = Edit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
+        by_path.setdefault(writable_path(edit["path"], scopes), []).append(wanted)
+    changes: list[Change] = []
+    size = 0
+    for path, those in by_path.items():
+        changes.append(edited_file(path, look, those, most, mask))
+        size += len(changes[-1].before or b"") + len(changes[-1].after)
+        if size > PLAN_BYTES:
+            raise TooLarge(f"The files of this plan have more than {PLAN_BYTES:,} bytes.", "Plan fewer files at once.")
+    return changes
+
+
+def _kept_as(plan_id: str) -> str:
+    return f"plan {plan_id}"
+
+
+def _told(plan_id: str, count: int, changes: Sequence[Change]) -> ToolResult:
+    files = [change.line() for change in changes]
+    what = f"{count} edit{'s' * (count != 1)} in {len(files)} file{'s' * (len(files) != 1)}"
+    notes = [note for change in changes for note in change.notes]
+    told: JsonObject = {"plan_id": plan_id, "files": files} | ({"notes": notes} if notes else {})
+    text = f"Plan {plan_id}: {what}; nothing is changed yet. apply_edit_plan makes all of it or nothing.\n\n"
+    return ToolResult((text + diffs(changes)).rstrip("\n") + "".join(f"\n[{note}]" for note in notes), data=told)

@@ -1,0 +1,184 @@
+"""What a file holds: read_file. A range is clamped to the file, and whatever was cut or clamped is said."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.env_files import is_env_file, masked_env
+from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import said
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.files.listings import stop_at
+from kairos_mcp.tools.files.workspace import Opened, Opener
+from kairos_mcp.tools.tool import Tool
+
+SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
+SCAN_BYTES = 256 << 20  # how far into a large file lines are counted to find the one asked for
+SCAN_STEP = 1 << 20
+BOM = b"\xef\xbb\xbf"  # a mark, not a part of the text
+
+READ_SPEC = ToolSpec(
+    "read_file",
+    "A text file of the workspace, or a range of its lines (from 1, both ends included).\n"
+    "Plain text without line numbers. A range is clamped to the file. The result's data has the number of "
+    "lines and the SHA-256 of the whole file.",
+    {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "File relative to the workspace"},
+            "start_line": {"type": "integer", "description": "First line; default 1"},
+            "end_line": {"type": "integer", "description": "Last line; default the file's last"},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    effect="read",
+    category="file_ops",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The lines asked for, and those there are: `first` to `last`, none where `last` is below `first`."""
+
+    first: int
+    last: int
+    clamped: str | None
+
+
+def reading_tool(opener: Opener, read_bytes: int) -> Tool:
+    """`read_bytes`: how much of one file a call reads into memory."""
+
+    def read_file(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        start: int | None = arguments.get("start_line")
+        end: int | None = arguments.get("end_line")
+        if start is not None and end is not None and start > end:
+            raise BadArguments(f"start_line {start} is after end_line {end}.", "Both ends are included.")
+        with opener.file(arguments["path"]) as opened:
+            head = opened.read(min(opened.size, read_bytes))
+            if b"\0" in head[:SNIFF_BYTES]:
+                raise BinaryFile(f"{said(opened.path)} is no text ({opened.size:,} bytes).", "Read another file.")
+            if is_env_file(opened.path):
+                if opened.size > read_bytes:
+                    raise TooLarge(
+                        f"{said(opened.path)} is too large for its values to be hidden.", "Read another file."
+                    )
+                return _without_values(opened.path, head, start, end)
+            if opened.size <= read_bytes:
+                return _whole(opened.path, head, start, end)
+            return _part(opened, head, start, end, stop_at(around))
+
+    return Tool(READ_SPEC, read_file, examples=({"path": "README.md"}, {"path": "a.py", "start_line": 40}))
+
+
+def clamp(start: int | None, end: int | None, lines: int) -> Range:
+    """A range asked for, clamped to a file of so many lines."""
+    first = 1 if start is None else start
+    last = lines if end is None else end
+    if lines == 0:
+        asked = start is not None or end is not None
+        return Range(0, 0, "the file is empty" if asked else None)
+    inside = min(max(first, 1), lines), min(max(last, 1), lines)
+    if inside == (first, last):
+        return Range(first, last, None)
+    return Range(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
+
+
+def _whole(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+    lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
+    asked = clamp(start, end, lines)
+    body = content.removeprefix(BOM)
+    if asked.last < lines or asked.first > 1:
+        ended = asked.last < lines or content.endswith(b"\n")
+        body = b"\n".join(body.split(b"\n")[asked.first - 1 : asked.last]) + b"\n" * ended
+    told: JsonObject = {
+        "path": path,
+        "lines": lines,
+        "start_line": asked.first,
+        "end_line": asked.last,
+        "bytes": len(content),
+        "sha256": sha256(content).hexdigest(),
+    }
+    if asked.clamped:
+        told["clamped"] = asked.clamped
+    return _told(body, told, [asked.clamped] if asked.clamped and lines else [])
+
+
+def _without_values(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+    """A file like `.env`: its names and comments, no value. Its hash is the file's own, for an edit to stand on."""
+    plain = masked_env(content.decode("utf-8", "replace"))
+    result = _whole(path, plain.text.encode(), start, end)
+    data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
+    note = f"{many(plain.count, 'value')} of {said(path)} are not shown" if plain.count else ""
+    notes = [*data.get("notes", []), *([note] if note else [])]
+    return replace(
+        result,
+        content=result.content + f"\n[{note}]" * bool(note),
+        data={**data, **({"notes": notes} if notes else {})},
+    )
+
+
+def _part(opened: Opened, head: bytes, start: int | None, end: int | None, until: float) -> ToolResult:
+    """Lines of a file that is larger than what one call reads; how many lines it has is not known."""
+    offset, line = _seek(opened, start, until) if start is not None and start > 1 else (0, 1)
+    body = opened.read(len(head), offset) if offset else head
+    cut_in_line = b"\n" not in body and offset + len(body) < opened.size
+    if not cut_in_line and offset + len(body) < opened.size:
+        body = body[: body.rfind(b"\n") + 1]
+    rows = body.split(b"\n")
+    rows = rows[:-1] if body.endswith(b"\n") else rows
+    if end is not None and 0 < end - line + 1 < len(rows):
+        rows, cut_in_line = rows[: end - line + 1], False
+    last = line + len(rows) - 1
+    notes = [f"{opened.size:,} bytes; a call reads {len(head):,}: lines {line}-{last} are shown"]
+    if cut_in_line:
+        notes.append(f"line {line} is longer than that and shown in part")
+    if start is not None and line != max(start, 1):
+        notes.append(f"line {start} was asked for, {line} is the last")
+    told: JsonObject = {
+        "path": opened.path,
+        "lines": None,
+        "start_line": line,
+        "end_line": last,
+        "bytes": opened.size,
+        "sha256": None,
+        "clamped": "; ".join(notes),
+    }
+    return _told(b"\n".join(rows).removeprefix(BOM if not offset else b""), told, notes)
+
+
+def _seek(opened: Opened, wanted: int, until: float) -> tuple[int, int]:
+    """Where a line starts, and its number; the last line of a file that has fewer."""
+    offset, begins, line = 0, 0, 1
+    while step := opened.read(SCAN_STEP, offset):
+        ends = step.count(b"\n")
+        if line + ends >= wanted:
+            at = -1
+            for _ in range(wanted - line):
+                at = step.index(b"\n", at + 1)
+            begins, line = offset + at + 1, wanted
+            break
+        if ends:
+            begins, line = offset + step.rfind(b"\n") + 1, line + ends
+        offset += len(step)
+        if offset >= SCAN_BYTES or time.monotonic() >= until:
+            far = f"line {line:,} is {offset:,} bytes in"
+            raise TooLarge(f"{said(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before.")
+    if begins == opened.size and line > 1:
+        return _seek(opened, line - 1, until)  # the newline that ends the last line starts no further one
+    return begins, line
+
+
+def _told(body: bytes, told: JsonObject, notes: list[str]) -> ToolResult:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = body.decode("utf-8", "replace")
+        notes = [*notes, "bytes that are no UTF-8 are shown as \ufffd"]
+    if notes:
+        told["notes"] = notes
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)

@@ -1,0 +1,289 @@
+"""The one opener: every file and folder that a tool reads or writes is opened here, beneath the workspace's descriptor.
+
+A check of a path followed by an open is not containment, since the path may change in between: beneath.py
+resolves and opens in one act. Regular files only, whatever else the workspace holds. Writing is placing.py's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Literal, Self
+
+from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
+from kairos_mcp.core.paths import plain_path, said
+from kairos_mcp.tools.commands.name_holders import is_placeholder
+from kairos_mcp.tools.files.beneath import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
+
+Kind = Literal["file", "folder", "link", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A regular file, open for reading: its descriptor, its plain path, its size when it was opened."""
+
+    fd: int
+    path: str
+    size: int
+
+    def read(self, count: int, offset: int = 0) -> bytes:
+        """At most `count` bytes from `offset`; fewer only at the end of the file."""
+        return _read(self.fd, count, offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a folder and what it is; a link is never followed."""
+
+    name: str
+    kind: Kind
+
+
+class PrivateFolder(PermissionError):
+    """What was to be opened lies in the server's own folder."""
+
+
+class _Held:
+    """A descriptor closed with its last user: while a thread still opens, its number is not given away."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class Opener:
+    """Opens beneath one folder and holds that folder's descriptor until closed; for use from several threads.
+
+    What lies in the `private` folder is never opened, wherever in the workspace that is and by whatever name: it is
+    known by its identity. `walk=True` takes the walk even where the kernel could resolve, `exchange=False` does
+    without renameat2. `by_kernel` and `by_exchange` tell what is used.
+    """
+
+    def __init__(
+        self, workspace: Path, *, private: Path | None = None, walk: bool = False, exchange: bool = True
+    ) -> None:
+        try:
+            self._root: _Held | None = _Held(os.open(workspace, FOLDER))
+        except OSError as error:
+            raise ConfigError(
+                f"The workspace can't be opened ({_word(error)}).",
+                "Name an existing folder with --workspace.",
+            ) from None
+        self.workspace = workspace
+        self._private = private
+        try:
+            kernel: Opening | None = None if walk else by_kernel(self._root.fd)
+            self._open: Opening = kernel or by_walk(self._root.fd)
+        except OSError as error:
+            raise ConfigError(
+                f"Files can't be opened safely here ({_word(error)}).",
+                "Run `kairos-mcp doctor`, and mount /proc if this is a container without it.",
+            ) from None
+        self.by_kernel = kernel is not None
+        self.rename: Renaming | None = renaming() if exchange else None
+        self.by_exchange = self.rename is not None
+        self.turn = Lock()  # of those who compare and rename; without an exchange they would undo each other
+
+    @contextmanager
+    def file(self, path: str) -> Iterator[Opened]:
+        """A regular file, open while the block runs. Raises the leaf of KairosError that fits."""
+        plain = plain_path(path)
+        fd = self._opened(plain, FILE)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+            yield Opened(fd, plain, status.st_size)
+        finally:
+            os.close(fd)
+
+    def found(self, plain: str, count: int) -> tuple[bytes, int]:
+        """At most `count` bytes of a file whose path a walk made, and its size: `file` without its comforts,
+        since a search opens thousands."""
+        fd = self._opened(plain, FILE)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+            return _read(fd, min(count, status.st_size), 0, status.st_size), status.st_size
+        except OSError as error:
+            raise explained(error, plain) from None
+        finally:
+            os.close(fd)
+
+    def whole(self, path: str, most: int) -> bytes | None:
+        """All that a file holds; None where there is none, be it that folders are missing. TooLarge above `most`."""
+        plain = plain_path(path)
+        try:
+            fd = self.opened(plain, FILE)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise explained(error, plain) from None
+        try:
+            if "/" not in plain and is_placeholder(os.fstat(fd)) and not os.listdir(fd):
+                return None  # it keeps programs from making what isn't there
+            return whole(fd, plain, most)
+        finally:
+            os.close(fd)
+
+    def opened(self, plain: str, flags: int, beneath: int | None = None) -> int:
+        """A descriptor that is the caller's to close, beneath the workspace or an opened folder of it.
+
+        Raises OSError as beneath.py does, for whoever needs to tell its reasons apart; `explained` words it.
+        """
+        root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
+        if root is None:
+            raise ValueError("the opener is closed")
+        at = root.fd if beneath is None else beneath
+        fd = self._open(at, plain, flags)
+        if self._private is not None:
+            try:
+                self._refuse_private(at, plain, fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def _refuse_private(self, at: int, plain: str, fd: int) -> None:
+        """Raises PrivateFolder if what was opened is the private folder or lies in it. An opened folder `at` is outside
+        it: it was opened here."""
+        assert self._private is not None
+        try:
+            private = os.stat(self._private)
+        except OSError:  # it is not there yet
+            return
+        if os.fstat(fd).st_dev != private.st_dev:  # no way beneath leads to another file system
+            return
+        above = [plain[:end] for end, letter in enumerate(plain) if letter == "/"]
+        statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)
+        if any(os.path.samestat(each, private) for each in (os.fstat(fd), *statuses)):
+            raise PrivateFolder(errno.EACCES, os.strerror(errno.EACCES))
+
+    def is_folder(self, path: str) -> bool:
+        """Whether this is a folder; raises as `file` does for what can't be opened at all."""
+        fd = self._opened(plain_path(path), FILE)
+        try:
+            return stat.S_ISDIR(os.fstat(fd).st_mode)
+        finally:
+            os.close(fd)
+
+    def entries(self, plain: str, most: int) -> tuple[list[Entry], bool]:
+        """What a folder holds, by name, and whether it holds more than the `most` that were looked at. Its path is
+        plain, or made of names that were found: a folder may have a name that nobody could write in a call."""
+        fd = self._opened(plain, FOLDER)
+        found: list[Entry] = []
+        try:
+            with os.scandir(fd) as scan:
+                for entry in scan:
+                    if len(found) == most:
+                        break
+                    found.append(Entry(entry.name, _kind(entry)))
+                else:
+                    return sorted(found, key=_name), False
+            return sorted(found, key=_name), True
+        except OSError as error:
+            raise explained(error, plain) from None
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Gives the descriptor back; a second time does nothing, and opening afterwards raises ValueError."""
+        self._root = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self, plain: str, flags: int) -> int:
+        try:
+            return self.opened(plain, flags)
+        except OSError as error:
+            raise explained(error, plain) from None
+
+
+def _read(fd: int, count: int, offset: int, size: int) -> bytes:
+    piece = os.pread(fd, count, offset)
+    if len(piece) == count or offset + len(piece) == size:
+        return piece  # the usual end: no further read only to learn that there is nothing
+    pieces, have = [piece], len(piece)
+    while piece and have < count:
+        piece = os.pread(fd, count - have, offset + have)
+        pieces.append(piece)
+        have += len(piece)
+    return b"".join(pieces)
+
+
+def whole(fd: int, plain: str, most: int) -> bytes:
+    """All that an opened file holds. Raises NotRegularFile, and TooLarge above `most` bytes."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+    content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""
+    if status.st_size > most or len(content) > most:
+        raise TooLarge(f"{said(plain)} has {status.st_size:,} bytes; {most:,} are the most.", "Edit a smaller file.")
+    return content
+
+
+def explained(error: OSError, plain: str) -> KairosError:
+    """The leaf that fits what opening `plain` failed with."""
+    where = said(plain)
+    if isinstance(error, PrivateFolder):
+        text = f"{where} is in this server's own folder, where no tool reads or writes."
+        return PathDenied(text, "Work on other files of the workspace.")
+    match error.errno:
+        case errno.ENOENT:
+            return NotFound(f"{where} does not exist.", "list_files and search_files show what there is.")
+        case errno.ENOTDIR:
+            return NotFound(f"{where}: it, or a part of it, is no folder.", "read_file reads a file.")
+        case errno.ELOOP | errno.EMLINK:
+            return PathDenied(f"{where} is or goes through a symbolic link.", "Name the file itself.")
+        case errno.EXDEV:
+            return PathDenied(f"{where} lies on another file system.", "It would need a workspace of its own.")
+        case errno.EACCES | errno.EPERM:
+            return PathDenied(f"{where} may not be read by this server.", "Its permissions forbid it.")
+        case errno.ENAMETOOLONG:
+            return PathDenied(f"{where} has a name that is too long.", "A name has at most 255 bytes.")
+        case errno.EAGAIN:
+            return PathDenied(f"{where} is being moved while it is opened.", "Try again.")
+        case errno.ENXIO | errno.ENODEV | errno.EOPNOTSUPP:
+            return _no_file(plain, folder=False)
+        case _:
+            return PathDenied(f"{where} can't be opened ({_word(error)}).", "Try another file.")
+
+
+def _no_file(plain: str, *, folder: bool) -> NotRegularFile:
+    if folder:
+        return NotRegularFile(f"{said(plain)} is a folder.", "list_files and file_tree show what it holds.")
+    return NotRegularFile(f"{said(plain)} is no regular file.", "Only regular files are read.")
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+def _word(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "unknown error")

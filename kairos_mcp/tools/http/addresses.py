@@ -1,0 +1,98 @@
+"""Which addresses are out in the public, by IANA's registries of special purposes; everything else is not.
+
+The lists are written out, since what `ipaddress` calls global differs between versions of Python.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+from kairos_mcp.core.urls import Address, Url
+
+# https://www.iana.org/assignments/iana-ipv4-special-registry and the multicast and reserved blocks
+_NOT_PUBLIC_4 = [
+    (IPv4Network(block), what)
+    for block, what in (
+        ("0.0.0.0/8", "this machine"),
+        ("10.0.0.0/8", "private"),
+        ("100.64.0.0/10", "a provider's own"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("172.16.0.0/12", "private"),
+        ("192.0.0.0/24", "reserved"),
+        ("192.0.2.0/24", "for documentation"),
+        ("192.88.99.0/24", "a relay"),
+        ("192.168.0.0/16", "private"),
+        ("198.18.0.0/15", "for benchmarks"),
+        ("198.51.100.0/24", "for documentation"),
+        ("203.0.113.0/24", "for documentation"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+    )
+]
+# https://www.iana.org/assignments/iana-ipv6-special-registry; public ones are in 2000::/3 alone
+_GLOBAL_6 = IPv6Network("2000::/3")
+_NOT_PUBLIC_6 = [
+    (IPv6Network(block), what)
+    for block, what in (
+        ("::/128", "this machine"),
+        ("::1/128", "loopback"),
+        ("::ffff:0:0/96", "an IPv4 address in disguise"),
+        ("fc00::/7", "private"),
+        ("fe80::/10", "link-local"),
+        ("ff00::/8", "multicast"),
+        ("2001::/23", "reserved"),
+        ("2001:db8::/32", "for documentation"),
+        ("2002::/16", "an IPv4 address in disguise"),
+        ("3fff::/20", "for documentation"),
+    )
+]
+_NAT64 = IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches public IPv4 hosts
+
+# Where clouds keep the credentials of a machine; two of them look public.
+_METADATA = frozenset(
+    [
+        IPv4Address("169.254.169.254"),
+        IPv4Address("169.254.170.2"),
+        IPv4Address("169.254.170.23"),
+        IPv4Address("100.100.100.200"),
+        IPv4Address("168.63.129.16"),
+        IPv4Address("192.0.0.192"),
+        IPv6Address("fd00:ec2::254"),
+        IPv6Address("fd00:ec2::23"),
+        IPv6Address("fd20:ce::254"),
+    ]
+)
+_LOCAL_NAMES = ("localhost", "local", "internal", "home.arpa", "localdomain", "lan")
+
+
+def not_public(address: Address) -> str | None:
+    """What the address is instead of public, in words; None for a public one."""
+    if address in _METADATA:
+        return "where a cloud keeps credentials"
+    if isinstance(address, IPv4Address):
+        return next((what for block, what in _NOT_PUBLIC_4 if address in block), None)
+    if address in _NAT64:
+        return not_public(IPv4Address(int(address) & 0xFFFF_FFFF))
+    what = next((what for block, what in _NOT_PUBLIC_6 if address in block), None)
+    return what or (None if address in _GLOBAL_6 else "reserved")
+
+
+def never(address: Address) -> str | None:
+    """Why nobody may be sent there, even where a person listed the host; None for an address that can be listed."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return never(IPv4Address(int(address) & 0xFFFF_FFFF))
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if address in _METADATA or mapped in _METADATA:
+        return "where a cloud keeps credentials"
+    if address.is_multicast or address.is_unspecified or address == IPv4Address("255.255.255.255"):
+        return "no address of one host"
+    return None
+
+
+def plainly_local(url: Url) -> str | None:
+    """What the URL's host is instead of public, as far as it shows without asking a resolver."""
+    if url.address is not None:
+        return not_public(url.address)
+    local = any(url.host == name or url.host.endswith(f".{name}") for name in _LOCAL_NAMES)
+    return "a name of this machine or its network" if local else None

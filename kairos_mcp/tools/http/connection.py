@@ -1,0 +1,215 @@
+"""One exchange over one connection of its own, to addresses that were checked: every wait ends in time or when told.
+
+The connection goes to an address, never to a name, so a name that changes its answer changes nothing; the name is
+what the certificate is checked against. Nothing is kept for the next exchange: no cookies, no connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import h11
+
+from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
+from kairos_mcp.core.urls import Address
+from kairos_mcp.tools.around import Stop
+
+CONNECT_S = 10.0  # for one address; a host has others
+ADDRESSES = 4
+HEAD_BYTES = 64 * 1024  # status line and headers of a reply
+READ_BYTES = 64 * 1024
+CONNECT_AGAIN = "Try again later, or ask elsewhere."
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status, reason and headers of a reply, their names in lower case."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...]
+
+    def header(self, name: str) -> str:
+        """The header's text, several joined as HTTP has it; empty where there is none."""
+        return ", ".join(value for key, value in self.headers if key == name)
+
+
+class Line:
+    """A connection that is opened once, asked once and closed. `until` is a deadline on `time.monotonic()`."""
+
+    def __init__(self, host: str, until: float, stop: Stop) -> None:
+        self._host = host  # for messages alone
+        self._until = until
+        self._stop = stop
+        self._socket: socket.socket | None = None
+        self._grip: socket.socket | None = None  # a second descriptor, to cut by while TLS takes over the first
+        self._lock = Lock()
+        self.asked = False  # whether the other end may have heard the request
+        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+        stop.then(self._cut)
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            for each in (self._socket, self._grip):
+                if each is not None:
+                    each.close()
+
+    def open(self, addresses: Sequence[Address], port: int, tls: Callable[[], ssl.SSLContext] | None) -> None:
+        """Connect to the first address that answers; with `tls`, check the certificate for the host's name.
+
+        Raises Unreachable, TlsError, Timeout.
+        """
+        with self._failures():
+            self._socket = self._connected(addresses[:ADDRESSES], port)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                context = tls()
+                self._socket.settimeout(self._left())  # the handshake as a whole
+                self._socket = context.wrap_socket(self._socket, server_hostname=self._host)
+
+    def ask(
+        self, method: str, target: str, headers: Headers, body: bytes, still: Callable[[], None] = lambda: None
+    ) -> Head:
+        """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
+
+        `still` is called right before each piece of the request leaves; what it raises goes through, and that piece
+        and all after it stay here.
+        """
+        with self._failures():
+            asked = h11.Request(method=method, target=target, headers=list(headers))
+            out = [self._protocol.send(asked)]
+            out += [self._protocol.send(h11.Data(body))] if body else []
+            out.append(self._protocol.send(h11.EndOfMessage()))
+            with contextlib.suppress(ConnectionError):  # one that refuses a long body may say why before it hangs up
+                self._send(b"".join(part for part in out if part), still)
+            while True:
+                event = self._next()
+                if isinstance(event, h11.Response):
+                    named = [(_text(name).lower(), _text(value)) for name, value in event.headers]
+                    return Head(event.status_code, _text(event.reason), tuple(named))
+
+    def body(self) -> Iterator[bytes]:
+        """The body as it comes, still encoded. Raises Unreachable where it breaks off, Timeout."""
+        with self._failures():
+            while True:
+                event = self._next()
+                if isinstance(event, h11.Data):
+                    yield bytes(event.data)
+                elif not isinstance(event, h11.InformationalResponse):
+                    return
+
+    def _connected(self, addresses: Sequence[Address], port: int) -> socket.socket:
+        failure: OSError | None = None
+        for address in addresses:
+            family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+            trying = socket.socket(family, socket.SOCK_STREAM)
+            with contextlib.ExitStack() as undo:
+                undo.callback(trying.close)
+                self._hold(trying)
+                trying.settimeout(min(CONNECT_S, self._left()))
+                try:
+                    trying.connect((str(address), port))
+                except OSError as error:
+                    failure = error
+                else:
+                    undo.pop_all()
+                    return trying
+        self._left()
+        raise Unreachable(f"{self._host} can't be reached{_why(failure)}.", CONNECT_AGAIN)
+
+    def _hold(self, trying: socket.socket) -> None:
+        with self._lock:
+            if self._grip is not None:
+                self._grip.close()
+            self._grip = trying.dup()
+
+    def _send(self, out: bytes, still: Callable[[], None]) -> None:
+        assert self._socket is not None
+        view = memoryview(out)
+        while view:
+            self._socket.settimeout(self._left())
+            still()
+            self.asked = True
+            view = view[self._socket.send(view[:READ_BYTES]) :]
+
+    def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        assert self._socket is not None
+        while True:
+            event = self._protocol.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            self._socket.settimeout(self._left())
+            self._protocol.receive_data(self._socket.recv(READ_BYTES))
+
+    def _left(self) -> float:
+        """Seconds that are left, more than 0. Raises Timeout."""
+        left = self._until - time.monotonic()
+        if self._stop.wanted or left <= 0:
+            raise self._late()
+        return left
+
+    def _late(self) -> Timeout:
+        sent = "It may have been received." if self.asked else "Nothing was sent."
+        if self._stop.wanted:
+            return Timeout(f"The call to {self._host} was stopped.", sent)
+        return Timeout(f"{self._host} did not answer in time.", f"{sent} Try again later, or ask for less at once.")
+
+    def _cut(self) -> None:
+        """End whatever waits, from another thread: the other end sees the connection close."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._grip is not None:
+                self._grip.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What goes wrong on the way, as errors of ours: their texts name the host, and nothing of this machine."""
+        try:
+            yield
+        except KairosError:
+            raise
+        except (OSError, h11.RemoteProtocolError) as error:
+            if self._stop.wanted or isinstance(error, TimeoutError):
+                raise self._late() from error
+            raise self._told(error) from error
+
+    def _told(self, error: OSError | h11.RemoteProtocolError) -> KairosError:
+        match error:
+            case ssl.SSLCertVerificationError(verify_message=str(why)):
+                return TlsError(f"The certificate of {self._host} is not trusted: {why}.", "Nothing was sent.")
+            case ssl.SSLCertVerificationError():
+                return TlsError(f"The certificate of {self._host} is not trusted.", "Nothing was sent.")
+            case ssl.SSLError():
+                return TlsError(f"{self._host} does not speak TLS as it should.", "Is it http instead of https?")
+            case h11.RemoteProtocolError(error_status_hint=431):
+                return TooLarge(f"The headers of {self._host} have more than {HEAD_BYTES:,} bytes.", "Ask elsewhere.")
+            case h11.RemoteProtocolError():
+                return Unreachable(f"{self._host} broke off, or does not speak HTTP.", CONNECT_AGAIN)
+            case _:
+                return Unreachable(f"The connection to {self._host} broke{_why(error)}.", CONNECT_AGAIN)
+
+
+def _why(error: OSError | None) -> str:
+    match error:
+        case ConnectionRefusedError():
+            return ": refused"
+        case TimeoutError():
+            return f": no answer within {CONNECT_S:g} s"
+        case ConnectionError():
+            return ": reset"
+        case _:
+            return ""
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("latin-1")

@@ -1,0 +1,198 @@
+"""A tool that is one HTTP request, as a person defined it: arguments fill what was left open, and nothing else.
+
+No argument reaches the host, the scheme or the shape of the path. A secret is read as the request is sent, goes into
+its header alone, and is taken out of whatever comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.urls import parsed
+from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, with_secrets
+from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.tools.http.addresses import plainly_local
+from kairos_mcp.tools.http.body import spelled
+from kairos_mcp.tools.http.client import Egress, Outgoing, Reply, check
+from kairos_mcp.tools.http.fetch import as_json, as_sent, notes_of, outcome, read
+from kairos_mcp.tools.tool import Tool
+
+MASKED = "[secret]"
+LEAST_MASKED = 4  # a shorter secret is not one: what it stands for would be left out of every text
+PIN_CHARS = 16
+NONE: Mapping[str, str] = MappingProxyType({})
+
+Secret = Callable[[str], str]
+"""The secret behind a reference such as `env:NAME`. Raises ConfigError."""
+
+
+def http_tool(definition: HttpDefinition, egress: Egress, secret: Secret) -> Tool:
+    """The tool of this definition; its source names the pin, so that another definition is another tool."""
+    spec = ToolSpec(
+        definition.name,
+        definition.description,
+        definition.input_schema,
+        definition.effect,
+        "http",
+        f"http#{definition.pin[:PIN_CHARS]}",
+    )
+
+    def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        secrets = {reference: _value(reference, secret) for reference in definition.references}
+        filled, mask = fill(definition, arguments, secrets), _Masking(secrets)
+        try:
+            reply = egress.send(filled, around.until, around.stop, around.still_for(spec.effect))
+            return mask.result(_told(definition, filled, reply))
+        except KairosError as error:
+            raise type(error)(mask.text(error.message), mask.text(error.hint)) from None
+
+    def preview(arguments: JsonObject, around: Surroundings) -> Preview:
+        filled = fill(definition, arguments)
+        check(filled)
+        if (why := plainly_local(filled.url)) is not None and not egress.lists_private(filled.url):
+            listed = f'Add it to the settings: private_hosts = ["{filled.url.host}:{filled.url.port}"].'
+            raise EgressDenied(f"{filled.url.host} is not public, but {why}.", listed)
+        return Preview(as_sent(filled))
+
+    return Tool(spec, run, definition.timeout_s, preview=preview)
+
+
+def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str, str] = NONE) -> Outgoing:
+    """The request that the arguments make; a secret that is not among `secrets` stays named, as `${env:NAME}`.
+
+    An argument is never looked at for the name of a secret. Raises BadArguments, EgressDenied.
+    """
+    given = [(each, arguments[each.name]) for each in definition.parameters if arguments.get(each.name) is not None]
+    url = definition.url
+    for each, value in given:
+        if each.place == "path":
+            url = url.replace(f"{{{each.wire}}}", _in_path(each, value))
+    pairs = [pair for each, value in given if each.place == "query" for pair in _in_query(each, value)]
+    if pairs:
+        url += ("&" if "?" in url else "?") + "&".join(pairs)
+    filled, meant = parsed(url), definition.sample()
+    if filled.origin != meant.origin or _shape(filled.target) != _shape(meant.target):
+        raise BadArguments("An argument would change where the request goes.", "Send plain values.")
+    fixed = [(name, with_secrets(value, secrets)) for name, value in definition.headers]
+    headers = [*fixed, *((each.wire, _text(each, value)) for each, value in given if each.place == "header")]
+    body = _body(given)
+    if body and not any(name.lower() == "content-type" for name, _ in headers):
+        headers.append(("Content-Type", "application/json"))
+    return Outgoing(definition.method, filled, tuple(headers), body, definition.effect != "irreversible")
+
+
+def _in_path(each: Parameter, value: Any) -> str:
+    """One segment, or a part of one. What some server could take apart again is refused, not only encoded."""
+    text = _text(each, value)
+    if not text or any(letter in "/\\" or not letter.isprintable() for letter in unquote(text)):
+        raise BadArguments(f"{each.name} is empty, or holds a slash or a control character.", "Send one plain name.")
+    return quote(text, safe="")
+
+
+def _in_query(each: Parameter, value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [f"{quote(each.wire, safe='')}={quote(_text(each, item), safe='')}" for item in values]
+
+
+def _text(each: Parameter, value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int() | float():
+            return json.dumps(value)
+        case _:
+            raise BadArguments(f"{each.name} is no plain value.", "Send a text, a number or a boolean.")
+
+
+def _body(given: list[tuple[Parameter, Any]]) -> bytes:
+    for each, value in given:
+        if each.place == "json":
+            return as_json(value)
+    members = {each.wire: value for each, value in given if each.place == "body"}
+    return as_json(members) if members else b""
+
+
+def _shape(target: str) -> tuple[int, bool]:
+    """How many segments a path has, and whether one leads up or nowhere, also to a server that decodes twice."""
+    segments = target.partition("?")[0].split("/")
+    return len(segments), any(unquote(unquote(segment)) in (".", "..") for segment in segments)
+
+
+def _value(reference: str, secret: Secret) -> str:
+    value = secret(reference)
+    if len(value) < LEAST_MASKED or not (value.isascii() and value.isprintable()):
+        raise ConfigError(f"What {reference} holds can't stand in a header.", "Put one line of ASCII there.")
+    return value
+
+
+class _Masking:
+    """Takes the secrets of one call out of its texts: as they are, and as a URL, JSON or base64 would have them."""
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        self._secrets = sorted(secrets.values(), key=len, reverse=True)
+        self._mask = Mask(self._secrets)
+
+    def text(self, text: str) -> str:
+        for value in self._secrets:
+            text = text.replace(value, MASKED)
+        return self._mask.values(text).text
+
+    def result(self, result: ToolResult) -> ToolResult:
+        if not self._secrets:
+            return result
+        told = {name: self.text(value) if isinstance(value, str) else value for name, value in result.data.items()}
+        return replace(result, content=self.text(result.content), data=told)
+
+
+def _told(definition: HttpDefinition, filled: Outgoing, reply: Reply) -> ToolResult:
+    """The result that the definition points at, else the whole body; a status other than 2xx with the body."""
+    text = read(reply)
+    notes = notes_of(reply, text)
+    about: JsonObject = {
+        "url": str(reply.url),
+        "status": reply.head.status,
+        "content_type": spelled(reply.head.header("content-type"))[:200],
+        "bytes": len(reply.body.content),
+        "notes": notes,
+    }
+    whole = text.text or ""
+    if reply.ok and definition.result:
+        if reply.body.cut:
+            raise TooLarge(f"The reply has more than {about['bytes']:,} bytes.", "Ask for less; the call was made.")
+        found = _pointed(whole, definition.result)
+        if found is None:
+            notes.append(f"nothing stands at {definition.result} of the reply; all of it follows")
+        else:
+            whole = found
+    marks = "".join(f"[{note}]\n" for note in notes)
+    status = "" if whole or not reply.ok else f"{reply.head.status} {spelled(reply.head.reason)[:80]}".rstrip()
+    return outcome(filled, reply, f"{marks}{whole}{status}", about)
+
+
+def _pointed(text: str, where: str) -> str | None:
+    """What a JSON text holds at `/a/0/b` or `a.0.b`: a text as it is, another value as JSON; None: nothing."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    pointer = where.startswith("/")
+    for part in where[1:].split("/") if pointer else where.split("."):
+        name = part.replace("~1", "/").replace("~0", "~") if pointer else part
+        match value:
+            case dict() if name in value:
+                value = value[name]
+            case list() if name.isascii() and name.isdigit() and len(name) < 10 and int(name) < len(value):
+                value = value[int(name)]
+            case _:
+                return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

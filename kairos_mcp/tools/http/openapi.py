@@ -1,0 +1,288 @@
+"""HTTP tools out of an OpenAPI 3 document, by operation id.
+
+A document is content from outside: it decides nothing but what a person is shown, and nothing that it refers to is
+fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin
+
+from kairos_mcp.core.errors import ConfigError, HttpError
+from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.urls import HostRule, parsed
+from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
+from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.http.body import text_of
+from kairos_mcp.tools.http.client import Egress, Outgoing
+from kairos_mcp.tools.http.openapi_schemas import Inlined, refuse, said
+
+DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
+DESCRIPTION_CHARS = 1_000
+NAMED = 40  # operations that an error lists
+METHODS: dict[str, Method] = {
+    "get": "GET",
+    "head": "HEAD",
+    "post": "POST",
+    "put": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
+_PLACES: dict[str, Place] = {"path": "path", "query": "query", "header": "header"}
+_IGNORED_HEADERS = {"accept", "content-type", "authorization"}  # as OpenAPI itself says
+_KINDS = {"type", "enum", "const", "anyOf", "oneOf", "allOf"}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
+_MERGE = re.compile(r"^[ \t-]*[\"']?<<[\"']?[ \t]*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of a document, and what its path says for all of them."""
+
+    id: str
+    method: Method
+    path: str
+    body: JsonObject
+    shared: JsonObject
+
+
+def document_in(text: str) -> JsonObject:
+    """The document that a JSON or YAML text holds. Raises ConfigError."""
+    if len(text) > DOCUMENT_BYTES:
+        raise ConfigError(f"The document has over {DOCUMENT_BYTES:,} characters.", "Cut it down to what is wanted.")
+    try:
+        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("The document is no JSON.", "Check it, or convert it.") from error
+    version = str(document.get("openapi", "")) if isinstance(document, dict) else ""
+    if not version.startswith("3."):
+        raise ConfigError("This is no OpenAPI 3 document.", "Convert one of Swagger 2 first.")
+    return dict(document)
+
+
+def document_at(text: str, until: float) -> JsonObject:
+    """The document behind a URL that a person typed, whose host may be private for that reason; `until` is a deadline
+    on `time.monotonic()`. Raises ConfigError, HttpError and what Egress.send raises."""
+    url = parsed(text)
+    egress = Egress((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
+    reply = egress.send(Outgoing("GET", url, (("Accept", "application/json, application/yaml"),)), until, Stop())
+    if not reply.ok:
+        raise HttpError(f"{url.host} answered {reply.head.status} instead of a document.", "Check the URL.")
+    content = text_of(reply.body.content, reply.head.header("content-type"), as_it_is=True).text
+    if content is None or reply.body.cut:
+        raise ConfigError(f"What {url.host} sent is no text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
+    return document_in(content)
+
+
+def operations_of(document: JsonObject) -> Iterator[Operation]:
+    """Every operation with an id, in the order of the document; one without gets `get_/pets/{id}` made plain."""
+    paths = document.get("paths")
+    for path, item in paths.items() if isinstance(paths, dict) else ():
+        if not isinstance(item, dict):
+            continue
+        for word, method in METHODS.items():
+            body = item.get(word)
+            if isinstance(body, dict):
+                named = body.get("operationId") or f"{word}_{path}"
+                yield Operation(str(named), method, str(path), body, item)
+
+
+def definitions_from(
+    document: JsonObject,
+    operations: Sequence[str],
+    *,
+    server: str | None = None,
+    secret: str | None = None,
+    reads: bool = False,
+) -> list[HttpDefinition]:
+    """The HTTP tools of these operation ids, in the order asked for.
+
+    `server`: the URL to call, or, where the document was fetched, its own, against which a relative one is meant.
+    `secret`: where the key lies (`env:NAME`) that an operation wants. `reads`: GET and HEAD are stated to read;
+    else everything is irreversible, since a document is no promise. Raises ConfigError for what can't be a tool.
+    """
+    known: dict[str, Operation] = {}
+    for each in operations_of(document):
+        if each.id in operations and each.id in known:
+            raise refuse(each.id, "there are two of that id", "Give them different ones in the document.")
+        known.setdefault(each.id, each)
+    for wanted in operations:
+        if wanted not in known:
+            names = ", ".join(said(name) for name in list(known)[:NAMED]) or "none"
+            more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
+            raise refuse(wanted, "there is none of that id", f"There are: {names}{more}.")
+    return [_definition(document, known[wanted], server, secret, reads) for wanted in dict.fromkeys(operations)]
+
+
+def _definition(
+    document: JsonObject, operation: Operation, server: str | None, secret: str | None, reads: bool
+) -> HttpDefinition:
+    inlined = Inlined(document, operation.id)
+    sendable, left_out = _parameters(operation, inlined)
+    parameters = [*sendable, *_body(operation, inlined)]
+    names = [each.name for each in parameters]
+    for number, each in enumerate(parameters):
+        if names.count(each.name) > 1:  # id in the path and id in the query are two arguments
+            parameters[number] = Parameter(
+                f"{each.place}_{each.name}", each.place, each.schema, each.required, each.wire
+            )
+    effect: Effect = "read" if reads and operation.method in READING else "irreversible"
+    return HttpDefinition(
+        tool_name(operation.id),
+        _description(operation, left_out),
+        _url(document, operation, server),
+        operation.method,
+        tuple(parameters),
+        _headers(document, operation, inlined, secret),
+        effect=effect,
+    )
+
+
+def tool_name(operation_id: str) -> str:
+    """A name that every provider takes: `pets.get/{id}` becomes `pets_get_id`."""
+    plain = _NOT_IN_NAMES.sub("_", operation_id).strip("_-")[:64]
+    return plain if plain[:1].isalpha() else f"op_{plain}"[:64]
+
+
+def _description(operation: Operation, left_out: Sequence[str]) -> str:
+    summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
+    text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
+    shown = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
+    return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
+
+
+def _url(document: JsonObject, operation: Operation, server: str | None) -> str:
+    """Where the operation is called: the nearest `servers`, its variables at their defaults, then the path."""
+    stated = next(
+        (each["servers"] for each in (operation.body, operation.shared, document) if each.get("servers")), None
+    )
+    first = stated[0] if isinstance(stated, list) and isinstance(stated[0], dict) else {}
+    root = str(first.get("url") or "/")
+    variables = first.get("variables")
+    for name, variable in variables.items() if isinstance(variables, dict) else ():
+        if isinstance(variable, dict):
+            root = root.replace(f"{{{name}}}", str(variable.get("default", "")))
+    if "://" not in root:
+        if server is None:
+            raise refuse(operation.id, "the document does not say where its server is", "Name it: --server URL.")
+        root = server if root == "/" else urljoin(server, root)
+    elif server is not None:
+        root = server
+    return f"{root.rstrip('/')}{operation.path}"
+
+
+def _parameters(operation: Operation, inlined: Inlined) -> tuple[list[Parameter], list[str]]:
+    """The parameters that a tool can send, and the names of those that may be left out and are."""
+    found: dict[tuple[str, str], JsonObject] = {}
+    for source in (operation.shared, operation.body):  # the operation's own go before those of its path
+        for given in source.get("parameters") or []:
+            parameter = inlined.at(given)
+            found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
+    told: list[Parameter] = []
+    left_out: list[str] = []
+    for (place, name), parameter in found.items():
+        if place == "header" and name.lower() in _IGNORED_HEADERS:
+            continue
+        sendable = _parameter(place, name, parameter, inlined)
+        if sendable is not None:
+            told.append(sendable)
+        elif parameter.get("required") is True:
+            raise refuse(operation.id, f"it wants {said(name)} in a way that is not supported", "Write it by hand.")
+        else:
+            left_out.append(said(name))
+    return told, left_out
+
+
+def _parameter(place: str, name: str, parameter: JsonObject, inlined: Inlined) -> Parameter | None:
+    schema = inlined.schema(parameter.get("schema", {}))
+    if not _KINDS & schema.keys():
+        schema = {"type": "string"} | schema
+    style = parameter.get("style", "form" if place == "query" else "simple")
+    joined = schema.get("type") == "array" and parameter.get("explode") is False
+    if place not in _PLACES or style not in ("form", "simple") or joined:
+        return None
+    if not is_plain(schema, lists=place == "query"):
+        return None
+    if parameter.get("description"):
+        schema = schema | {"description": str(parameter["description"])[:DESCRIPTION_CHARS]}
+    named = _argument(name)
+    return Parameter(named, _PLACES[place], schema, parameter.get("required") is True, "" if named == name else name)
+
+
+def _body(operation: Operation, inlined: Inlined) -> Iterator[Parameter]:
+    if operation.body.get("requestBody") is None:
+        return
+    body = inlined.at(operation.body["requestBody"])
+    contents = body.get("content")
+    for kind, content in contents.items() if isinstance(contents, dict) else ():
+        media = str(kind).partition(";")[0].strip().lower()
+        if (media == "application/json" or media.endswith("+json")) and isinstance(content, dict):
+            yield Parameter("body", "json", inlined.schema(content.get("schema", {})), body.get("required") is True)
+            return
+    if body.get("required") is True:
+        kinds = ", ".join(said(str(kind)) for kind in list(contents or ())[:5]) or "nothing"
+        raise refuse(operation.id, f"its body is {kinds}, not JSON", "Such tools can't be made.")
+
+
+def _headers(
+    document: JsonObject, operation: Operation, inlined: Inlined, secret: str | None
+) -> tuple[tuple[str, str], ...]:
+    """The header that a key goes into, where the operation wants one."""
+    wanted = operation.body.get("security", document.get("security")) or []
+    if not wanted or any(not each for each in wanted):
+        return ()
+    schemes = (document.get("components") or {}).get("securitySchemes") or {}
+    for each in wanted:
+        if len(each) == 1 and (header := _header_of(inlined.at(schemes.get(next(iter(each)), {})))) is not None:
+            if secret is None:
+                raise refuse(operation.id, "it wants a key", "Say where it lies: --secret env:NAME.")
+            return ((header[0], f"{header[1]}${{{secret}}}"),)
+    raise refuse(operation.id, "it wants a key in a way that is not supported", "Write the tool by hand.")
+
+
+def _header_of(scheme: JsonObject) -> tuple[str, str] | None:
+    """Name and beginning of the header that carries the key of a security scheme."""
+    match scheme:
+        case {"type": "apiKey", "in": "header", "name": str(name)}:
+            return name, ""
+        case {"type": "http", "scheme": str(word)} if word.lower() in ("bearer", "basic"):
+            return "Authorization", f"{word.capitalize()} "
+        case {"type": "oauth2" | "openIdConnect"}:
+            return "Authorization", "Bearer "
+        case _:
+            return None
+
+
+def _argument(name: str) -> str:
+    plain = _NOT_IN_NAMES.sub("_", name).strip("_-")[:64]
+    return plain if plain[:1].isalpha() else f"p_{plain}"[:64]
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigError(
+            "The document is no JSON, and the package for YAML is missing.", "pip install 'kairos-mcp[yaml]'"
+        ) from error
+
+    if _MERGE.search(text):  # merging can make little stand for much
+        raise ConfigError("The document merges by <<, which is not read here.", "Convert it to JSON.")
+
+    # libyaml's own loader is quicker, and a deep document crashes it.
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]  # it ships no types
+        """Only what JSON has: a date stays a text. An alias stands for one value once more, so nothing grows here."""
+
+    Plain.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    try:
+        return yaml.load(text, Loader=Plain)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError("The document is neither JSON nor YAML.", "Check it.") from error

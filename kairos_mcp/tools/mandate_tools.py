@@ -1,0 +1,101 @@
+"""The tools that flows of ours call and no model is offered: the goal of a mandate as it is now, and what a file holds.
+
+Both only read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from kairos_mcp.core.errors import KairosError, NotFound, StoreCorrupt, Timeout, UnknownMandate
+from kairos_mcp.core.mandate import mandate_of
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.paths import said
+from kairos_mcp.store import mandates
+from kairos_mcp.store.database import Store
+from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.files.listings import stop_at
+from kairos_mcp.tools.files.workspace import Opened, Opener
+from kairos_mcp.tools.tool import Tool
+
+STEP_BYTES = 1 << 20
+
+MANDATE_SPEC = ToolSpec(
+    "read_mandate",
+    "The goal of a saved mandate, as a hash.",
+    {
+        "type": "object",
+        "properties": {"id": {"type": "string", "maxLength": 64}},
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    effect="read",
+    category="mandates",
+)
+
+FILE_SPEC = ToolSpec(
+    "check_file",
+    "Whether there is a file, and whether it holds a text.",
+    {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+        "required": ["path"],
+        "additionalProperties": False,
+    },
+    effect="read",
+    category="mandates",
+)
+
+
+def internal_tools(opener: Opener | None, store: Store) -> list[Tool]:
+    """read_mandate, and for a workspace check_file."""
+    return [mandate_tool(store), *([file_tool(opener)] if opener is not None else [])]
+
+
+def mandate_tool(store: Store) -> Tool:
+    """Its data: {id, goal_hash}, the hash made of the goal that stands in the row. Of whose mandates: the run's."""
+
+    def read_mandate(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        mandate_id: str = arguments["id"]
+        with store.aside() as connection:
+            body = mandates.goal_of(connection, around.run_id, mandate_id)
+        if body is None:
+            raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")
+        try:
+            found = mandate_of(json.loads(body))
+        except (ValueError, KairosError) as error:
+            raise StoreCorrupt(f"The mandate {mandate_id!r} can't be read.", "Save it again.") from error
+        return ToolResult(f"The goal of {mandate_id}.", data={"id": mandate_id, "goal_hash": found.goal_hash})
+
+    return Tool(MANDATE_SPEC, read_mandate, internal=True)
+
+
+def file_tool(opener: Opener) -> Tool:
+    """Its data: {exists, contains}; `contains` is false where no text was asked for. All of a file is looked at,
+    byte by byte, be it text or not."""
+
+    def check_file(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        wanted: str | None = arguments.get("text")
+        try:
+            with opener.file(arguments["path"]) as opened:
+                holds = wanted is not None and _holds(opened, wanted.encode(), stop_at(around))
+        except NotFound:
+            return ToolResult("There is no such file.", data={"exists": False, "contains": False})
+        content = "It is there." if wanted is None else f"It {'holds' if holds else 'does not hold'} the text."
+        return ToolResult(content, data={"exists": True, "contains": holds})
+
+    return Tool(FILE_SPEC, check_file, internal=True)
+
+
+def _holds(opened: Opened, wanted: bytes, until: float) -> bool:
+    """Raises Timeout for a file that is too large to be looked through in time."""
+    offset, kept = 0, b""
+    while piece := opened.read(STEP_BYTES, offset):
+        if wanted in kept + piece:
+            return True
+        kept = (kept + piece)[-(len(wanted) - 1) :] if len(wanted) > 1 else b""
+        offset += len(piece)
+        if time.monotonic() >= until:
+            raise Timeout(f"{said(opened.path)} was not looked through in time.", "Check a smaller file.")
+    return not wanted

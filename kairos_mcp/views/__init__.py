@@ -1,0 +1,1 @@
+"""What callers and people see of a run, read from its rows."""

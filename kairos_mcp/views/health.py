@@ -1,0 +1,82 @@
+"""How the store is: where it lies, its size and versions, who lives on it, its runs by status."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import apsw
+
+from kairos_mcp.app.retention import DAY_MS
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import ownership as owners
+from kairos_mcp.store import retention as prune
+from kairos_mcp.store.connection import mapped_errors, row, rows, valid
+from kairos_mcp.store.database import Store
+
+OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
+
+
+def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
+    """Raises the store's errors where the file can't be opened. Nothing is made only to be looked at.
+
+    `thorough` reads everything: `damage` then says what does not fit, `prunable` what could be removed now (`at`, in
+    milliseconds since 1970); of a file that is broken nothing more is said.
+    """
+    found: JsonObject = {
+        "store": str(store.path),
+        "sqlite": apsw.sqlite_lib_version(),
+        "exists": store.exists,
+    }
+    if not store.exists:
+        return found
+    reader = store.reader
+    with mapped_errors():
+        found |= {
+            "bytes": sum(file.stat().st_size for file in store.home.glob(f"{store.path.name}*")),
+            "free_bytes": reader.pragma("freelist_count") * reader.pragma("page_size"),
+            "schema_version": reader.pragma("user_version"),
+        }
+        if not thorough:
+            return found | _inhabitants(store) | {"integrity": _quickly(reader)}
+        damage = _damage(store)
+        found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
+        if any(text.startswith(ledger.BROKEN) for text in damage):
+            return found  # what else could be read can't be believed
+        old = prune.size_of_going(reader, at - OLD_DAYS * DAY_MS)
+        prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
+        return found | _inhabitants(store) | {"prunable": prunable}
+
+
+def _quickly(reader: apsw.Connection) -> str:
+    try:
+        return "; ".join(str(line) for (line,) in rows(reader, "pragma quick_check(5)"))
+    except KairosError as damage:
+        return damage.message
+
+
+def _damage(store: Store) -> list[str]:
+    """From one state of the file: others may write meanwhile."""
+    try:
+        with store.aside() as connection:
+            rows(connection, "begin")
+            return ledger.damage(connection, Outcome)
+    except KairosError as damage:
+        return [f"{ledger.BROKEN}: {damage.message}"]
+
+
+def _inhabitants(store: Store) -> JsonObject:
+    return {"servers": [asdict(each) for each in owners.living(store.reader, store.home)], "runs": _runs(store.reader)}
+
+
+def _runs(reader: apsw.Connection) -> JsonObject:
+    counts = rows(
+        reader,
+        f"select coalesce(json_extract({valid('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
+        " iif(paused is null, 'open', 'paused'))), count(*)"
+        " from run group by 1 order by 1",
+    )
+    total = row(reader, "select count(*) from run")
+    return {"total": total[0] if total else 0, **dict(list(counts))}

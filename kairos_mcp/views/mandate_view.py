@@ -1,0 +1,183 @@
+"""What the rows of a run say of its mandate, or of its phase, while it has no output of its own, in the words of O8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import apsw
+
+from kairos_mcp.core import placeholders
+from kairos_mcp.core.mandate import Mandate
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.steps import Pause, Step
+from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.flows.ooda.act import RISK
+from kairos_mcp.flows.ooda.cycles import CHECKPOINT, DRIFT
+from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
+from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.specs.load_ooda import RUN, read_mandate
+from kairos_mcp.store import mandates, texts
+from kairos_mcp.store import report_queries as telling
+from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.codec import decode, decode_fields
+from kairos_mcp.store.queries import RunRow
+
+_PAUSES = {"checkpoint": CHECKPOINT, "drift": DRIFT, "risk": RISK}
+_WHY: Mapping[str, str] = {
+    CHECKPOINT: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
+    RISK: "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on.",
+    DRIFT: "The mandate's goal was changed or can't be read, so this run goes no further; start a new one afterwards.",
+}
+
+
+def pause_of(waits: Waits) -> str | None:
+    """The word of the pause that the run stands at, None where it stands at none."""
+    pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
+    return next((_word(path) for path in pauses), None)
+
+
+def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
+    """The call that makes sense at a pause: its tool, arguments and reason."""
+    action = "cancel" if word == DRIFT else "resume"
+    return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
+
+
+def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
+    phase = orders.phase_of(run.flow)
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
+        return None
+    following = PHASES[PHASES.index(phase) + 1]
+    arguments = {**_named(connection, run), GIVEN[following]: placeholders.OUTPUT}
+    why = f"It takes what {phase} gave; name the same mandate as before."
+    return orders.FLOWS[following], arguments, why
+
+
+_GOES_ON: Mapping[str, str] = {
+    **dict.fromkeys(("budget", "timeout"), "A limit ended it"),
+    "max_cycles_reached": "Its cycles are used up",
+    **dict.fromkeys(("llm_error", "parse_error"), "The model failed it"),
+}
+
+
+def after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
+    """The call that goes on with a mandate whose run ended before it had to; None for every other run."""
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    if run.flow != RUN or outcome.stop_reason not in _GOES_ON:
+        return None
+    why = f"{_GOES_ON[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
+    return RUN, _named(connection, run), why
+
+
+def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
+    """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
+    mandate = _mandate(connection, decode(Spec, run.spec))
+    if mandate == Mandate(mandate.goal):
+        return {"goal": mandate.goal}
+    saved = (
+        mandates.find(connection, run.principal, run.workspace or "", mandate.id) if mandate.id is not None else None
+    )
+    if saved is not None and saved.digest == mandate.digest:
+        return {"mandate_id": mandate.id}
+    return {"mandate": placeholders.MANDATE}
+
+
+def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
+    """{status, reason?} of the mandate by its newest run; `waits` of one that has not ended."""
+    if run.outcome is None:
+        return {"status": (pause_of(waits) if waits is not None else None) or "active"}
+    outcome: Outcome = decode(Outcome, run.outcome)
+    match outcome.output:
+        case {"mandate_status": str(status), "reason": str(reason)}:
+            return {"status": status, "reason": reason}
+        case _:
+            return {"status": "interrupted", "reason": "interrupted"}
+
+
+def output_of(
+    run: RunRow,
+    outcome: Outcome | None,
+    waits: Waits,
+    status: str,
+    steps: Callable[[], Mapping[str, Step]] | None = None,
+) -> Any:
+    """The output that a run shows: its own once it has one, else where it stands. `steps`, where what waits is to be
+    shown: a pause of a mandate then tells its cycles so far, in the keys of the output at the end."""
+    if outcome is not None and outcome.output is not None:
+        return outcome.output
+    awaits = _awaits(waits)
+    if run.flow == RUN:
+        stands = mandate_status(run, waits)
+        told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
+        if steps is not None and pause_of(waits) is not None:
+            told |= _so_far(steps())
+        return told | ({"act": awaits} if awaits is not None else {})
+    if orders.phase_of(run.flow) is not None:
+        return {"status": status} if awaits is None else awaits
+    return None
+
+
+def _so_far(steps: Mapping[str, Step]) -> JsonObject:
+    return next((step.so_far for step in steps.values() if isinstance(step, Pause)), {})
+
+
+def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+    """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
+    parts, spec = path.split("/"), decode(Spec, run.spec)
+    kind, _, number = parts[-1].partition("-")
+    match kind, parts:
+        case "goal", _:
+            return "read_mandate"
+        case "check", _:
+            wanted = _mandate(connection, spec).acceptance[int(number) - 1]
+            return "run_command" if wanted.kind == "command" else "check_file"
+        case "call", [*_, "observe", _]:
+            return _mandate(connection, spec).observe[int(number) - 1].tool
+        case "call", [*_, "read-1", _]:
+            return "read_file"
+        case "call", [*_, "act", _]:
+            return _decided(connection, run, spec, path)
+        case "call", [*_, "decide", _, _]:
+            turn = telling.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            calls = turn.tool_calls if turn is not None else ()
+            return calls[int(number) - 1].name if len(calls) >= int(number) else None
+        case _:
+            return None
+
+
+_TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
+
+
+def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
+    """The tool of an act, from the decision that it was given or that was made before it."""
+    if spec.given_text is not None:
+        decision = decode_fields(texts.read(connection, spec.given_text) or "")
+    else:
+        turn = telling.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        try:
+            decision = decode_object(turn.content) if turn is not None else {}
+        except Undecodable:
+            return None
+    tool: str | None = _TOOLS.get(decision.get("action", ""), decision.get("tool"))
+    return tool
+
+
+def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
+    return read_mandate(texts.read(connection, spec.mandate_text or "") or "")
+
+
+def _awaits(waits: Waits) -> JsonObject | None:
+    """An act that waits for a person: {status, key, digest}."""
+    for key, row in waits.approvals.items():
+        if "act/call-1" in row.path:
+            return {"status": "awaiting_approval", "key": key, "digest": row.digest}
+    return None
+
+
+def _word(path: str) -> str:
+    last = path.rpartition("/")[2]
+    return _PAUSES[last.partition("-")[0]]

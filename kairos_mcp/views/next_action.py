@@ -1,0 +1,129 @@
+"""The one call that makes sense next, ready to copy: computed from what a run's rows say (SYSTEMS.md O19)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import apsw
+
+from kairos_mcp.app.answers import LOCAL, command_of, resume_of
+from kairos_mcp.core.calendar import moment
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.store import approvals
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.queries import RunRow, run_by_id
+from kairos_mcp.views import mandate_view as mandated
+from kairos_mcp.views.waiting import ELICITED_CHARS, blank
+
+Decides = Literal["caller", "client", "person"]
+"""Who can give leave within a call: whoever calls, their client's user, or nobody but a person elsewhere."""
+
+CUT_SHORT = ("max_rounds", "budget", "timeout", "stalled")
+BROKEN_OFF = ("llm_error", "length", "format_errors", "empty_answer")  # what another try may do better
+
+
+def next_call(
+    connection: apsw.Connection,
+    run: RunRow,
+    status: str,
+    items: Sequence[JsonObject],
+    decides: Decides,
+    trouble: KairosError | None,
+    pause: str | None,
+    lacks: Sequence[str] = (),
+    unasked: Collection[str] = (),
+) -> JsonObject | None:
+    """`trouble`: why the run stands still here; `pause`: the word of the pause that its flow waits at; `lacks`: what it
+    takes to go on and is not here; `unasked`: calls that wait for a place among the approvals."""
+    match status:
+        case "input_required":
+            return _of_waiting(run, items, decides)
+        case "working":
+            return _wait_for_news(run, "It goes on; wait for news.")
+        case "paused" if trouble is not None and trouble.code == "stale":
+            return _call("planner_run", {"goal": "Go on.", "continues": run.id}, "This run can't go on; a new one can.")
+        case "paused" if trouble is not None and trouble.code == "busy":
+            return _call("run_status", {"run_ids": [run.id]}, f"A person has to act first. {trouble.hint}")
+        case "paused" if trouble is not None and trouble.code == "store_corrupt" and trouble.run_id == run.id:
+            cancel = {"run_id": run.id, "action": "cancel"}
+            return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
+        case "paused":
+            return _of_paused(run, pause, lacks) if run.paused or not unasked else _others_first(connection, run)
+        case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
+            go_on = {"goal": "Go on.", "continues": run.id}
+            return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
+        case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
+            go_on = {"goal": "Go on.", "continues": run.id}
+            return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
+        case "completed" | "failed" if (again := mandated.after_cycles(connection, run)) is not None:
+            return _call(*again)
+        case "completed" if (following := mandated.after_phase(connection, run)) is not None:
+            return _call(*following)
+        case _:
+            return None
+
+
+def _of_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
+    asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
+    theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
+    if theirs:
+        answers = {item["key"]: blank(item) for item in theirs}
+        why = "Answer what waits; `waiting` has each request in full."
+        return _call("run_continue", {"run_id": run.id, "answers": answers}, why)
+    if asked:
+        return _leave_first(run, asked[0], decides)
+    return _call("run_continue", {"run_id": run.id}, "It goes on in a call that may ask your client's model.")
+
+
+def _leave_first(run: RunRow, item: JsonObject, decides: Decides) -> JsonObject:
+    """What a caller can do who may not decide: have their client ask, or wait for the command."""
+    lost = item["kind"] == "settle"
+    if decides == "client" and len(item.get("preview", "")) <= ELICITED_CHARS:
+        asks = "Your client asks its user what became of this call." if lost else "Your client asks its user for leave."
+        return _call("run_continue", {"run_id": run.id}, asks)
+    who = "a person" if run.principal == LOCAL else "whoever runs this server"
+    what = f"Nobody knows whether this call was made; {who} looks, then says" if lost else f"{who.capitalize()} decides"
+    return _wait_for_news(run, f"{what}: `{command_of(run, item['key'])}` (or {'reattempt' if lost else 'deny'}).")
+
+
+def _wait_for_news(run: RunRow, why: str) -> JsonObject:
+    """Until something changed that the caller has not seen: what this result shows already is no news again."""
+    return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
+
+
+def _others_first(connection: apsw.Connection, run: RunRow) -> JsonObject:
+    """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
+    held = approvals.holders(connection, run.n, 0)
+    oldest = f"; the oldest: `{command_of(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
+    why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
+    return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
+
+
+def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
+    resume = {"run_id": run.id, "action": "resume"}
+    if run.resume_at is not None and not lacks:
+        why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."
+        return _call("run_control", resume, why)
+    if run.paused == approvals.LAPSED:
+        return _call("run_control", resume, "Nobody decided in time; resume asks again, for what is there then.")
+    if run.paused is not None and run.resume_at is None:
+        return _call("run_control", resume, f"It was paused: {run.paused}")
+    if pause is not None:
+        return _call(*mandated.after_pause(run, pause))
+    if lacks:
+        why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
+        return _call("run_status", {"run_ids": [run.id]}, why)
+    why = f"A call to a server that can makes it go on with it, as this one; in a terminal: `{resume_of(run)}`."
+    return _call("run_status", {"run_ids": [run.id]}, why)
+
+
+def _reason(run: RunRow) -> str | None:
+    outcome: Outcome = decode(Outcome, run.outcome or "")
+    return outcome.stop_reason
+
+
+def _call(tool: str, arguments: JsonObject, why: str) -> JsonObject:
+    return {"tool": tool, "arguments": arguments, "why": why}

@@ -1,0 +1,378 @@
+"""What a run looks like from outside: status, usage, newest calls, what waits, the one call that makes sense now.
+
+Everything here is computed from rows; only the text of a waiting completion, and what a pause tells, need the flow,
+which `steps` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+import apsw
+
+from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.core.calendar import moment
+from kairos_mcp.core.counting import many
+from kairos_mcp.core.errors import KairosError, Unreadable
+from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.steps import UNLIMITED, Step
+from kairos_mcp.settings.settings import CAPS
+from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.store import approvals
+from kairos_mcp.store import queries as reading
+from kairos_mcp.store import report_queries as telling
+from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.codec import decode, decode_answer
+from kairos_mcp.store.queries import RunRow
+from kairos_mcp.views import called
+from kairos_mcp.views import mandate_view as mandated
+from kairos_mcp.views.awaited import BackOff, awaited
+from kairos_mcp.views.next_action import Decides, next_call
+from kairos_mcp.views.waiting import iso, waiting_items
+
+Steps = Callable[[], Mapping[str, Step]]
+"""Gives the open steps of a run by path, built from its flow."""
+
+LOCAL = "local"  # the principal of whoever owns the state folder
+NOTHING_WAITS = Waits({}, {})
+PREVIEW_CHARS = 160
+GOAL_CHARS = 80
+NEWEST_CALLS = 5
+_ATTACHED = "an identical start made this run before"
+EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
+    offers its own model; `elicits`: it can show them a dialog; `session`: the one that they call in."""
+
+    principal: str = "local"
+    via: str = "mcp"
+    client: str = ""
+    samples: bool = False
+    elicits: bool = False
+    session: str = ""
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        return (self.principal, self.via, self.client)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the person who owns the state folder: they alone are shown whole paths and commands."""
+        return self.principal == LOCAL
+
+    def path_shown(self, folder: str) -> str:
+        """A folder as this caller may see it: whole, or its last part alone."""
+        return folder if self.is_local else PurePath(folder).name
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`."""
+
+    run_id: str
+    round: int
+    rounds: int | None
+    text: str
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """The result of every tool that touches a run; the fields are those of INTERFACE.md."""
+
+    run_id: str
+    seq: int
+    flow: str
+    goal: str
+    workspace: str | None
+    created_at: str
+    status: str
+    stop_reason: str | None
+    summary: str | None
+    output: Any
+    rounds: int
+    route: str
+    model: str | None
+    resume_at: str | None
+    usage: JsonObject
+    remaining: JsonObject
+    calls: tuple[JsonObject, ...]
+    plan: tuple[JsonObject, ...]
+    waiting: tuple[JsonObject, ...]
+    degraded: tuple[str, ...]
+    next: JsonObject | None
+
+    def as_json(self) -> JsonObject:
+        fields = asdict(self)
+        return fields | {name: list(fields[name]) for name in ("calls", "plan", "waiting", "degraded")}
+
+    def as_row(self) -> JsonObject:
+        """The run in a list: what it is for, where it stands, and what it waits for by key and kind."""
+        whole = self.as_json()
+        waiting = [{"key": item["key"], "kind": item["kind"]} for item in self.waiting]
+        return {name: whole[name] for name in ROW} | {"waiting": waiting, "next": self.next}
+
+
+ROW = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "stop_reason", "rounds")
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
+    what this server `lacks` to go on with a run that no other one has; who asks, and who may decide about an approval
+    as far as they are concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made
+    again.
+    """
+
+    owner_lives: bool
+    trouble: KairosError | None = None
+    lacks: tuple[str, ...] = ()
+    attached: bool = False
+    decides: Decides = "person"
+    at: int = 0
+    backing_off: tuple[BackOff, ...] = ()
+    caller: Caller = Caller()
+
+
+def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
+    """working, input_required, paused, completed, failed or cancelled."""
+    if run.outcome is not None:
+        outcome: Outcome = decode(Outcome, run.outcome)
+        return outcome.status
+    if run.paused is not None or around.trouble is not None:
+        return "paused"
+    if waits.approvals or waits.lost or any(row.kind != "pause" for row in waits.steps.values()):
+        return "input_required"
+    return "working" if around.owner_lives and not waits.steps else "paused"
+
+
+def report(
+    connection: apsw.Connection,
+    run: RunRow,
+    around: Circumstances,
+    steps: Steps | None,
+) -> RunReport:
+    """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
+    of a mandate's pause its word alone."""
+    account = read_account(connection, run.account)
+    waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
+    status = status_of(run, waits, around)
+    outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
+    tally = telling.tally(connection, run.n)
+    items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
+    return RunReport(
+        **_identity(run, around.caller),
+        status=status,
+        stop_reason=_stop_reason(run, outcome),
+        summary=outcome.summary if outcome is not None else None,
+        output=called.output_of(outcome)
+        if run.flow == "call"
+        else mandated.output_of(run, outcome, waits, status, steps),
+        rounds=account.spent.rounds + account.held.rounds,
+        route=run.route,
+        model=_model(connection, run),
+        resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
+        usage=_usage(account.spent, tally),
+        remaining=_remaining(account),
+        calls=tuple(newest_calls(connection, run)),
+        plan=(),
+        waiting=items,
+        degraded=(
+            *_degraded(connection, run, around, tally, waits),
+            *(awaited(connection, run, around.at, around.backing_off) if status == "working" else ()),
+        ),
+        next=next_call(
+            connection,
+            run,
+            status,
+            items,
+            around.decides,
+            around.trouble,
+            mandated.pause_of(waits),
+            around.lacks,
+            waits.unasked,
+        ),
+    )
+
+
+def _model(connection: apsw.Connection, run: RunRow) -> str | None:
+    """The model that thinks now: the newest asked on the run's route, by the name under which it answered where it gave
+    one; before any was asked, the one that the run was started with."""
+    spec: Spec = decode(Spec, run.spec)
+    return telling.newest_model(connection, run.n, run.route) or (spec.model if run.route == spec.route else None)
+
+
+def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) -> RunReport:
+    """The report of a run whose rows can't be read (`around.trouble`): what its account says, and the way on."""
+    outcome = _readable_outcome(run)
+    try:
+        account = read_account(connection, run.account)
+    except Unreadable:
+        account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
+    status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
+    tally = telling.tally(connection, run.n)
+    return RunReport(
+        **_identity(run, around.caller),
+        status=status,
+        stop_reason=_stop_reason(run, outcome),
+        summary=outcome.summary if outcome is not None else _instead(run),
+        output=None if outcome is None else outcome.output,
+        rounds=account.spent.rounds + account.held.rounds,
+        route=run.route,
+        model=None,
+        resume_at=None,
+        usage=_usage(account.spent, tally),
+        remaining=_remaining(account),
+        calls=(),
+        plan=(),
+        waiting=(),
+        degraded=_degraded(connection, run, around, tally),
+        next=next_call(connection, run, status, (), around.decides, around.trouble, None)
+        if run.outcome is None
+        else None,
+    )
+
+
+def _identity(run: RunRow, caller: Caller) -> JsonObject:
+    """What says which run it is: what it was asked for, where it works, and how far its record is."""
+    try:
+        goal = decode(Spec, run.spec).goal
+    except Unreadable:
+        goal = ""
+    return {
+        "run_id": run.id,
+        "seq": run.seq,
+        "flow": run.flow,
+        "goal": goal if len(goal) <= GOAL_CHARS else f"{goal[: GOAL_CHARS - 1]}…",
+        "workspace": None if run.workspace is None else caller.path_shown(run.workspace),
+        "created_at": iso(run.created_at),
+    }
+
+
+def _instead(run: RunRow) -> str:
+    """In place of a summary, so that a list of runs says it too."""
+    way_on = f"`kairos-mcp cancel {run.id}`" if run.outcome is None else "`kairos-mcp doctor` says where"
+    return f"Unreadable: {way_on}"
+
+
+def _readable_outcome(run: RunRow) -> Outcome | None:
+    try:
+        found: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
+    except Unreadable:
+        return None
+    return found
+
+
+def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
+    """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
+    found = []
+    for row in telling.newest_calls(connection, run.n, limit):
+        result = decode_answer(row.body)
+        name = _call_name(connection, run, row.path)
+        content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
+        found.append(
+            {
+                "round": _ordinal(row.path),
+                "name": name,
+                "ok": isinstance(result, ToolResult) and not result.is_error,
+                "ms": row.spent.milliseconds,
+                "preview": content if len(content) <= PREVIEW_CHARS else content[: PREVIEW_CHARS - 1] + "…",
+                "ref": row.path,
+            }
+        )
+    return found[::-1]
+
+
+def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
+    if run.flow in orders.VERSIONS:
+        return mandated.tool_at(connection, run, path) or run.flow
+    turn, _, call = path.rpartition("/")
+    body = reading.body_at(connection, run.n, turn) if turn else None
+    match decode_answer(body) if body is not None else None:
+        case Completion(tool_calls=calls):
+            return calls[int(call.removeprefix("call-")) - 1].name
+        case _:
+            name: str = decode(Spec, run.spec).goal
+            return name
+
+
+def _ordinal(path: str) -> int:
+    part = next((part for part in path.split("/") if part.startswith("round-")), "round-0")
+    return int(part.removeprefix("round-"))
+
+
+def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
+    """Null for what has no loop that could stop: a single call, a phase alone."""
+    looped = run.flow != "call" and orders.phase_of(run.flow) is None
+    return outcome.stop_reason if outcome is not None and looped else None
+
+
+def _usage(spent: Units, tally: telling.Tally) -> JsonObject:
+    return {
+        "model_calls": spent.model_calls,
+        "attempts": tally.attempts,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cached_tokens": tally.cached,
+        "usd": spent.nano_usd / 1e9,
+        "unpriced": list(tally.unpriced) or None,
+        "tool_calls": spent.tool_calls,
+        "seconds": spent.milliseconds / 1000,
+        "exactness": max(tally.exactness, key=EXACTNESS.index, default="exact"),
+    }
+
+
+def _remaining(account: Account) -> JsonObject:
+    left = {unit: account.left(unit) for unit in Units._fields}
+    usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
+    remaining: JsonObject = dict(left)
+    remaining["usd"] = None if usd is None else usd / 1e9
+    remaining["seconds"] = None if milliseconds is None else milliseconds / 1000
+    return {unit: remaining[unit] for unit in CAPS}
+
+
+def _held_up(connection: apsw.Connection, run: RunRow, waits: Waits) -> list[str]:
+    """Calls that wait for leave and of which nobody is asked now."""
+    texts = [
+        f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
+    ]
+    if waits.unasked:
+        number = many(len(waits.unasked), "call")
+        room = f"{approvals.OF_A_RUN} of a run and {approvals.OF_A_WORKSPACE} of a workspace are asked at a time"
+        texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
+    return texts
+
+
+def _degraded(
+    connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally, waits: Waits = NOTHING_WAITS
+) -> tuple[str, ...]:
+    texts = telling.notes(connection, run.n)
+    if around.attached:
+        other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
+        texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
+    if around.trouble is not None:
+        texts.append(f"The run stands still: {around.trouble}" if run.outcome is None else str(around.trouble))
+    texts += _held_up(connection, run, waits)
+    if around.lacks:
+        texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
+    if run.resume_at is not None and run.outcome is None:
+        texts.append(f"Paused: {run.paused}")
+    if run.route != "provider" and telling.has_private(connection, run.n):
+        texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
+    if tally.lost:
+        charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
+        texts.append(f"{many(tally.lost, 'attempt')} ended unknown and {charged} bound.")
+    if tally.withdrawn:
+        charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
+        asked = f"{many(tally.withdrawn, 'request')} to a client's model"
+        texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
+    return tuple(texts)

@@ -1,0 +1,244 @@
+"""The record of a run in pages: its events, calls, messages and usage, and whole texts behind their refs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kairos_mcp.core.errors import BadArguments, NotFound
+from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
+from kairos_mcp.core.outcome import Outcome
+from kairos_mcp.core.patterns import line_pattern
+from kairos_mcp.core.steps import Answer, Failure, Refused
+from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.store.codec import decode
+from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.report_queries import DecidedRow
+from kairos_mcp.views.talks import Talk
+from kairos_mcp.views.transcript import answers_by_path, conversation
+
+View = Literal["events", "calls", "messages", "usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceQuery:
+    """What to show of a run: a view in pages, or the text behind `ref`. `grep` (RE2) keeps what matches.
+
+    `max_chars` bounds a page; `cursor` is the `next_cursor` of the page before.
+    """
+
+    view: View = "events"
+    ref: str | None = None
+    grep: str | None = None
+    cursor: str | None = None
+    max_chars: int = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
+    ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
+    several; `stands`: the output of one that has not ended; `decided`: by path, what was decided about a step, by whom,
+    through what, with which client."""
+
+    run: RunRow
+    record: Sequence[MarkRow]
+    brief: Brief | None
+    text_of: Callable[[str], str | None]
+    name_at: Callable[[str], str | None] = lambda _path: None
+    talks: Callable[[], Iterable[Talk]] = tuple
+    stands: Callable[[], Any] = lambda: None
+    decided: Mapping[str, Sequence[DecidedRow]] = field(default_factory=dict)
+
+
+def trace(traced: Traced, query: TraceQuery) -> JsonObject:
+    """One page. Raises BadArguments for a cursor or a pattern, NotFound for a ref."""
+    if query.ref is not None:
+        return _text_page(traced, query.ref, query)
+    items = list(_matching(_items(traced, query.view), query.grep))
+    return {"run_id": traced.run.id, "view": query.view, **_page(items, query)}
+
+
+def _items(traced: Traced, view: View) -> Iterator[JsonObject]:
+    match view:
+        case "events":
+            return (
+                _event(row, answer) | _decided(traced.decided.get(row.path, ()))
+                for row, answer in _answered(traced.record)
+            )
+        case "calls":
+            return _calls(traced)
+        case "messages":
+            return _messages(traced)
+        case "usage":
+            return (_usage(row) for row in traced.record if row.body is not None)
+
+
+def _answered(record: Sequence[MarkRow]) -> Iterator[tuple[MarkRow, Answer | None]]:
+    answers = answers_by_path(record)
+    return ((row, answers.get(row.path)) for row in record)
+
+
+def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
+    event: JsonObject = {"ref": row.path, "kind": row.kind, "at": row.at, "digest": row.digest.hex()[:16]}
+    if row.sent.route is not None:
+        event["route"] = row.sent.route
+    if row.sent.dialect is not None:
+        event["dialect"] = row.sent.dialect
+    if row.attempts:
+        event["attempts"] = row.attempts + row.began
+    match answer:
+        case None:
+            return event | {"state": "open" if row.waits else "begun"}
+        case Completion() as turn:
+            calls = [call.name for call in turn.tool_calls]
+            event |= {
+                "answer": "completion",
+                "finish": turn.finish,
+                "text": _cut(turn.content),
+                "calls": calls,
+            }
+        case ToolResult() as result:
+            event |= {
+                "answer": result.code or ("error" if result.is_error else "ok"),
+                "text": _cut(result.content),
+            } | _remark(result)
+        case Refused(limit=limit, used=used, allowed=allowed):
+            event |= {"answer": "refused", "limit": limit, "used": used, "allowed": allowed}
+        case Failure(code=code, message=message):
+            event |= {"answer": "failure", "code": code, "text": _cut(message)}
+        case other:
+            event["answer"] = other.kind
+    return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
+
+
+def _decided(found: Sequence[DecidedRow]) -> JsonObject:
+    return {"decided": [each._asdict() for each in found]} if found else {}
+
+
+def _remark(result: ToolResult) -> JsonObject:
+    return {} if result.remark is None else {"remark": result.remark}
+
+
+def _calls(traced: Traced) -> Iterator[JsonObject]:
+    answers = answers_by_path(traced.record)
+    asked = {
+        f"{path}/call-{n}": call
+        for path, answer in answers.items()
+        if isinstance(answer, Completion)
+        for n, call in enumerate(answer.tool_calls, 1)
+    }
+    for row in traced.record:
+        if row.kind != "call":
+            continue
+        call, answer = asked.get(row.path), answers.get(row.path)
+        named = call.name if call is not None else traced.name_at(row.path)
+        shown: JsonObject = {"ref": row.path, "name": named or traced.run.flow}
+        if call is not None:
+            shown["arguments"] = call.arguments
+        if isinstance(answer, ToolResult):
+            shown |= {
+                "ok": not answer.is_error,
+                "ms": row.spent.milliseconds,
+                "content": _cut(answer.content, 400),
+            } | _remark(answer)
+        else:
+            shown["state"] = answer.kind if answer is not None else ("open" if row.waits else "begun")
+        yield shown | _decided(traced.decided.get(row.path, ()))
+
+
+def _messages(traced: Traced) -> Iterator[JsonObject]:
+    if traced.brief is None:
+        for talk in traced.talks():
+            yield from ({"path": talk.path, **_message(message)} for message in talk.messages)
+        return
+    yield {"role": "system", "content": traced.brief.system}
+    for message in conversation(traced.brief, traced.record):
+        yield _message(message)
+
+
+def _message(message: Message) -> JsonObject:
+    shown: JsonObject = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        shown["tool_calls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
+    if message.tool_call_id is not None:
+        shown["tool_call_id"] = message.tool_call_id
+    return shown
+
+
+def _usage(row: MarkRow) -> JsonObject:
+    spent = {unit: amount for unit, amount in row.spent._asdict().items() if amount}
+    return {"ref": row.path, "by": row.by, "exactness": row.exactness, **spent}
+
+
+def _matching(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
+    if grep is None:
+        yield from items
+        return
+    found = line_pattern(grep)
+    yield from (item for item in items if found.search(json.dumps(item, ensure_ascii=False).encode()))
+
+
+def _page(items: Sequence[JsonObject], query: TraceQuery) -> JsonObject:
+    """As many items as fit, at least one; an item that does not fit alone has its texts cut."""
+    start, size = _start(query.cursor, len(items)), 0
+    shown: list[JsonObject] = []
+    for item in items[start:]:
+        length = len(json.dumps(item, ensure_ascii=False))
+        if shown and size + length > query.max_chars:
+            break
+        shown.append(item if length <= query.max_chars else _fitted(item, query.max_chars))
+        size += length
+    end = start + len(shown)
+    return {"items": shown, "total": len(items), "next_cursor": str(end) if end < len(items) else None}
+
+
+def _fitted(item: JsonObject, max_chars: int) -> JsonObject:
+    """The item with each long text cut, so that the page stays within its bound."""
+    room = max(80, max_chars // 4)
+    cut = {name: _cut(value, room) if isinstance(value, str) else value for name, value in item.items()}
+    if len(json.dumps(cut, ensure_ascii=False)) > max_chars:
+        cut = {name: value for name, value in cut.items() if isinstance(value, str | int | bool)}
+        cut["cut"] = "arguments or calls left out"
+    return cut
+
+
+def _text_page(traced: Traced, ref: str, query: TraceQuery) -> JsonObject:
+    text = _whole(traced, ref)
+    if text is None:
+        raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
+    if query.grep is not None:
+        found = line_pattern(query.grep)
+        numbered = enumerate(text.splitlines(), 1)
+        text = "\n".join(f"{n}: {line}" for n, line in numbered if found.search(line.encode()))
+    start = _start(query.cursor, len(text))
+    end = start + query.max_chars
+    following = str(end) if end < len(text) else None
+    page = {"text": text[start:end], "chars": len(text), "next_cursor": following}
+    return {"run_id": traced.run.id, "ref": ref, **page}
+
+
+def _whole(traced: Traced, ref: str) -> str | None:
+    if ref not in ("summary", "output"):
+        return traced.text_of(ref)
+    outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None
+    wanted: Any
+    if outcome is None:
+        wanted = traced.stands() if ref == "output" else None
+    else:
+        wanted = outcome.summary if ref == "summary" else outcome.output
+    return wanted if isinstance(wanted, str | None) else json.dumps(wanted, ensure_ascii=False, indent=2)
+
+
+def _start(cursor: str | None, length: int) -> int:
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 12 or int(cursor) > length:
+        raise BadArguments("This cursor was not given for this page.", "Leave it out to start anew.")
+    return int(cursor)
+
+
+def _cut(text: str, chars: int = 200) -> str:
+    return text if len(text) <= chars else text[: chars - 1] + "…"
