@@ -16,8 +16,8 @@ from benchmarks import subjects
 from benchmarks.fresh import fresh
 from kairos_mcp.app.app import Host
 from kairos_mcp.app.run_pool import KEPT
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 
 GROUP = 4  # runs between two looks; a table that doubles once is then one group, not a part of each run
 

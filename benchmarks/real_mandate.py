@@ -17,10 +17,10 @@ import apsw
 from benchmarks.small_model import Outcome, compare
 from kairos_mcp.app.app import Host
 from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.views.run_report import Caller
 
 PAGE = "# Guide\n\nStart with [the installation](instal.md).\n"
 RULE = '[[gate]]\ntools = "edit_file"\nverdict = "allow"\npaths = ["docs/**"]\n'

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from benchmarks.small_model import Outcome, compare
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.views.run_report import Caller
 
 SYSTEM = "You answer questions about files. Read the file with read_file first, then answer from what it says."
 

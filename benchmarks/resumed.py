@@ -12,8 +12,8 @@ from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.parked import answered
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import Settings
 
 

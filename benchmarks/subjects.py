@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolResult, ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Durability, Flags, Settings
 from kairos_mcp.store import accounts
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.tool import Tool
-from kairos_mcp.views.run_report import Caller
 
 ME = Caller()
 FILES, LINES = 128, 8  # each round reads another line: the same call with the same result five times is a stall

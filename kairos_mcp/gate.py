@@ -26,8 +26,8 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosErro
 from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import glob
-from kairos_mcp.core.scopes import PATH_CHARS, Scopes
-from kairos_mcp.settings.settings import GateRule, Scope
+from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
+from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.skill import READ_SKILL
 from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
 

@@ -16,11 +16,12 @@ from hypothesis import settings as examples
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
-from kairos_mcp.views.run_report import Caller, RunReport
+from kairos_mcp.views.run_report import RunReport
 
 ME = Caller()
 PERSON = Caller(via="command")  # may decide, under every setting

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.schema import given_by_file
 from kairos_mcp.settings.settings import (

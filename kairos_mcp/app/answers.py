@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,11 +16,8 @@ from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
-from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SUFFIX, Settling
 from kairos_mcp.tools.results import shorten
-
-LOCAL = "local"  # the person who owns the state folder
 
 
 def deposits(
@@ -78,23 +74,6 @@ def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who
         else:
             brought.steps[key] = value
     return brought
-
-
-def command_of(run: RunRow, key: str) -> str:
-    """The command by which a person decides what waits under the key: approves (`deny` in its place denies), or says
-    that a lost call was made already (`reattempt` in its place: make it again). As a
-    text names it: whoever shows it has it worded (commandline.py)."""
-    whose = [] if run.principal == LOCAL else ["--principal", run.principal]
-    if settling.is_key(key):
-        return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
-    return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
-
-
-def resume_of(run: RunRow) -> str:
-    """The command by which a person goes on with a run."""
-    return shlex.join(
-        ["kairos-mcp", "resume", *([] if run.principal == LOCAL else ["--principal", run.principal]), run.id]
-    )
 
 
 def repeated(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:

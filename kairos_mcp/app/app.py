@@ -28,9 +28,11 @@ from kairos_mcp.app.run_pool import Drivers
 from kairos_mcp.app.server_facts import serves_of
 from kairos_mcp.app.start import Started
 from kairos_mcp.app.tool_admin import Decided, Decision, ToolLine, ToolSheet
+from kairos_mcp.core.calendar import DAY_MS
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.history.replay_check import ReplayReport
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership as owners
@@ -42,7 +44,7 @@ from kairos_mcp.store.inbox import Action
 from kairos_mcp.store.ownership import Serves
 from kairos_mcp.store.settlements import Settlement
 from kairos_mcp.views import health
-from kairos_mcp.views.run_report import Beat, Caller, RunReport
+from kairos_mcp.views.run_report import Beat, RunReport
 from kairos_mcp.views.trace import TraceQuery
 
 
@@ -253,7 +255,7 @@ class Host:
 
     async def prune(self, days: float, *, shrink: bool) -> Pruned:
         """Remove the runs that ended so many days ago or earlier, unless a kept one goes on from them."""
-        return await keeping.pruned(self._house, self._house.clock() - int(days * keeping.DAY_MS), shrink=shrink)
+        return await keeping.pruned(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core import redact_values as masked
 from kairos_mcp.core.decision_rights import Kind, may_decide
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import after_sampling
 from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
@@ -38,7 +39,6 @@ from kairos_mcp.store.open_completions import Asking, AskRow
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import Settlement, Settling
 from kairos_mcp.tools.tool import as_arguments
-from kairos_mcp.views.run_report import Caller
 from kairos_mcp.views.waiting import ELICITED_CHARS
 
 ASKERS = 4_096  # runs of which it is known whose call came last

@@ -13,6 +13,7 @@ from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
 from kairos_mcp.core.decision_rights import Kind, check, way_of
 from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Recorded, Step
 from kairos_mcp.execution.worker import out_of_step
@@ -23,7 +24,6 @@ from kairos_mcp.store import queries as reading
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.naming import named
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views.run_report import Caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Literal
 from kairos_mcp.app.context import House
 from kairos_mcp.core.decision_rights import may_decide
 from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Recorded
 from kairos_mcp.execution.worker import out_of_step
@@ -30,7 +31,6 @@ from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.run_report import (
     NOTHING_WAITS,
     Beat,
-    Caller,
     Circumstances,
     RunReport,
     Steps,

@@ -16,11 +16,12 @@ from kairos_mcp.app.context import House
 from kairos_mcp.app.start import Beginning, Started, begin, said
 from kairos_mcp.core import redact_values as masked
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, mandate_of
 from kairos_mcp.core.messages import JsonObject, canonical, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.core.schedule import due
-from kairos_mcp.core.steps import UNLIMITED, Limits
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING
 from kairos_mcp.flows.ooda.phases import PHASES
@@ -32,7 +33,6 @@ from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.views.mandate_view import mandate_status
-from kairos_mcp.views.run_report import Caller
 from kairos_mcp.views.waiting import iso
 
 _CURSOR = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")  # the id as MANDATE_SCHEMA has it

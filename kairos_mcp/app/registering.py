@@ -10,12 +10,12 @@ import shlex
 
 from kairos_mcp.app.context import House
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.settings.proposal import Proposal, proposal
 from kairos_mcp.store.tool_pins import REGISTERED, Definitions
 from kairos_mcp.tools.http.addresses import plainly_local
-from kairos_mcp.views.run_report import Caller
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 CLIENT_CHARS = 60

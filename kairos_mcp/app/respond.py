@@ -9,15 +9,15 @@ from dataclasses import asdict, replace
 import apsw
 
 from kairos_mcp.app import answers as answering
-from kairos_mcp.app.answers import command_of
 from kairos_mcp.app.context import House
 from kairos_mcp.app.run_pool import IDLE_LOOK_S, LOOK_S
 from kairos_mcp.core import placeholders
 from kairos_mcp.core import redact_values as masked
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.specs import build as freeze
 from kairos_mcp.store import approvals, decisions, naming
 from kairos_mcp.store import ownership as owners
@@ -30,7 +30,7 @@ from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.inbox import Action, Deposit, wish
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SUFFIX, Settlement, Settling
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.views.shell_commands import command_of
 
 BEAT_S = 1.0
 NAMED = 8  # waiting keys in one refusal

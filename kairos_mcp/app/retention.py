@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from kairos_mcp.app.context import House
-from kairos_mcp.core.calendar import day_at
+from kairos_mcp.core.calendar import DAY_MS, day_at
 from kairos_mcp.core.errors import KairosError, StoreBusy
 from kairos_mcp.store import accounts
 from kairos_mcp.store import ownership as owners
@@ -21,7 +21,6 @@ from kairos_mcp.store.notes import no_day
 from kairos_mcp.store.queries import data_version
 from kairos_mcp.store.writer import Job
 
-DAY_MS = 24 * 60 * 60 * 1000
 TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
 
 

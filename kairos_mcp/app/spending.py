@@ -6,14 +6,13 @@ from kairos_mcp.app.context import House
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import day_at, moment
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import DAY_CAPS, Limits, outside_limits
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
-from kairos_mcp.settings.settings import DAY_CAPS, outside_limits
 from kairos_mcp.store import accounts, branches, naming, unpriced
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.notes import no_day
-from kairos_mcp.views.run_report import Caller
 
 NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope

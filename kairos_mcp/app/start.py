@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from kairos_mcp.app.context import House
 from kairos_mcp.core import redact_values as masked
 from kairos_mcp.core.errors import BadArguments, Stale
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
@@ -18,7 +19,6 @@ from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.views import transcript as retold
-from kairos_mcp.views.run_report import Caller
 
 EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
 

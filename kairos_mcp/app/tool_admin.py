@@ -16,13 +16,13 @@ from kairos_mcp.app import registering
 from kairos_mcp.app.context import House
 from kairos_mcp.app.registering import PIN_CHARS
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, UnknownTool
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.gate import idle_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, Definitions, registered
-from kairos_mcp.views.run_report import Caller
 
 Decision = Literal["approved", "removed"]
 

@@ -7,21 +7,11 @@ around them less what is set aside there; and reservation in the accounts around
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import NamedTuple
 
 from kairos_mcp.budget.units import Account, Units
-from kairos_mcp.core.steps import UNLIMITED, Limits
+from kairos_mcp.core.limits import Limits, Share
 
 units_of = attrgetter(*Units._fields)
-
-
-class Share(NamedTuple):
-    """What a branch that begins may have of the account around it: what was asked for it, how many branches divide
-    what is left (those that have not ended, it among them), and what is set aside for what comes after them all."""
-
-    limits: Limits
-    among: int
-    aside: Limits = UNLIMITED
 
 
 def caps_of(share: Share, around: Account) -> Limits:

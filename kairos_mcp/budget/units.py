@@ -6,7 +6,8 @@ from functools import partial
 from operator import add, attrgetter, sub
 from typing import NamedTuple
 
-from kairos_mcp.core.steps import Limits, Refused
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.steps import Refused
 
 
 class Price(NamedTuple):

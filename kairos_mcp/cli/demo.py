@@ -12,9 +12,9 @@ from kairos_mcp.cli.output import command
 from kairos_mcp.cli.run import settings_here, start, workspace_here
 from kairos_mcp.cli.session import speak
 from kairos_mcp.cli.speech import say, tell
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import canonical
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import Flags, packaged_config
 
 GOAL = "Look around in this folder and say what is there."

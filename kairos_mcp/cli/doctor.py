@@ -16,12 +16,13 @@ from kairos_mcp.cli.session import with_host
 from kairos_mcp.cli.speech import say, say_json
 from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
+from kairos_mcp.core.limits import outside_limits
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.secret_forms import without_passwords
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings, outside_limits
+from kairos_mcp.settings.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings
 from kairos_mcp.store.integrity import BROKEN
 
 _WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kairos_mcp.cli.options import LOCAL, AllFlags, AsJson, Everywhere, Run, StateFlags, Whose
+from kairos_mcp.cli.options import AllFlags, AsJson, Everywhere, Run, StateFlags, Whose
+from kairos_mcp.core.identity import LOCAL
 
 View = Literal["report", "events", "calls", "messages", "usage"]
 

@@ -28,7 +28,6 @@ Route = Annotated[
 ]
 Everywhere = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-LOCAL = "local"
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]
 _FOLDERS = Annotated[

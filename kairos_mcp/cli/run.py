@@ -12,11 +12,11 @@ from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.session import PERSON, speak, stay
 from kairos_mcp.cli.speech import tell
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.limits import Limits, inside_limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.file_ownership import readable_secrets
 from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Route, Settings, inside_limits, standing_in, users_home
+from kairos_mcp.settings.settings import Flags, Route, Settings, standing_in, users_home
 from kairos_mcp.views.run_report import RunReport
 
 

@@ -15,11 +15,12 @@ from kairos_mcp.cli.session import PERSON, person, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
 from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.history.replay_check import ReplayReport
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.views.run_report import Caller, RunReport
+from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.trace import TraceQuery, View
 
 _PAGE_CHARS = 1_000_000  # so that no item of a page is cut

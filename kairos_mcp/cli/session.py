@@ -18,11 +18,12 @@ from kairos_mcp.cli.output import ending_of, say_paused, say_waiting
 from kairos_mcp.cli.screen import Screen
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.core.errors import UnknownRun
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
 from kairos_mcp.store.database import FILE as STATE_FILE
 from kairos_mcp.store.ownership import Serves
-from kairos_mcp.views.run_report import Beat, Caller, RunReport
+from kairos_mcp.views.run_report import Beat, RunReport
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
 

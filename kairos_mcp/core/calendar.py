@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from kairos_mcp.core.errors import ConfigError
 
 ONE_DAY = timedelta(days=1)
+DAY_MS = 24 * 60 * 60 * 1000  # of elapsed time; a calendar day may be an hour shorter or longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from kairos_mcp.core.errors import ApprovalRequired
-from kairos_mcp.settings.settings import Approvals
+
+Approvals = Literal["ask", "host", "person"]
+"""The setting `approvals`: a client's dialog decides; whoever calls a tool decides too; nobody but a command does."""
 
 Kind = Literal["approval", "settlement", "registration", "rule", "release"]
 """A call that waits for leave; a call whose end nobody knows; a tool or server that an agent proposed; a remembered

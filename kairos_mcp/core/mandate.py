@@ -12,12 +12,11 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, inside_limits
 from kairos_mcp.core.messages import JsonObject, Risk, canonical
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, schedule_of
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
-from kairos_mcp.core.steps import UNLIMITED, Limits
 from kairos_mcp.core.strict_json import unfit
-from kairos_mcp.settings.settings import CAPS, DAY_CAPS, inside_limits
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kairos_mcp.budget.branching import Share
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Recorded, Step
+from kairos_mcp.core.limits import Limits, Share
+from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Recorded, Step
 
 
 @dataclass(slots=True)

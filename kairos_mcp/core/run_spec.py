@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
-from kairos_mcp.core.steps import UNLIMITED, DialectName, Limits
+from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:
     from kairos_mcp.core.mandate import Mandate

@@ -1,4 +1,4 @@
-"""Whose file a path of the workspace is: L0 the server's own, L1 instructions to agents, L2 all else (SYSTEMS.md O13).
+"""Whose file a path of the workspace is: L0 the server's own, L1 instructions to agents, L2 all else.
 
 Text only. Links are never followed by the opener, so a plain path is the real one.
 """
@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from typing import Literal
 
-from kairos_mcp.settings.settings import Scope
-
+Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else
 PATH_CHARS = 1024
 OWN = (".git",)
 INSTRUCTIONS = (

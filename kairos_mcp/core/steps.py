@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import (
     Completion,
     Conversation,
@@ -168,24 +169,6 @@ class Pause:
 
 
 Step = RequestCompletion | CallTool | Pause
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a run or a branch may use at most; None is no limit. `usd` in nano-dollars, `seconds` in milliseconds
-    (`nano_usd`, `milliseconds`): integers alone, so that sums are exact."""
-
-    rounds: int | None = None
-    model_calls: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    nano_usd: int | None = None
-    tool_calls: int | None = None
-    milliseconds: int | None = None
-
-
-UNLIMITED = Limits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import apsw
 
 from kairos_mcp.core.calendar import Day, day_at, day_named
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import mandate_of
-from kairos_mcp.core.steps import UNLIMITED, Limits
 from kairos_mcp.execution.run_state import Charged
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates

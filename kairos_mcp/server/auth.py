@@ -12,10 +12,11 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.bounds import Bounds
 from kairos_mcp.server.http_guard import header, refused
 from kairos_mcp.server.tokens import Tokens
-from kairos_mcp.server.who import LOCAL, speaks_for
+from kairos_mcp.server.who import speaks_for
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="kairos-mcp"'}
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from anyio.abc import TaskGroup
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession
 from kairos_mcp.server.patience import Patience
-from kairos_mcp.views.run_report import Beat, Caller
+from kairos_mcp.views.run_report import Beat
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

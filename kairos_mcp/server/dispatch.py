@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core import redact_values as masked
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Mask
 from kairos_mcp.server.call import Call, Client, Resumed
 from kairos_mcp.server.client_requests import take
@@ -25,7 +26,6 @@ from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.server.validation import checked
 from kairos_mcp.server.who import principal
-from kairos_mcp.views.run_report import Caller
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments, StoreUnavailable
-from kairos_mcp.server.who import LOCAL
+from kairos_mcp.core.identity import LOCAL
 
 PREFIX = "kairos"  # so that scanners for leaked secrets can know one
 SECRET_BYTES = 32  # so many random bytes need no salt and no slow hash

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-LOCAL = "local"  # the person who owns the state folder: stdio, the commands, loopback without tokens
+from kairos_mcp.core.identity import LOCAL
+
 NOBODY = ""  # what the HTTP door starts with, so that a message whose sender got lost owns nothing
 
 _who: ContextVar[str] = ContextVar("kairos_principal", default=LOCAL)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.limits import inside_limits
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
 from kairos_mcp.settings.settings import (
     CAP_NAMES,
@@ -23,7 +24,6 @@ from kairos_mcp.settings.settings import (
     Flags,
     Origin,
     Settings,
-    inside_limits,
     packaged_config,
 )
 

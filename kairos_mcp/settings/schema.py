@@ -12,23 +12,23 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from kairos_mcp.core.decision_rights import Approvals
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import Effect, Risk
+from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.core.urls import host_rule
 from kairos_mcp.settings.http_given import GivenTool
 from kairos_mcp.settings.secret_refs import FORMS, is_reference
 from kairos_mcp.settings.server import GivenServer, ServerName
 from kairos_mcp.settings.settings import (
-    CAPS,
     FILE_ONLY,
     SETTINGS,
-    Approvals,
     CommandMode,
     Durability,
     GateRule,
     Route,
-    Scope,
     ServerSetting,
     variable,
 )

@@ -12,9 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from kairos_mcp.core.decision_rights import Approvals
 from kairos_mcp.core.errors import ConfigError
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, outside_limits
 from kairos_mcp.core.messages import Effect, Risk
-from kairos_mcp.core.steps import DialectName, Limits
+from kairos_mcp.core.scopes import Scope
+from kairos_mcp.core.steps import DialectName
 
 if TYPE_CHECKING:  # read by most starts, and filled in by few
     from kairos_mcp.core.urls import HostRule
@@ -23,25 +26,7 @@ if TYPE_CHECKING:  # read by most starts, and filled in by few
 Durability = Literal["full", "process"]
 Route = Literal["auto", "provider", "sampling", "caller", "scripted"]
 Origin = Literal["flag", "environment", "file", "default"]
-Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else (SYSTEMS.md O13)
-Approvals = Literal["ask", "host", "person"]
 CommandMode = Literal["sandboxed", "bare", "off"]
-
-CAPS = (
-    "rounds",
-    "model_calls",
-    "input_tokens",
-    "output_tokens",
-    "total_tokens",
-    "usd",
-    "tool_calls",
-    "seconds",
-)
-"""The eight limits in the words of the outside; inside, usd are nano-dollars and seconds milliseconds."""
-
-
-DAY_CAPS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "usd")
-"""What a day of one principal can be limited in: what model calls cost."""
 
 DEFAULT_CAPS = Limits(rounds=100)
 DEFAULT_DAY = Limits(model_calls=10_000)  # SYSTEMS.md O5
@@ -202,31 +187,6 @@ def default_of(name: str) -> Any:
         return outside_limits({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
     (found,) = (each for each in fields(Settings) if each.name == name)
     return None if found.default is MISSING else found.default
-
-
-def outside_limits(limits: Limits) -> dict[str, int | float | None]:
-    """Limits in the words and units of the outside: dollars and seconds."""
-    usd, seconds = limits.nano_usd, limits.milliseconds
-    return {
-        "rounds": limits.rounds,
-        "model_calls": limits.model_calls,
-        "input_tokens": limits.input_tokens,
-        "output_tokens": limits.output_tokens,
-        "total_tokens": limits.total_tokens,
-        "usd": None if usd is None else usd / 1e9,
-        "tool_calls": limits.tool_calls,
-        "seconds": None if seconds is None else seconds / 1000,
-    }
-
-
-def inside_limits(given: Mapping[str, int | float]) -> dict[str, int]:
-    """The fields of Limits for caps that were already checked, turned from dollars and seconds."""
-    inside = {name: int(given[name]) for name in given if name not in ("usd", "seconds")}
-    if "usd" in given:
-        inside["nano_usd"] = round(given["usd"] * 1e9)
-    if "seconds" in given:
-        inside["milliseconds"] = round(given["seconds"] * 1000)
-    return inside
 
 
 def variable(name: str) -> str:

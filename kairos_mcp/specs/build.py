@@ -10,11 +10,12 @@ from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
 from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import Minds, chosen
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import Flow, Limits
+from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import call, planner
 from kairos_mcp.flows.planner_input import Brief, Prompts, in_order, render_user
 from kairos_mcp.models.dialects import TextPrompts

@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, Stretch
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import EDITING, Carried, Effect
 from kairos_mcp.flows.ooda.prompts import PhasePrompts

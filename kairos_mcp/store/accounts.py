@@ -9,7 +9,7 @@ import apsw
 
 from kairos_mcp.budget.units import Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.store.connection import Row, row, rows, valid
 
 Shared = tuple[int, ...]

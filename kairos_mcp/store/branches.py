@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget.branching import Share, caps_of
+from kairos_mcp.budget.branching import caps_of
 from kairos_mcp.budget.units import Account
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits, Share
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts
 from kairos_mcp.store.connection import rows
 

@@ -10,8 +10,9 @@ import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
-from kairos_mcp.core.steps import Answer, DialectName, Limits, Refused
+from kairos_mcp.core.steps import Answer, DialectName, Refused
 from kairos_mcp.store import branches, stretching, texts
 from kairos_mcp.store import client_requests as requests
 from kairos_mcp.store.accounts import read_account

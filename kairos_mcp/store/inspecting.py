@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import apsw
 
 from kairos_mcp.core.errors import Unreadable
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number

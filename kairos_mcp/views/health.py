@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import apsw
 
-from kairos_mcp.app.retention import DAY_MS
+from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome

@@ -7,15 +7,16 @@ from typing import Literal
 
 import apsw
 
-from kairos_mcp.app.answers import LOCAL, command_of, resume_of
 from kairos_mcp.core.calendar import moment
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
 from kairos_mcp.views import mandate_view as mandated
+from kairos_mcp.views.shell_commands import command_of, resume_of
 from kairos_mcp.views.waiting import ELICITED_CHARS, blank
 
 Decides = Literal["caller", "client", "person"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
 from typing import Any
 
 import apsw
@@ -17,11 +16,12 @@ from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import moment
 from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import KairosError, Unreadable
+from kairos_mcp.core.identity import ANYBODY_LOCAL, Caller
+from kairos_mcp.core.limits import CAPS, UNLIMITED
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.core.steps import UNLIMITED, Step
-from kairos_mcp.settings.settings import CAPS
+from kairos_mcp.core.steps import Step
 from kairos_mcp.specs import load_ooda as orders
 from kairos_mcp.store import approvals
 from kairos_mcp.store import queries as reading
@@ -39,39 +39,12 @@ from kairos_mcp.views.waiting import iso, waiting_items
 Steps = Callable[[], Mapping[str, Step]]
 """Gives the open steps of a run by path, built from its flow."""
 
-LOCAL = "local"  # the principal of whoever owns the state folder
 NOTHING_WAITS = Waits({}, {})
 PREVIEW_CHARS = 160
 GOAL_CHARS = 80
 NEWEST_CALLS = 5
 _ATTACHED = "an identical start made this run before"
 EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact as its least exact part
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
-    offers its own model; `elicits`: it can show them a dialog; `session`: the one that they call in."""
-
-    principal: str = "local"
-    via: str = "mcp"
-    client: str = ""
-    samples: bool = False
-    elicits: bool = False
-    session: str = ""
-
-    @property
-    def row(self) -> tuple[str, str, str]:
-        return (self.principal, self.via, self.client)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is the person who owns the state folder: they alone are shown whole paths and commands."""
-        return self.principal == LOCAL
-
-    def path_shown(self, folder: str) -> str:
-        """A folder as this caller may see it: whole, or its last part alone."""
-        return folder if self.is_local else PurePath(folder).name
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +113,7 @@ class Circumstances:
     decides: Decides = "person"
     at: int = 0
     backing_off: tuple[BackOff, ...] = ()
-    caller: Caller = Caller()
+    caller: Caller = ANYBODY_LOCAL
 
 
 def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:

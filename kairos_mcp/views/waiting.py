@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from kairos_mcp.app.answers import command_of
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
@@ -13,6 +12,7 @@ from kairos_mcp.models import dialects
 from kairos_mcp.store import settlements as settling
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.queries import RunRow, WaitingRow
+from kairos_mcp.views.shell_commands import command_of
 
 ELICITED_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut (RULINGS.md)
 

@@ -15,13 +15,13 @@ from mcp.client.client import Client
 from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import digest_of_ask
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.patience import PATIENCE, Patience
 from kairos_mcp.store import approvals
 from kairos_mcp.store.approvals import Asking
-from kairos_mcp.views.run_report import Caller
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 

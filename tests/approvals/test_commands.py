@@ -13,7 +13,7 @@ import pytest
 from house import Place
 
 from approvals.people import DIFF, KEY, opened, verdicts, waiting
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
 
 EVIL = "--- a.txt\n+++ a.txt\n+\x1b[2Jrm -rf \u202e/"
 

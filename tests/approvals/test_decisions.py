@@ -27,7 +27,6 @@ from approvals.people import (
     verdicts,
     waiting,
 )
-from kairos_mcp.app.answers import command_of
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
@@ -39,6 +38,7 @@ from kairos_mcp.core.errors import (
     NotWaiting,
     UnknownRun,
 )
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions
@@ -46,7 +46,7 @@ from kairos_mcp.store import queries as reading
 from kairos_mcp.store.approvals import LAPSED, OF_A_RUN, OF_A_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.views.shell_commands import command_of
 
 UNDECIDED = [(None, None, None, None)]
 PERSON = Caller(via="command", client="kairos-mcp")

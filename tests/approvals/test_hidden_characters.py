@@ -9,13 +9,13 @@ import pytest
 from house import ME, Place, place_in, rests, says
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.text import brings_hidden, hides_something
 from kairos_mcp.gate import Gate, Wanted
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.views.run_report import Caller
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
 WRITING = ("edit_file", "write_file", "plan_edits", "apply_edit_plan")

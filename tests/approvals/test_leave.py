@@ -14,9 +14,9 @@ from sampling.minds import MODERN
 from approvals.people import Person, accepts, digest, seated, verdicts
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import ApprovalExpired
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.views.run_report import Caller
 
 PERSON = Caller(via="command", client="kairos-mcp")
 STEP, KEY = "round-1/call-1", "round-1/call-1/approval"

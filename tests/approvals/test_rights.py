@@ -20,10 +20,21 @@ from waiting import awaited
 from approvals.people import KEY, Person, accepts, opened, seated, verdicts, waiting
 from approvals.test_commands import ran
 from kairos_mcp.app.app import Host
-from kairos_mcp.core.decision_rights import APPROVALS, KINDS, RIGHTS, WAYS, Kind, Way, check, may_decide, way_of
+from kairos_mcp.core.decision_rights import (
+    APPROVALS,
+    KINDS,
+    RIGHTS,
+    WAYS,
+    Approvals,
+    Kind,
+    Way,
+    check,
+    may_decide,
+    way_of,
+)
 from kairos_mcp.core.errors import ApprovalRequired
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.settings import Approvals, GateRule
+from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity as ledger
 from kairos_mcp.store.accounts import amounts
 from kairos_mcp.store.tool_pins import REGISTERED

@@ -16,9 +16,10 @@ from kairos_mcp.app.client_requests import Asks
 from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
 from kairos_mcp.budget.units import Units
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, ended
-from kairos_mcp.core.steps import UNLIMITED, Branch, Flow, Gather, Limits, RequestCompletion
+from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import Brief
 from kairos_mcp.settings.settings import Settings

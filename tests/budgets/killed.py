@@ -13,8 +13,8 @@ from branched import DEEP, lines, team_host
 from daybook import ZONE, Clock
 from house import ME, Place
 
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 
 REQUEST = PlannerRequest("look", tools=("read_file",), limits=Limits(rounds=6), key="one")
 

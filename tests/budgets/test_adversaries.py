@@ -24,7 +24,7 @@ from daybook import (
 from house import ME, Place, started
 from providers.servers import Reply, Standin, breaks_off, calls, chat, raw, refuses, sends
 
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 
 RUNS, MANY, BRANCHES = 20, 1_000, 16
 DAY = Limits(model_calls=400, total_tokens=4_000_000)

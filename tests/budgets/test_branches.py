@@ -19,8 +19,8 @@ from starlette.responses import Response
 
 from kairos_mcp.cli.spending import show_budget
 from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store import integrity as ledger
 from kairos_mcp.store import queries as reading

@@ -9,9 +9,9 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.branching import Share, caps_of
+from kairos_mcp.budget.branching import caps_of
 from kairos_mcp.budget.units import NOTHING, Account, Units
-from kairos_mcp.core.steps import UNLIMITED, Limits
+from kairos_mcp.core.limits import UNLIMITED, Limits, Share
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
 

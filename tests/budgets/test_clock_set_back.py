@@ -9,9 +9,9 @@ import pytest
 from daybook import MIDNIGHT, ZONE, Clock, days_of, house_at, used
 from house import ME, Place, reads, rests, says, started
 
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
-from kairos_mcp.views.run_report import Caller
 
 LINES = (reads("a.txt", **used(1_000)), reads("b.txt", **used(1_000)), says("done"))
 HOUR = 3_600_000

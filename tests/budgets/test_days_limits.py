@@ -25,8 +25,8 @@ from providers.servers import WITHIN_S, Standin, calls, refuses, silent, talks
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 
 LINES = (reads("a.txt", **used(20_000)), reads("b.txt", **used(20_000)), reads("a.txt", **used(20_000)), says("done"))
 DAYS = {

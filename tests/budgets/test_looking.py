@@ -19,7 +19,7 @@ from mcp.client.client import Client
 from kairos_mcp.app.app import Host
 from kairos_mcp.cli.spending import show_budget
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.settings import Flags
 

@@ -14,8 +14,8 @@ from providers.servers import WITHIN_S, Standin, talks
 from kairos_mcp.app.app import Host
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
-from kairos_mcp.core.steps import Limits
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}
 THOUGHT = says(json.dumps(ORIENTED), **used(1_000))

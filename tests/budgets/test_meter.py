@@ -11,8 +11,9 @@ from providers.servers import Standin, talks
 from kairos_mcp.app.app import Host
 from kairos_mcp.budget.status_line import standing_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
-from kairos_mcp.core.steps import Limits, RequestCompletion
+from kairos_mcp.core.steps import RequestCompletion
 from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, Meter
 
 TOLD = Usage(input_tokens=5_000, output_tokens=300)

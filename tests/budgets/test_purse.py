@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.budget.branching import Share
 from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, Claim, Grant, grant
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.steps import UNLIMITED, Limits, Refused
+from kairos_mcp.core.limits import UNLIMITED, Limits, Share
+from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account
 from kairos_mcp.store.branches import Opening

@@ -8,7 +8,7 @@ import pytest
 from house import ME, Place, reads, rests, says, started
 
 from kairos_mcp.app.app import Host
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 
 LINES = (
     reads("a.txt", usage={"input_tokens": 900, "output_tokens": 50}),

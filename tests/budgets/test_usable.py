@@ -12,7 +12,7 @@ from daybook import ZONE, Clock, house_at
 from house import ME, Place, started
 from providers.servers import Standin, calls, talks
 
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 
 ROUNDS, BUDGETS = 20, 4
 SHAPES: dict[str, Callable[[int], tuple[int, int]]] = {  # tokens read and written in the nth round

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answers import command_of, deposits, repeated, resume_of, split
+from kairos_mcp.app.answers import deposits, repeated, split
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
@@ -19,6 +19,7 @@ from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import Settling
+from kairos_mcp.views.shell_commands import command_of, resume_of
 
 DIGEST = "a" * 64
 ASKED = Conversation([Message("user", "say hello")])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kairos_mcp.budget.reservation import CLOSING_MS, CLOSING_TOKENS, USEFUL_TOKENS, Claim, Grant, grant
 from kairos_mcp.budget.status_line import standing_line
 from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
-from kairos_mcp.core.steps import Limits, Refused
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.steps import Refused
 
 COMPLETIONS = ("round", "repair", "compact", "closing")
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")

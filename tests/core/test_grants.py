@@ -11,7 +11,8 @@ import pytest
 
 from kairos_mcp.budget.reservation import Claim, Grant, grant, least
 from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.steps import Limits, Refused
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.steps import Refused
 
 ROUND = Claim(counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9))
 CALL = Claim(counts_of("call"), "call", timeout_ms=60_000)

@@ -26,8 +26,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolSpec
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import Settings
 
 MANY = [reads("a.txt", "b.txt"), reads("b.txt"), reads("a.txt"), reads("b.txt", "a.txt"), says("by myself")]

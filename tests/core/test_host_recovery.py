@@ -27,9 +27,9 @@ from house import (
 from kairos_mcp.app.app import Host
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.store import apply_commit as turns
 from kairos_mcp.store import queries as reading
 from kairos_mcp.store import runs

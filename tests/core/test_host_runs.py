@@ -33,10 +33,10 @@ from kairos_mcp.core.errors import (
     UnknownRun,
     UnknownTool,
 )
+from kairos_mcp.core.identity import Caller
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.views.run_report import Caller
 
 READS = {"tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}

@@ -13,10 +13,10 @@ from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says,
 from kairos_mcp.app.app import Host
 from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import ended
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit as turns
 from kairos_mcp.store import ownership as owners

@@ -11,11 +11,11 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.branching import Share
 from kairos_mcp.core.errors import ReplayDiffers
+from kairos_mcp.core.limits import Limits, Share
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.replay import Recorded, Runner
-from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Limits, Pause, Resumed
+from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
 
 
 @dataclass(frozen=True)

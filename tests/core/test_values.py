@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.outcome import STATUS_OF, Outcome, ended
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.core.steps import Answer, Failure, Limits, Mechanical, Refused, Resumed, Sent, Unknown
+from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 from kairos_mcp.store.codec import decode, decode_answer, decode_units, encode, encode_answer, encode_units, kind_of
 from kairos_mcp.store.database import Store
 

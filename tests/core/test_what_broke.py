@@ -9,8 +9,8 @@ import pytest
 from house import ME, answered, outcome_of, reads, rests, says, started, watched
 from net.netpeer import Peer, peer, rules, text
 
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.http_given import definition
 
 WITHIN_S = 10.0

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from house import ME, WITHIN_S, Place, place_in, rests, says, watched
 
+from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import UNLIMITED, Limits
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.files import atomic_write as placing
 from kairos_mcp.views.run_report import RunReport

@@ -24,6 +24,7 @@ from waiting import awaited
 from kairos_mcp.app.app import Host
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import canonical
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity as ledger
@@ -33,7 +34,6 @@ from kairos_mcp.store.accounts import amounts
 from kairos_mcp.store.codec import encode_units
 from kairos_mcp.store.settlements import Settling
 from kairos_mcp.tools.files.diff import hash_of
-from kairos_mcp.views.run_report import Caller
 
 WITHIN_S = 30.0
 PERSON = Caller(via="command", client="kairos-mcp")

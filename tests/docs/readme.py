@@ -17,11 +17,11 @@ from pathlib import Path
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.decision_rights import KINDS, WAYS, cells
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, packaged_skills
 from kairos_mcp.tools import Shelves, builtin_tools
-from kairos_mcp.views.run_report import Caller
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"

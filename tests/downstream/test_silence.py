@@ -12,8 +12,8 @@ from house import ME, Place, place_in, rests, says, watched
 from waiting import awaited
 
 from kairos_mcp.core.errors import KairosError
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 
 

@@ -14,9 +14,9 @@ from bench import PEER
 from house import ME, Place, place_in, rests, says
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.views.run_report import Caller
 
 PERSON = Caller(via="command", client="kairos-mcp")
 KEY = "round-1/call-1/approval"

@@ -20,8 +20,8 @@ from cycles import GIVEN, alone, cycles
 from house import ASK, ME, Place, asks, place_in, reads, rests, says
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.specs.build import VERSIONS
 
 HERE = Path(__file__).parent

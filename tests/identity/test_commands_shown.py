@@ -21,7 +21,7 @@ from kairos_mcp.app.app import Host
 from kairos_mcp.app.command_text import CommandLine
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.core import placeholders
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
 SOURCES = sorted(Path(kairos_mcp.__file__).parent.rglob("*.py"))

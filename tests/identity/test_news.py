@@ -13,8 +13,8 @@ from house import ASK, ME, Place, asks, rests, says
 from sampling.minds import Door, connected
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.views.run_report import Caller
 
 PERSON = Caller(via="command")
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}

@@ -18,8 +18,8 @@ from sampling.minds import connected
 from kairos_mcp.app.app import Host
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.views.run_report import Caller
 
 BY_HAND = Caller(via="command")
 TENANT = Caller(principal="tenant")

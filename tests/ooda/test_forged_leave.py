@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
 from ooda.scenes import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
 
 ONCE = {**MANDATE, "max_cycles": 1}

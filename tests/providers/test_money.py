@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.reservation import CLOSING_TOKENS, Claim, Grant, grant
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Usage
-from kairos_mcp.core.steps import Limits, Refused
+from kairos_mcp.core.steps import Refused
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.settings.settings import Settings
 

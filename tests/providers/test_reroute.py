@@ -6,8 +6,8 @@ from house import ME, WITHIN_S, Place, assert_lawful, begun, place_in
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from house import says as line_says
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.trace import TraceQuery

@@ -12,7 +12,7 @@ import json
 from house import Place
 from starlette.responses import Response, StreamingResponse
 
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from providers.servers import Heard, Standin, breaks_off, talks
 from providers.test_runs import openai, run_on
 

@@ -11,7 +11,7 @@ from house import ASK, ME, Place, answered, asks, reads, rests, says, started
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
 
 pytestmark = pytest.mark.unreplayed

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.app.app import Host
-from kairos_mcp.app.retention import DAY_MS, _removal_of_texts
+from kairos_mcp.app.retention import _removal_of_texts
+from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.store.queries import data_version
 from kairos_mcp.store.retention import unreferred_texts

@@ -16,7 +16,7 @@ from house import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, r
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.views.run_report import Caller
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
 
 PERSON = Caller(via="command", client="kairos-mcp")

@@ -18,6 +18,7 @@ from kairos_mcp.app.app import Host
 from kairos_mcp.app.client_requests import Asks, Reply
 from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, ended
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
@@ -29,7 +30,6 @@ from kairos_mcp.store import ownership as owners
 from kairos_mcp.store import queries as reading
 from kairos_mcp.store.inbox import Deposit
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views.run_report import Caller
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -13,9 +13,10 @@ from house import reads, says
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import Host
+from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.server.request_state import KEY_FILE, state_key
-from kairos_mcp.server.who import LOCAL, speaks_for
+from kairos_mcp.server.who import speaks_for
 from sampling.minds import (
     LEGACY,
     MODERN,

@@ -13,8 +13,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Message
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.arguments.planning import PlannerRun
 from kairos_mcp.server.arguments.registry import RegistryCall

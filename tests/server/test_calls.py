@@ -10,7 +10,7 @@ import pytest
 from mcp.client.client import Client
 
 from kairos_mcp.app.app import Host
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
 from tests.server.conftest import ERAS

@@ -93,7 +93,7 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
 def _standing_lines() -> list[str]:
     from kairos_mcp.budget.status_line import standing_line
     from kairos_mcp.budget.units import NOTHING
-    from kairos_mcp.core.steps import Limits
+    from kairos_mcp.core.limits import Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]
     lines = [standing_line(Account(1, each, NOTHING, NOTHING)) for each in caps]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from kairos_mcp.core.steps import Limits
+from kairos_mcp.core.limits import Limits
 
 LINKED_CHARS = 100_000  # P14: explicit error beyond it, never a silent cut
 

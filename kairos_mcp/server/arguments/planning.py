@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Effect, JsonObject, Message, ToolCall, ToolSpec
-from kairos_mcp.core.steps import Limits
 from kairos_mcp.server.arguments.base import (
     DEFAULT_WAIT_S,
     LINKED_CHARS,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate, goal_hash, mandate_of
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.scopes import Scopes, plain_or_none
-from kairos_mcp.core.steps import Limits
 
 WHOLE: JsonObject = {
     "id": "links",
