@@ -83,8 +83,9 @@ def repeated(path: str, value: object, recorded: object, run_id: str, shown_char
             same = believed(path, completion_from(value, path))[0] == recorded
         case ToolResult(remark=remark):
             same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
-        case _:
-            same = shorten(tool_result_from(value), shown_chars, path)[0] == recorded
+        case _:  # what stands there is nobody's answer: a refusal, the end of a pause
+            tool_result_from(value)
+            same = False
     if not same:
         raise AlreadyAnswered(
             f"{path!r} was answered before, otherwise.",

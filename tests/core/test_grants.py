@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kairos_mcp.budget.reservation import Claim, Grant, grant, least
+from kairos_mcp.budget.reservation import SHARED, Claim, Grant, grant, least
 from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Refused
@@ -368,3 +368,8 @@ def test_a_limit_that_a_whole_day_has_no_room_for_is_said_to_be_of_the_whole_day
         unit = "total_tokens" if caps.total_tokens is not None else "model_calls"
         refused = day.refusal(unit)
         assert grant(own, ROUND, [day]) == replace(refused, scope=scope)
+
+
+def test_the_accounts_that_runs_share_are_those_of_a_day_and_of_a_mandate() -> None:
+    """A refusal of one of these, as its row names it, pauses a run instead of ending it."""
+    assert set(SHARED) == {"day", "mandate", "no day"}

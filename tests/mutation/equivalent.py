@@ -12,4 +12,17 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'if text.count("[") + text.count("{") <= DEPTH:',
         "if (text.count('[') + text.count('{') < DEPTH):",
     ): "a shorter way for texts with few brackets: the loop behind it comes to the same with exactly DEPTH of them",
+    **{
+        (
+            "app/answers.py",
+            "_deposit",
+            "text = (result.kept, whole) if result.kept is not None and whole is not None else None",
+            f"text = (result.kept, whole) if ({condition}) else None",
+        ): "shorten gives both or neither; the type checker has to be told of each"
+        for condition in (
+            "whole is not None",
+            "result.kept is not None",
+            "result.kept is not None or whole is not None",
+        )
+    },
 }

@@ -8,7 +8,7 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "budget/units.py": ("core/test_grants.py",),
     "budget/reservation.py": ("core/test_grants.py",),
     "store/reservations.py": ("budgets/test_purse.py", "budgets/test_branching.py", "budgets", "core/test_budget.py"),
-    "gate.py": ("approvals/test_gate.py", "approvals/test_touched_paths.py"),
+    "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "app/answers.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),
     "tools/files/workspace.py": ("tools/test_opener.py",),
