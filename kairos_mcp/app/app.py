@@ -210,7 +210,9 @@ class Host:
     ) -> JsonObject:
         """A page of the tools there are. Raises UnknownTool, BadArguments."""
         registry = await self._wiring.ready(self._wiring.workspace(None), names or ("*",))
-        return registry.search(query, names, category, cursor).as_json()
+        coming = registry.coming(names or ("*",))
+        told = [f"{', '.join(coming)}: not there yet; its tools are found once it is."] if coming else []
+        return registry.search(query, names, category, cursor).as_json() | ({"degraded": told} if told else {})
 
     async def propose_tool(self, spec: JsonObject, caller: Caller) -> JsonObject:
         """Let an HTTP tool or a server wait for a person's approval. Raises BadArguments, TooLarge, EgressDenied,

@@ -326,7 +326,8 @@ def _of(row: MandateRow) -> Mandate:
 
 
 async def _ground(house: House, mandate: Mandate, workspace: str | None, caller: Caller) -> Ground:
-    registry = await house.wiring.ready(workspace, mandate.tools)
+    observed = tuple(look.tool for look in mandate.observe)
+    registry = await house.wiring.ready(workspace, mandate.tools, observed)
     output = None
     if mandate.id is not None:
         output = mandates.newest_output(house.store.reader, caller.principal, workspace or "", mandate.id)

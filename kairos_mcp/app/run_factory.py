@@ -45,7 +45,7 @@ from kairos_mcp.tools import Commands, Shelves, builtin_tools, network_tools
 from kairos_mcp.tools.files.scopes import own_places, scopes_of
 from kairos_mcp.tools.files.workspace import Opener
 from kairos_mcp.tools.mandate_tools import internal_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import SOON_S, Registry
 from kairos_mcp.tools.sources import Elsewhere
 from kairos_mcp.tools.threads import Workers
 from kairos_mcp.tools.tool import Tool
@@ -89,11 +89,14 @@ class Wiring:
         self._elsewhere.look()
         return registry
 
-    async def ready(self, workspace: str | None, globs: Sequence[str] | None) -> Registry:
-        """The registry, once the sources that the globs may name know what they have: within half a minute."""
+    async def ready(
+        self, workspace: str | None, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S
+    ) -> Registry:
+        """The registry, once the sources that the globs and names may mean know what they have: within half a minute
+        where one tool is meant, else within `soon_s`."""
         registry = self.registry(workspace)
-        if registry.waits_for(globs):
-            await asyncio.to_thread(registry.ready, globs)
+        if registry.waits_for(globs) or registry.waits_for(named):
+            await asyncio.to_thread(registry.ready, globs, named, soon_s=soon_s)
         return registry
 
     def can_perform(self, run: RunRow) -> bool:
@@ -177,7 +180,7 @@ class Wiring:
         registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
         performer = Performer(
             run.id,
-            Reach(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate),
+            Reach(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate, thawed.spec.joining),
             means,
             models,
             thawed.spec.model,
@@ -270,7 +273,7 @@ class Wiring:
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
-        return all(registry.knows(spec.name) or (thawed.behind and spec.name == SEARCH) for spec in granted)
+        return all(registry.knows(spec.name) or (thawed.searches and spec.name == SEARCH) for spec in granted)
 
     def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
         """A text of a run's spec; a damaged one from its source, if that is at hand. Raises Unreadable."""

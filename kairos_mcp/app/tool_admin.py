@@ -23,6 +23,7 @@ from kairos_mcp.gate import idle_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, Definitions, registered
+from kairos_mcp.tools.registry import NAMED_S
 
 Decision = Literal["approved", "removed"]
 
@@ -102,7 +103,7 @@ class ToolSheet:
 
 async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
-    registry = await house.wiring.ready(house.wiring.workspace(None), ("*",))
+    registry = await house.wiring.ready(house.wiring.workspace(None), ("*",), soon_s=NAMED_S)  # a person has the time
     known = _defined(house)
     at = {each.offered: each for each in known if each.row.state == "approved"}
     lines = [_offered(spec, at.get(spec.name)) for spec in registry.specs]

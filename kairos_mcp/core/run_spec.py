@@ -88,6 +88,8 @@ class Spec:
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
     the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in specs of before: never.
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
+    `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
+    None: all were there.
     `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
     """
 
@@ -123,3 +125,4 @@ class Spec:
     dialect: DialectName | None = None
     idle_cycles: int | None = None
     given_by: str | None = None
+    joining: tuple[str, ...] | None = None

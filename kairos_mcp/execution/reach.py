@@ -15,7 +15,7 @@ from kairos_mcp.core.tool_discovery import SEARCH, widened
 from kairos_mcp.execution.authorization import Considered, goes_at_once
 from kairos_mcp.gate import Gate, Wanted
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.selection import search_tool
+from kairos_mcp.tools.selection import Late, search_tool
 from kairos_mcp.tools.tool import Tool
 
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
@@ -24,16 +24,22 @@ PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
 @dataclass(slots=True)
 class Reach:
     """The tools of one run. `behind`: what the search among many may find, which is offered once it was found.
-    `mandate`: the id of the one that the run works on, for rules of the gate; `agent_of`: whose call a step is."""
+    `mandate`: the id of the one that the run works on, for rules of the gate; `joining`: by which globs the search may
+    find what was not there at the start, as in Spec; `agent_of`: whose call a step is."""
 
     offered: ToolSet
     registry: Registry
     gate: Gate
     behind: ToolSet = field(default_factory=ToolSet)
     mandate: str | None = None
+    joining: tuple[str, ...] | None = None
     agent_of: Callable[[str], str | None] = lambda _path: None
+    _own: frozenset[str] = field(init=False)  # the names of what it was given at its start
     _free: dict[str, bool] = field(default_factory=dict)
     _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+
+    def __post_init__(self) -> None:
+        self._own = frozenset(spec.name for spec in (*self.offered, *self.behind))
 
     def spec(self, name: str) -> ToolSpec | None:
         """The tool as the model was shown it; None: it was offered none of this name."""
@@ -41,7 +47,7 @@ class Reach:
 
     def tool(self, name: str) -> Tool | None:
         """The tool that a call is made with; one that is gone still answers what was begun for it."""
-        return search_tool(self.behind) if name == SEARCH and self.behind else self.registry.find(name)
+        return search_tool(self.behind, self._late) if self._is_search(name) else self.registry.find(name)
 
     def wanted(self, path: str, step: CallTool) -> Wanted:
         """The call as the gate is asked about it."""
@@ -90,7 +96,7 @@ class Reach:
 
     def learn(self, name: str, answer: Answer) -> None:
         """Take note of what a search found: it is offered from now on."""
-        if self.behind:
+        if self._is_search(name):
             self.offered = widened(self.offered, [(name, answer)])
 
     def forget(self) -> None:
@@ -108,13 +114,26 @@ class Reach:
 
     def _gone(self, spec: ToolSpec) -> ToolNotOffered | None:
         """Why the tool that was offered is not called: it is gone, waits for a person, or has become another."""
-        if spec.name == SEARCH and self.behind:
+        if self._is_search(spec.name):
             return None
         try:
             self.registry.current(spec)
         except ToolNotOffered as gone:
             return gone
         return None
+
+    def _is_search(self, name: str) -> bool:
+        """Whether this is the search of ours; where a run has none, a caller's tool may be called so."""
+        return name == SEARCH and (bool(self.behind) or self.joining is not None)
+
+    def _late(self) -> Late:
+        """What has come since the start; it blocks for a moment where it is still on its way."""
+        if self.joining is None:
+            return Late()
+        globs = self.joining or None
+        self.registry.ready(globs)
+        coming = self.registry.coming(globs)
+        return Late(ToolSet([spec for spec in self.registry.there(globs) if spec.name not in self._own]), coming)
 
     def _too_often(self, spec: ToolSpec, at: int) -> KairosError | None:
         recent = self._calls.get(spec.name)

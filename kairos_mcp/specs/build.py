@@ -69,6 +69,11 @@ class Thawed:
     text_prompts: TextPrompts = WORDLESS
     behind: ToolSet = field(default_factory=ToolSet)
 
+    @property
+    def searches(self) -> bool:
+        """Whether its model is offered a search for tools."""
+        return bool(self.behind) or self.spec.joining is not None
+
 
 @dataclass(slots=True)
 class Freezer:
@@ -90,7 +95,8 @@ def freeze_planner(
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
     keep = Freezer()
-    offer = offered(_granted(request, registry))
+    coming = registry.coming(request.tools)  # before it is seen what there is: what comes in between is not lost
+    offer = offered(_granted(request, registry), coming)
     if request.output_schema is not None:
         compiled(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
@@ -124,6 +130,7 @@ def freeze_planner(
         temperature=request.temperature,
         continues=request.continues,
         dialect=settings.dialect,
+        joining=(request.tools or ()) if offer.joined else None,
     )
     notes = (*thinks.notes, *cut, *_unused(request, thinks.route), *offer.notes, *registry.notes(request.tools))
     return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)

@@ -34,7 +34,7 @@ from kairos_mcp.specs.load_ooda import FLOWS, RUN
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.selection import SEARCH_SPEC, offered
+from kairos_mcp.tools.selection import offered
 
 CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
@@ -97,13 +97,16 @@ def carried_from(output: JsonObject | None) -> Carried:
 def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> tuple[Spec, list[str]]:
     """What all flows of OODA have in common, and what was left out of the mandate's tools."""
     settings, registry = ground.settings, ground.registry
+    coming = dict.fromkeys((*registry.coming(None), *registry.coming(mandate.tools)))
     reads = [spec for spec in registry.select(None) if spec.name not in EDITING]
     wanted = registry.select(mandate.tools)
     may = [spec for spec in wanted if spec.name not in EDITING]
     left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
-    offer = offered(_told_of(mandate, reads, may))
-    search = [SEARCH_SPEC] if offer.behind else []
+    offer = offered(_told_of(mandate, reads, may), tuple(coming))
+    search = [offer.search] if offer.search is not None else []
+    if coming and "run_tool" in mandate.allowed_actions:
+        notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
     scopes = scopes_of(Path(ground.workspace), settings) if ground.workspace is not None else Scopes()
     spec = Spec(
         RUN,
@@ -127,6 +130,7 @@ def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> 
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
         idle_cycles=cycles.IDLE_CYCLES,
+        joining=() if offer.joined else None,
     )
     return spec, [*notes, *offer.notes]
 

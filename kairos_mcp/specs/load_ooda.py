@@ -54,8 +54,9 @@ def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind
         decode(Scopes, text(spec.scopes_text)),
         decode(Carried, text(spec.carried_text)),
         frozenset(each.name for each in behind),
-        tools.find(SEARCH) if behind else None,
+        tools.find(SEARCH) if behind or spec.joining is not None else None,
         spec.idle_cycles,
+        spec.joining is not None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
     return Ordered(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)

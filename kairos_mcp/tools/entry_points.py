@@ -73,6 +73,13 @@ class Installed:
     def notes(self) -> tuple[str, ...]:
         return self._notes
 
+    def arriving(self) -> Sequence[Installed]:
+        return (self,)
+
+    @property
+    def is_coming(self) -> bool:
+        return not self._looked
+
     def ready(self, until: float) -> None:
         """Import what is installed, once; one that takes longer goes on behind, and is there the next time."""
         thread = threading.Thread(target=self._look, name="kairos-installed", daemon=True)

@@ -5,9 +5,7 @@ It is told the rows by whoever reads them, and starts nothing but the servers th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,13 +14,12 @@ from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import DefinitionRow
 from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.registry import Arriving
 from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:  # most houses have no registrations, and don't import what they take
     from kairos_mcp.settings.http_tool import HttpDefinition
     from kairos_mcp.tools.mcp_servers import Downstream
-
-READY_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +69,26 @@ class Registered:
 
     @property
     def version(self) -> int:
-        return self._changes + sum(server.version for _, server in self._servers.values())
+        return self._changes + sum(server.version for _, server in tuple(self._servers.values()))
 
     def tools(self) -> tuple[Tool, ...]:
-        theirs = [self._guard(row, tool) for row, server in self._servers.values() for tool in server.tools()]
+        servers = tuple(self._servers.values())  # a worker thread may look while the event loop takes rows
+        theirs = [self._guard(row, tool) for row, server in servers for tool in server.tools()]
         return (*self._own.values(), *theirs)
 
     def withheld(self, name: str) -> str | None:
-        whys = (server.withheld(name) for _, server in self._servers.values())
+        whys = (server.withheld(name) for _, server in tuple(self._servers.values()))
         proposed = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
         return next((why for why in whys if why), None) or proposed
 
     def may_have(self, globs: Sequence[str] | None) -> bool:
-        return bool(self._troubles) or any(server.may_have(globs) for _, server in self._servers.values())
+        return bool(self._troubles) or any(server.may_have(globs) for server in self.arriving())
 
-    def ready(self, until: float) -> None:
-        servers = [server for _, server in self._servers.values()]
-        if not servers or until <= time.monotonic():
-            return
-        with ThreadPoolExecutor(min(len(servers), READY_THREADS), "kairos-registered") as threads:
-            list(threads.map(lambda server: server.ready(until), servers))
+    def arriving(self) -> Sequence[Arriving]:
+        return [server for _, server in tuple(self._servers.values())]
 
     def notes(self) -> tuple[str, ...]:
-        return (*self._troubles, *(note for _, server in self._servers.values() for note in server.notes()))
+        return (*self._troubles, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
 
     def _add(self, row: DefinitionRow) -> None:
         """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""

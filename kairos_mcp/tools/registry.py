@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
@@ -15,15 +15,34 @@ from kairos_mcp.tools.searching import SearchPage, categories, page, related, wh
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
-READY_S = 30  # a host gives up on a call after about 60
+NAMED_S = 30  # for a source one of whose tools is named exactly; a host gives up on a call after about 60
+SOON_S = 3  # for the others: what comes later joins then
 SHOWN_NAMES = 20
 SAID_CHARS = 120  # how much of a caller's own words an error repeats
+
+
+class Arriving(Protocol):
+    """What takes its time to be there, as a server that is started."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is being started, and nothing is known yet of what it has."""
+
+    def may_have(self, globs: Sequence[str] | None) -> bool:
+        """Whether the globs could name a tool of it; None: those that only read."""
+
+    def ready(self, until: float) -> None:
+        """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises. What is begun goes
+        on after that."""
 
 
 class Source(Protocol):
     """Tools that may come and go while the house is open, as those of a server of others or of installed packages.
 
-    All but `ready` is quick and may be asked in the event loop.
+    All of it is quick, and may be asked in the event loop and in worker threads.
     """
 
     @property
@@ -42,11 +61,21 @@ class Source(Protocol):
     def may_have(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could name a tool of this source; None: those that only read."""
 
-    def ready(self, until: float) -> None:
-        """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises."""
+    def arriving(self) -> Sequence[Arriving]:
+        """What of it has to be waited for."""
 
     def notes(self) -> tuple[str, ...]:
         """What was left out, cut, taken on trust or is not there, in sentences."""
+
+
+class _Known(NamedTuple):
+    """What the sources had at these versions: all tools, where those of sources come from, and names that were taken.
+    One value, since worker threads look too."""
+
+    versions: tuple[int, ...]
+    tools: dict[str, Tool]
+    origins: dict[str, str]
+    shadowed: tuple[str, ...]
 
 
 class Registry:
@@ -63,17 +92,17 @@ class Registry:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
             (self._internal if tool.internal else self._own)[tool.spec.name] = tool
         self._sources = tuple(sources)
-        self._known = self._own
-        self._origins: dict[str, str] = {}
+        self._known = _Known((), self._own, {}, ())
         self._gone: dict[str, Tool] = {}
-        self._shadowed: tuple[str, ...] = ()
-        self._versions: tuple[int, ...] = ()
 
     @property
     def _tools(self) -> dict[str, Tool]:
+        return self._look().tools
+
+    def _look(self) -> _Known:
         """All tools; put together anew only where a source has changed."""
         versions = tuple(source.version for source in self._sources)
-        if versions != self._versions:
+        if versions != self._known.versions:
             known, shadowed, origins = dict(self._own), [], {}
             for source in self._sources:
                 for tool in source.tools():
@@ -81,9 +110,8 @@ class Registry:
                         shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
                     else:
                         origins[tool.spec.name] = source.name
-            self._gone |= self._known
-            self._known, self._shadowed, self._origins = known, tuple(shadowed), origins
-            self._versions = versions
+            self._gone |= self._known.tools
+            self._known = _Known(versions, known, origins, tuple(shadowed))
         return self._known
 
     @property
@@ -103,7 +131,8 @@ class Registry:
 
     def specs_beside(self, source: str) -> tuple[ToolSpec, ...]:
         """All tools but those of the source of this name."""
-        return tuple(tool.spec for name, tool in self._tools.items() if self._origins.get(name) != source)
+        known = self._look()
+        return tuple(tool.spec for name, tool in known.tools.items() if known.origins.get(name) != source)
 
     def find(self, name: str) -> Tool | None:
         """The tool of this name; also one that was there before, so that a call which was begun for it is answered
@@ -129,30 +158,48 @@ class Registry:
         """Whether `ready` would ask anybody."""
         return any(source.may_have(globs) for source in self._sources)
 
-    def ready(self, globs: Sequence[str] | None, within_s: float = READY_S) -> None:
-        """Let the sources that the globs may name find out what they have. Blocks: call it in a worker thread."""
-        asked = [source for source in self._sources if source.may_have(globs)]
-        until = time.monotonic() + within_s
-        if len(asked) == 1:
-            asked[0].ready(until)
-        elif asked:
-            with ThreadPoolExecutor(len(asked), "kairos-ready") as threads:
-                list(threads.map(lambda source: source.ready(until), asked))
+    def ready(self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S) -> None:
+        """Let what the globs, or these names, may mean find out what it has. Blocks: call it in a worker thread.
+
+        Where a tool that is not known yet is named exactly, it is waited for up to NAMED_S, else up to `soon_s`.
+        """
+        unknown = tuple(name for name in (*named, *(globs or ())) if not _is_glob(name) and name not in self._tools)
+        now = time.monotonic()
+        waits = [
+            (each, now + (NAMED_S if each.may_have(unknown) else soon_s))
+            for each in self._arriving()
+            if each.may_have(globs) or each.may_have(named)
+        ]
+        if len(waits) == 1:
+            waits[0][0].ready(waits[0][1])
+        elif waits:
+            with ThreadPoolExecutor(len(waits), "kairos-ready") as threads:
+                list(threads.map(lambda wait: wait[0].ready(wait[1]), waits))
+
+    def coming(self, globs: Sequence[str] | None) -> tuple[str, ...]:
+        """The names of what the globs may mean that is being started, and whose tools nobody knows yet."""
+        return tuple(each.name for each in self._arriving() if each.may_have(globs) and each.is_coming)
 
     def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """What the sources that the globs may name have to say, and names that were taken."""
         told = [note for source in self._sources if source.may_have(globs) for note in source.notes()]
-        return (*told, *(self._shadowed if self._tools and globs != () else ()))
+        return (*told, *(self._look().shadowed if globs != () else ()))
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
         """The tools that a loop may use: those that the globs name; None: all that only read, but those that are of no
-        use without one that does more."""
+        use without one that does more. Raises UnknownTool for a glob that names none, unless what it may name is
+        coming."""
+        for glob in globs or ():
+            if not self._matching(glob) and not (_is_glob(glob) and self.coming((glob,))):
+                raise self._unknown(glob)
+        return self.there(globs)
+
+    def there(self, globs: Sequence[str] | None) -> ToolSet:
+        """Those of `select` that there are now, whatever else the globs name."""
         if globs is None:
             by_default = [tool.spec for tool in self._tools.values() if not tool.named_only]
             return ToolSet([spec for spec in by_default if spec.effect == "read"])
-        wanted: set[str] = set()
-        for glob in globs:
-            wanted.update(self._matching(glob))
+        wanted = {name for glob in globs for name in self._matching(glob)}
         return ToolSet([spec for spec in self.specs if spec.name in wanted])
 
     def search(
@@ -176,10 +223,10 @@ class Registry:
     def _matching(self, glob: str) -> list[str]:
         if glob in self._tools:
             return [glob]
-        found = [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
-        if not found:
-            raise self._unknown(glob)
-        return found
+        return [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
+
+    def _arriving(self) -> list[Arriving]:
+        return [each for source in self._sources for each in source.arriving()]
 
     def _named(self, name: str) -> Tool:
         tool = self._tools.get(name)
@@ -199,6 +246,10 @@ class Registry:
             f"No tool matches {_said(name)}.",
             f"Near: {names}." if near else f"There are {len(self._tools)}: {names}; registry_search lists them.",
         )
+
+
+def _is_glob(name: str) -> bool:
+    return any(sign in name for sign in "*?[")
 
 
 def _said(text: str) -> str:

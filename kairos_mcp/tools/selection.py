@@ -6,7 +6,8 @@ offer in the order in which it is found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
@@ -23,30 +24,62 @@ FOUND = 8  # of one search: each stays in every later request
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The tools of a loop: `shown` from its first round on; `behind` is what its search may find, empty where all is
-    shown. Both are frozen with the run."""
+    shown. Both are frozen with the run. `joined`: the search also finds tools that come later."""
 
     shown: ToolSet
     behind: ToolSet
     notes: tuple[str, ...] = ()
+    joined: bool = False
+
+    @property
+    def search(self) -> ToolSpec | None:
+        """The search, where there is anything to be found."""
+        return self.shown.find(SEARCH) if self.behind or self.joined else None
 
 
-def offered(granted: ToolSet) -> Offer:
+def offered(granted: ToolSet, coming: Sequence[str] = ()) -> Offer:
     """The offer to a loop that may use these tools. What a caller brought along is shown if there is room for it.
+    `coming`: the servers whose tools it might use, and that are not there yet.
 
     Raises BadArguments where a tool of another has the search's name.
     """
-    if not _too_many(granted):
-        return Offer(granted, ToolSet())
-    if granted.find(SEARCH) is not None:
+    many, taken = _too_many(granted), granted.find(SEARCH) is not None
+    if many and taken:
         raise BadArguments(f"With over {TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name.")
-    shown = ToolSet((*_kept(granted), SEARCH_SPEC))
+    joined = bool(coming) and not taken
+    absent = [_absent(coming, joined=joined)] if coming else []
+    if not many and not joined:
+        return Offer(granted, ToolSet(), tuple(absent))
+    shown = ToolSet((*(_kept(granted) if many else granted), _search_spec(coming)))
     behind = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
-    note = f"tools: {len(granted)} are too many to show; the run begins with {len(shown)} and finds {len(behind)} more."
-    return Offer(shown, behind, (note,))
+    if many:
+        found = f"the run begins with {len(shown)} and finds {len(behind)} more"
+        absent.insert(0, f"tools: {len(granted)} are too many to show; {found}.")
+    return Offer(shown, behind, tuple(absent), joined)
 
 
-def search_tool(behind: ToolSet) -> Tool:
-    """The search of one loop over what is behind its offer.
+def _absent(coming: Sequence[str], *, joined: bool) -> str:
+    later = f"{SEARCH} finds them once they come" if joined else f"they don't join it: another tool is called {SEARCH}"
+    return f"tools: the run begins without those of {', '.join(coming)}, not there yet; {later}."
+
+
+def _search_spec(coming: Sequence[str]) -> ToolSpec:
+    if not coming:
+        return SEARCH_SPEC
+    later = f"Those of {', '.join(coming)} were not there yet when this began: look for them here."
+    return replace(SEARCH_SPEC, description=f"{SEARCH_SPEC.description} {later}")
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What has come since a run began: its tools, and the servers that are not there even now."""
+
+    tools: ToolSet = field(default_factory=ToolSet)
+    coming: tuple[str, ...] = ()
+
+
+def search_tool(behind: ToolSet, look: Callable[[], Late] = Late) -> Tool:
+    """The search of one loop over what is behind its offer, and what `look` says has come since; it may block.
 
     Its result says what was found, a line each; its data, {"offer": [specs]}, is for the flow, which offers them from
     then on. Names that are not behind the offer are not found, whatever the registry has.
@@ -54,14 +87,18 @@ def search_tool(behind: ToolSet) -> Tool:
 
     def run(arguments: JsonObject, _around: Surroundings) -> ToolResult:
         names, query = arguments.get("names"), arguments.get("query")
-        if names:
-            found = [spec for name in dict.fromkeys(names) if (spec := behind.find(name)) is not None]
-        elif query:
-            found = ranked(behind, query)
-        else:
+        if not names and not query:
             raise BadArguments(f"{SEARCH} needs a query or names.", 'As query="read issue".')
+        late = look()
+        pool = ToolSet((*behind, *late.tools))
+        if names:
+            found = [spec for name in dict.fromkeys(names) if (spec := pool.find(name)) is not None]
+        else:
+            found = ranked(pool, str(query))
         if not found:
-            return ToolResult(f"Nothing was found among {len(behind)} tools. Try other words.", data={"offer": []})
+            absent = f" Those of {', '.join(late.coming)} are not there yet; look again later." if late.coming else ""
+            told = f"Nothing was found among {len(pool)} tools.{absent or ' Try other words.'}"
+            return ToolResult(told, data={"offer": []})
         taken = found[:FOUND]
         lines = [f"{spec.name} ({spec.effect}): {spec.description.partition(chr(10))[0][:300]}" for spec in taken]
         more = f"\n{len(found) - FOUND} more; narrower words find them." if len(found) > FOUND else ""

@@ -145,6 +145,8 @@ def answer_call(message: dict[str, Any]) -> None:
 def answer(message: dict[str, Any]) -> None:
     match message.get("method"):
         case "initialize":
+            while "late" in HOW and not os.path.exists(HOW["late"]):
+                time.sleep(0.01)
             version = message["params"]["protocolVersion"]
             capabilities = {"tools": {"listChanged": True}}
             send({"id": message["id"], "result": {"protocolVersion": version, "capabilities": capabilities,

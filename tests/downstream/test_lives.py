@@ -45,6 +45,24 @@ def test_a_server_that_was_met_before_is_known_without_being_started(bench: Benc
     assert len(bench.logged("start")) == 2
 
 
+def test_a_server_that_was_given_up_waiting_for_is_there_when_it_comes(bench: Bench) -> None:
+    comes = bench.root / "comes"
+    server = bench.peer(f"late={comes}")
+    assert not server.is_coming
+    server.ready(time.monotonic() + 0.1)
+    assert (server.is_coming, names(server)) == (True, [])
+    assert any("still starting" in note for note in server.notes())
+    comes.touch()
+    assert awaited(lambda: "x__echo" in names(server), WITHIN_S)
+    assert not server.is_coming
+    assert not any("still starting" in note for note in server.notes())
+    assert len(bench.logged("start")) == 1
+
+
+def test_a_server_that_can_not_be_started_is_not_coming(bench: Bench) -> None:
+    assert not bench.met("crash").is_coming
+
+
 def test_calls_at_once_share_one_start(bench: Bench) -> None:
     bench.met()
     server, said = bench.peer(), []

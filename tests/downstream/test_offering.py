@@ -13,7 +13,7 @@ from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH, found_in
 from kairos_mcp.tools.around import Surroundings
 from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, offered, search_tool
+from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, Late, offered, search_tool
 from kairos_mcp.tools.tool import Tool, call
 
 AROUND = Surroundings("run-1", time.monotonic() + 600, lambda _ref: None)
@@ -101,6 +101,11 @@ class Crowd:
     def may_have(self, globs: object) -> bool:
         return True
 
+    is_coming = False
+
+    def arriving(self) -> tuple[Crowd, ...]:
+        return (self,)
+
     def ready(self, until: float) -> None:
         self.version += 1
 
@@ -161,6 +166,75 @@ def test_sources_are_made_ready_side_by_side() -> None:
 
     Registry([], [Slow(0) for _ in range(8)]).ready(("x__*",))
     assert len(passed) == 8
+
+
+class Starting(Crowd):
+    """A server that is being started; keeps how long it was waited for."""
+
+    is_coming = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(0)
+        self.name = name
+        self.waited: list[int] = []
+
+    def may_have(self, globs: Any) -> bool:
+        return globs is None or any(glob == "*" or glob.startswith(f"{self.name}__") for glob in globs)
+
+    def ready(self, until: float) -> None:
+        self.waited.append(round(until - time.monotonic()))
+
+
+@pytest.mark.parametrize(
+    ("globs", "named", "waited"),
+    [
+        (None, (), (3, 3)),
+        (("*",), (), (3, 3)),
+        (("x__*",), (), (3, None)),
+        (("x__echo",), (), (30, None)),
+        (("*", "x__echo"), (), (30, 3)),
+        (("y__[ab]",), (), (None, 3)),
+        (("read_file",), (), (None, None)),
+        (None, ("y__look",), (3, 30)),
+        (("read_file",), ("y__look", "edit_file"), (None, 30)),
+    ],
+)
+def test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer(
+    globs: Any, named: tuple[str, ...], waited: tuple[int | None, int | None]
+) -> None:
+    x, y = Starting("x"), Starting("y")
+    Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [x, y]).ready(globs, named)
+    assert (x.waited, y.waited) == tuple([] if seconds is None else [seconds] for seconds in waited)
+
+
+def test_a_glob_may_name_what_is_coming_and_nothing_else_that_is_not_there() -> None:
+    registry = Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Starting("x")])
+    assert names(registry.select(("read_file", "x__*"))) == ["read_file"]
+    assert registry.coming(("x__*",)) == ("x",)
+    assert registry.coming(("read_file",)) == ()
+    for nothing in ("x__echo", "y__*", "nothing*"):
+        with pytest.raises(UnknownTool):
+            registry.select((nothing,))
+
+
+def test_what_has_come_since_is_found_beside_what_was_behind() -> None:
+    behind, came = ToolSet(crowd(3)), spec("y__weather", description="Tells the weather.")
+
+    def look(*names: str, coming: tuple[str, ...] = (), **asked: Any) -> ToolResult:
+        return call(search_tool(behind, lambda: Late(ToolSet([came][: len(names)]), coming)), asked, AROUND)
+
+    assert found_in(look("y", query="weather")) == (came,)
+    assert found_in(look("y", names=["y__weather", "x__tool_1"])) == (came, behind.find("x__tool_1"))
+    nothing = look(query="weather", coming=("y",))
+    assert found_in(nothing) == ()
+    assert "y are not there yet" in nothing.content
+
+
+def test_a_run_with_a_tool_called_as_the_search_begins_without_what_is_coming_and_says_so() -> None:
+    mine = ToolSpec(SEARCH, "Mine.", {}, source="caller")
+    offer = offered(ToolSet([*OURS, mine]), ("x",))
+    assert (offer.shown.find(SEARCH), offer.search, offer.joined) == (mine, None, False)
+    assert "x" in offer.notes[0]
 
 
 def test_the_order_is_that_of_the_house_then_of_each_source() -> None:

@@ -243,7 +243,9 @@ def test_a_tool_is_always_named_after_its_server_and_never_takes_a_name_of_ours(
         def may_have(self, globs: object) -> bool:
             return True
 
-        def ready(self, until: float) -> None: ...
+        def arriving(self) -> tuple[()]:
+            return ()
+
         def notes(self) -> tuple[str, ...]:
             return ()
 

@@ -1234,9 +1234,33 @@ DAYS = (
 LISTED = "secrets/test_listed_secrets.py::test_a_listed_secret_becomes_no_row_and_its_tool_is_called"
 
 PINS = "downstream/test_pins.py::test_"
+SLOW_SERVER = (
+    "registry/test_offers.py::test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_when_they_come"
+)
 ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_person"
 
 SERVERS_OF_OTHERS = (
+    Guard(
+        "tools/registry.py",
+        "now + (NAMED_S if each.may_have(unknown) else soon_s)",
+        "now + NAMED_S",
+        "downstream/test_offering.py::"
+        "test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer[None-named0-waited0]",
+        quick=True,
+    ),
+    Guard("execution/reach.py", "        if self.joining is None:\n", "        if True:\n", SLOW_SERVER),
+    Guard(
+        "tools/mcp_servers/client.py",
+        "        if opening is None or opening.done():",
+        "        if opening is None or opening.done() or self._link is not None:",
+        SLOW_SERVER,
+    ),
+    Guard(
+        "tools/registry.py",
+        "if not self._matching(glob) and not (_is_glob(glob) and self.coming((glob,))):",
+        "if not self._matching(glob) and not _is_glob(glob):",
+        "downstream/test_offering.py::test_a_glob_may_name_what_is_coming_and_nothing_else_that_is_not_there",
+    ),
     Guard(
         "store/tool_pins.py",
         "trusted = known is None and not _has_namesake(connection, source)",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sampling.minds import MODERN
 
 from kairos_mcp.settings.http_tool import HttpDefinition
+from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.selection import SPEC_CHARS, TOOLS
 from ooda.scenes import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
 
+PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
 MANY = {**MANDATE, "max_cycles": 1, "tools": ["*"], "allowed_actions": ["run_tool", "noop"], "risk_budget": "medium"}
 
 
@@ -39,9 +43,7 @@ def names(item: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in item["tools"]]
 
 
-async def decides(
-    door: Any, *turns: dict[str, Any], mandate: dict[str, Any] = MANY
-) -> tuple[dict[str, Any], list[Any]]:
+async def decides(door: Any, *turns: Any, mandate: dict[str, Any] = MANY) -> tuple[dict[str, Any], list[Any]]:
     """The phase decide of this mandate with the caller as its model: its result, and what it was asked each time."""
     run = await door.ask("ooda_decide", {"mandate": mandate, "orientation": json.loads(oriented()["content"]),
                                          "route": "caller"})  # fmt: skip
@@ -49,7 +51,8 @@ async def decides(
     for turn in turns:
         (item,) = run["waiting"]
         asked.append(item)
-        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: turn}})
+        said = turn() if callable(turn) else turn
+        run = await door.ask("run_continue", {"run_id": run["run_id"], "answers": {item["key"]: said}})
     return run, asked
 
 
@@ -78,6 +81,28 @@ async def test_what_is_behind_the_search_is_not_called_before_it_was_found(place
         assert "tool_not_offered" in asked[1]["messages"][-1]["content"]
         assert run["output"]["action"] == "noop"
     assert place.rows("select count(*) from mark where kind = 'call' and path like 'decide/read-2/%'") == [(0,)]
+
+
+@pytest.mark.slow
+async def test_decide_finds_what_came_after_the_start_and_calls_what_only_reads(place, tmp_path):
+    comes = tmp_path / "comes"
+    effects = (("echo", "read"), ("write", "idempotent"))
+    slow = ServerSetting("x", (sys.executable, str(PEER), f"late={comes}"), effects=effects, sandbox=False)
+    calls = [{"id": "1", "name": "x__echo", "arguments": {"text": "heard"}}]
+    async with opened(place, MODERN, servers=(slow,)) as door:
+
+        def finds(**asked: Any) -> dict[str, Any]:
+            comes.touch()
+            return search(**asked)
+
+        turns = (lambda: finds(names=["x__echo", "x__write"]), lambda: {"content": "", "tool_calls": calls}, noop)
+        run, asked = await decides(door, *turns)
+        assert "x__echo" not in names(asked[0])
+        assert "registry_search" in names(asked[0])
+        assert names(asked[1]) == [*names(asked[0]), "x__echo"]
+        assert "heard" in asked[2]["messages"][-1]["content"]
+        assert any("those of x," in note for note in run["degraded"])
+        assert any("joins the next run" in note for note in run["degraded"])
 
 
 async def test_few_tools_are_all_shown_without_a_search(place):

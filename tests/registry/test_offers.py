@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +20,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool_discovery import SEARCH, widened
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.tool_pins import Definitions
+from kairos_mcp.tools.registry import NAMED_S
 from kairos_mcp.tools.searching import whole
 from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS
 
@@ -61,6 +65,36 @@ async def test_a_run_that_names_a_server_never_met_waits_for_it_and_says_what_it
     assert [result["content"] for result in results(desk)] == ["hi"]
     assert any("first use" in note for note in report.degraded)
     assert len(desk.logged("start")) == 1
+
+
+async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_when_they_come(desk: Desk) -> None:
+    """Another server of ours goes on with it then, and it replays."""
+    comes = desk.place.root / "comes"
+    slow = replace(desk.server(), command=(*desk.argv, f"late={comes}"))
+    settings = desk.place.settings(servers=(slow,))
+    looks = calls((SEARCH, {"names": ["x__echo"]}))
+    async with watched(settings) as host:
+        began = time.monotonic()
+        run_id, searched = await asyncio.gather(
+            planned(host, "read_file", "x__*", route="caller"), host.registry_search("echo", None, None, None)
+        )
+        assert time.monotonic() - began < NAMED_S / 2
+        report = await rests(host, run_id)
+        assert any("those of x," in note for note in report.degraded)
+        assert (searched["tools"], "x" in searched["degraded"][0]) == ([], True)
+        assert offered_at(host, run_id) == ["read_file", SEARCH]
+        assert "x" in report.waiting[0]["tools"][1]["description"]
+        comes.touch()
+        await host.answer(run_id, {"round-1": looks}, ME)
+        await rests(host, run_id)
+        assert offered_at(host, run_id) == ["read_file", SEARCH, "x__echo"]
+        assert [tool["name"] for tool in (await host.registry_search("echo", None, None, None))["tools"]] == ["x__echo"]
+    async with watched(settings) as host:
+        await host.answer(run_id, {"round-2": calls(("x__echo", {"text": "hi"}), ("x__write", {"text": "no"}))}, ME)
+        await rests(host, run_id)
+        await host.answer(run_id, {"round-3": says("done")}, ME)
+        assert (await rests(host, run_id)).status == "completed"
+    assert [result.get("code") or result["content"] for result in results(desk)][1:] == ["hi", "tool_not_offered"]
 
 
 async def test_a_run_that_names_no_tool_of_a_server_does_not_start_it(desk: Desk) -> None:

@@ -65,6 +65,7 @@ class Order:
     neither: they are reached by the edit actions alone, which carry what was read. `behind`: names of both that decide
     is not shown, since they are too many; it finds them by `search`, which is then among what it may call.
     `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in specs of before.
+    `joined`: the search may find tools that were not there at the start, and those that only read can be called then.
     """
 
     mandate: Mandate
@@ -77,6 +78,7 @@ class Order:
     behind: frozenset[str] = frozenset()
     search: ToolSpec | None = None
     idle_cycles: int | None = None
+    joined: bool = False
 
     def __post_init__(self) -> None:
         if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
@@ -99,6 +101,11 @@ class Order:
         effect, and over several runs it is what a mandate that is kept looks like."""
         idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOTHING_DONE
         return carried.repeats and not idle
+
+    def may_call(self, found: ToolSpec) -> bool:
+        """Whether decide may call a tool that its search has found."""
+        joins = self.joined and found.effect == "read" and found.name not in EDITING
+        return joins or self.reads.find(found.name) is not None
 
     @property
     def shown_reads(self) -> ToolSet:

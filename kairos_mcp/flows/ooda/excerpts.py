@@ -158,7 +158,7 @@ class Library:
         found = found_in(result)
         if not found:
             return result
-        reads = [spec for spec in found if self.order.reads.find(spec.name) is not None]
+        reads = [spec for spec in found if self.order.may_call(spec)]
         self.known = ToolSet((*self.known, *[spec for spec in reads if self.known.find(spec.name) is None]))
         runs = "run_tool" in self.order.mandate.allowed_actions
         named = [described(self.order, spec) for spec in found if runs and self.order.may.find(spec.name) is not None]

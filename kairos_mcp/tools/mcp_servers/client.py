@@ -115,6 +115,10 @@ class Line:
         """Whether it lives and has said that its tools changed."""
         return self._link is not None and self._link.alive and self._link.watch.changed
 
+    @property
+    def is_opening(self) -> bool:
+        return self._opening is not None and not self._opening.done()
+
     async def close(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
@@ -137,14 +141,15 @@ class Line:
         """The living connection, opened if need be; all who wait for it wait for one start."""
         while self._silent >= SILENT and self._calls:
             await self._idle.wait()  # it is to be started anew, and others still wait for what it has begun
-        if self._link is not None and self._link.alive:
-            if self._link.watch.changed:
-                await self._list(self._link)
-            return self._link
-        if self._opening is None or self._opening.done():
-            self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(_heard)
-        return await asyncio.shield(self._opening)  # one who gives up waiting leaves the start to the others
+        opening = self._opening
+        if opening is None or opening.done():  # until then it may be connected, but what it lists is not known yet
+            if self._link is not None and self._link.alive:
+                if self._link.watch.changed:
+                    await self._list(self._link)
+                return self._link
+            opening = self._opening = asyncio.create_task(self._open())
+            opening.add_done_callback(_heard)
+        return await asyncio.shield(opening)  # one who gives up waiting leaves the start to the others
 
     async def _open(self) -> Link:
         await self._after_death()

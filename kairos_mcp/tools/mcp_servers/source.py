@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as StillWaiting
 from contextlib import contextmanager
@@ -86,6 +86,15 @@ class Downstream:
             return any(effect == "read" for _, effect in self._setting.effects)
         prefix = f"{self.name}__"
         return any(_could_begin(glob, prefix) for glob in globs)
+
+    def arriving(self) -> Sequence[Downstream]:
+        return (self,)
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it was never met, and is being started."""
+        line = self._line
+        return self._rows is None and line is not None and line.is_opening
 
     def ready(self, until: float) -> None:
         """Know what can be offered: a server that was never met is started, one that lives is asked for changes.
@@ -213,6 +222,7 @@ class Downstream:
         found = {name: (each.hash, each.body) for name, each in listing.definitions.items()}
         known = definitions.meet(self._source, found, self._shared.clock())
         self._first_use = self._first_use or (is_new and any(row.by == FIRST_USE for row in known))
+        self._trouble = None  # it is there, whoever gave up waiting for it
         self._take(known, listing)
 
     def _take(self, rows: tuple[DefinitionRow, ...] | None, listing: Listing | None) -> None:
