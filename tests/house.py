@@ -100,6 +100,13 @@ def says(text: str, **more: Any) -> dict[str, Any]:
     return {"content": text, "finish": "stop", **more}
 
 
+async def met(host: Host) -> Host:
+    """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
+    for one that its globs name."""
+    await host.tools()
+    return host
+
+
 async def started(host: Host, goal: str = "look around", **more: Any) -> str:
     """A run that was started and has gone as far as it can by itself."""
     run_id = (await host.start_planner(PlannerRequest(goal, **more), ME)).run_id

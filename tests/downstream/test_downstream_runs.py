@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bench import PEER
-from house import ME, Place, place_in, rests, says
+from house import ME, Place, met, place_in, rests, says
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import UnknownTool
@@ -38,7 +38,7 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
 
 
 async def run_with(host: Host, *globs: str) -> str:
-    return (await host.start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
+    return (await (await met(host)).start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
 def results(place: Place) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
     lines = (calling(("x__pid", {})), calling(("x__pid", {})), says("done"))
     async with Host.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
         registry = host._wiring.registry(host._wiring.workspace(None))
-        await asyncio.to_thread(registry.ready, ("x__*",))
+        await met(host)
         (server,) = [each for each in registry._sources if isinstance(each, Downstream)]
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
         os.kill(pid, signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import json
 import os
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from bench import Bench, called, names
-from house import ME, place_in, rests, says
+from house import ME, met, place_in, rests, says
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.cli.tools_import import Wanted, import_tools
@@ -184,9 +183,8 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     rules = (GateRule("memory__create_entities", "allow"),)
     settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
     async with Host.open(settings, via="test") as host:
-        registry = host._wiring.registry(host._wiring.workspace(None))
         globs = ("files__*", "memory__*", "every__*", "getPet")
-        await asyncio.to_thread(registry.ready, globs)
+        await met(host)
         report = await rests(host, (await host.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)
     rows = place.rows(
         "select body from answer join mark on mark.id = answer.mark where mark.kind = 'call' order by mark.id"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from bench import PEER
-from house import ME, Place, place_in, rests, says
+from house import ME, Place, met, place_in, rests, says
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.identity import Caller
@@ -76,7 +76,7 @@ def codes(place: Place) -> list[str | None]:
 
 
 async def run_with(host: Host) -> str:
-    run_id = (await host.start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
+    run_id = (await (await met(host)).start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
     await rests(host, run_id)
     return run_id
 

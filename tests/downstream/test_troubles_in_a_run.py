@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bench import PEER, gone
-from house import ME, Place, assert_lawful, place_in, rests, says, watched
+from house import ME, Place, assert_lawful, met, place_in, rests, says, watched
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -74,7 +74,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     gate = (GateRule("*", "allow"),)
     globs = ("dies__*", "hangs__hang", "floods__huge", "turns__*", "steady__echo")
     async with watched(place.settings(*lines, servers=servers, gate=gate)) as host:
-        run_id = (await host.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
+        run_id = (await (await met(host)).start_planner(PlannerRequest("use them", tools=globs), ME)).run_id
         async with asyncio.timeout(20):
             while not logged(place, "dies", "call hang"):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ async def test_a_server_that_a_run_uses_takes_its_children_along_when_it_is_kill
     lines = (calling(("x__hang", {})), says("done"))
     marker = f"log={log}"
     async with watched(place.settings(*lines, servers=(setting,), gate=(GateRule("*", "allow"),))) as host:
-        run_id = (await host.start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
+        run_id = (await (await met(host)).start_planner(PlannerRequest("go", tools=("x__*",)), ME)).run_id
         async with asyncio.timeout(20):
             while not (log.exists() and "call hang" in log.read_text()):  # noqa: ASYNC110 - another process's file
                 await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from house import ME, PERSON, assert_lawful, assert_replays, rests, says, watched
+from house import ME, PERSON, assert_lawful, assert_replays, met, rests, says, watched
 from registrydesk import Desk, listed
 
 from kairos_mcp.app.app import Host
@@ -49,6 +49,11 @@ def sent_to(desk: Desk, path: str) -> str | None:
 
 
 async def planned(host: Host, *globs: str, **more: Any) -> str:
+    """A run that began with the server known to it."""
+    return await begun(await met(host), *globs, **more)
+
+
+async def begun(host: Host, *globs: str, **more: Any) -> str:
     return (await host.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
@@ -61,7 +66,7 @@ def offered_at(host: Host, run_id: str) -> list[str]:
 async def test_a_run_that_names_a_server_never_met_waits_for_it_and_says_what_it_took_on_trust(desk: Desk) -> None:
     lines = (calls(("x__echo", {"text": "hi"})), says("done"))
     async with watched(desk.place.settings(*lines, servers=(desk.server(),))) as host:
-        report = await rests(host, await planned(host, "x__*"))
+        report = await rests(host, await begun(host, "x__echo"))
     assert [result["content"] for result in results(desk)] == ["hi"]
     assert any("first use" in note for note in report.degraded)
     assert len(desk.logged("start")) == 1
@@ -76,7 +81,7 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
     async with watched(settings) as host:
         began = time.monotonic()
         run_id, searched = await asyncio.gather(
-            planned(host, "read_file", "x__*", route="caller"), host.registry_search("echo", None, None, None)
+            begun(host, "read_file", "x__*", route="caller"), host.registry_search("echo", None, None, None)
         )
         assert time.monotonic() - began < NAMED_S / 2
         report = await rests(host, run_id)
@@ -99,7 +104,7 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
 
 async def test_a_run_that_names_no_tool_of_a_server_does_not_start_it(desk: Desk) -> None:
     async with watched(desk.place.settings(says("done"), servers=(desk.server(effects=()),))) as host:
-        assert (await rests(host, await planned(host, "read_file"))).status == "completed"
+        assert (await rests(host, await begun(host, "read_file"))).status == "completed"
         await rests(host, (await host.start_planner(PlannerRequest("only look"), ME)).run_id)
     assert desk.logged("start") == []
 
