@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import guardtable
 import pytest
 from guardtable import GUARDS, Guard
 
@@ -65,6 +66,22 @@ def test_without_its_guard_its_test_fails(guard: Guard, tmp_path: Path) -> None:
     assert re.search(r"^FAILED ", done.stdout, re.MULTILINE), said[-4_000:]
     assert not re.search("ERROR (at setup|collecting)", done.stdout), said[-4_000:]  # at teardown runs are replayed
     assert not NOT_A_FAILURE.search(done.stdout), said[-4_000:]
+
+
+def test_every_guard_stands_where_its_row_says_and_its_test_is_there() -> None:
+    """Seen at once, and not only when the slow rows are run."""
+    for guard in GUARDS:
+        text = (ROOT / "kairos_mcp" / guard.file).read_text(encoding="utf-8")
+        assert text.count(guard.text) == 1, f"{guard.file}: {guard.text}"
+        compile(text.replace(guard.text, guard.without), guard.file, "exec")
+        file, _, name = guard.test.partition("::")
+        defined = rf"^(async )?def {re.escape(name.partition('[')[0])}\("
+        assert re.search(defined, (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE), guard.test
+
+
+def test_every_row_that_is_written_is_in_the_table() -> None:
+    groups = [each for each in vars(guardtable).values() if isinstance(each, tuple) and isinstance(each[0], Guard)]
+    assert {guard for group in groups for guard in group} == set(GUARDS)
 
 
 def test_every_guard_is_switched_off_in_another_way() -> None:

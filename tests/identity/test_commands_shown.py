@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from commanding import command
 from crash.talker import Talker
-from house import ME, Place, place_in
+from house import ME, PERSON, Place, place_in, started
 
 import kairos_mcp
 from kairos_mcp.app.app import Host
 from kairos_mcp.app.command_text import CommandLine
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.core import placeholders
+from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.identity import Caller
 
 WRITES = {"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]}
@@ -122,6 +123,27 @@ def test_a_proposed_call_that_is_sent_verbatim_completes_nothing(place: Place) -
         (now,) = server.call("run_status", run_ids=[run["run_id"]])["runs"]
         assert (now["status"], now["seq"]) == ("input_required", run["seq"])
     assert place.rows("select count(*) from answer") == [(0,)]
+
+
+def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> None:
+    with Talker.start(place, script=False) as server:
+        server.call("planner_run", goal="Think.", route="caller")
+        for word in sorted(placeholders.ALL):
+            refused = server.call("planner_run", goal=word, route="caller")
+            assert (refused["code"], word in refused["message"]) == ("bad_arguments", True), refused
+    assert place.rows("select count(*) from run") == [(1,)]
+
+
+async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(place: Place) -> None:
+    async with Host.open(place.settings(), via="command") as host:
+        run_id = await started(host, route="caller")
+        for value in (
+            {"content": placeholders.ANSWER},
+            {"tool_calls": [{"name": placeholders.RESULT, "arguments": {}}]},
+        ):
+            with pytest.raises(BadArguments, match="placeholder"):
+                await host.answer(run_id, {"round-1": value}, PERSON)
+    assert place.rows("select count(*) from answer") == place.rows("select count(*) from deposit") == [(0,)]
 
 
 async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(place: Place) -> None:

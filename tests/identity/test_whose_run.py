@@ -164,6 +164,16 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         assert not there.asks.undecided(run_id, eliciting, ())
 
 
+async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:
+    """It would be paid, and shown files, by somebody who works on something else."""
+    sampling = Caller(samples=True)
+    async with two.server(two.one) as here, two.server(two.other) as there:
+        run_id = (await here.start_planner(PlannerRequest("Think.", route="sampling"), sampling)).run_id
+        await here.wait([run_id], until="rest", wait_s=20, caller=sampling)
+        assert [ask.path for ask in here.asks.open(run_id, sampling)] == ["round-1"]
+        assert there.asks.open(run_id, sampling) == []
+
+
 async def test_what_continues_a_run_works_in_its_folder(two: Two) -> None:
     async with two.server(two.one) as here, two.server(two.other, two.one) as both, two.server(two.other) as there:
         run_id = await begun(here)
