@@ -9,9 +9,7 @@ import apsw
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import Entry, Recording, replayed
 from kairos_mcp.specs.build import VERSIONS, thaw
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import schema, texts
+from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect, rows
 
@@ -25,7 +23,7 @@ def differences(db: Path) -> list[str]:
         rows(connection, "begin")
         numbers = [n for (n,) in rows(connection, "select n from run order by n")]
         return [
-            *ledger.damage(connection),
+            *integrity.damage(connection),
             *(said for n in numbers if (said := _difference(connection, n)) is not None),
         ]
     finally:
@@ -34,12 +32,12 @@ def differences(db: Path) -> list[str]:
 
 def _difference(connection: apsw.Connection, n: int) -> str | None:
     """Where a run asks something else than it did."""
-    run = reading.run_by_number(connection, n)
+    run = queries.run_by_number(connection, n)
     if VERSIONS.get(run.flow) != run.version:
         return None
     entries = [
         Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-        for row in reading.record(connection, n)
+        for row in queries.record(connection, n)
     ]
     try:
         thawed = thaw(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")

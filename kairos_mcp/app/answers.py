@@ -12,7 +12,7 @@ from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import believed, estimated, tokens_of
 from kairos_mcp.execution.authorization import remark_of
 from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
@@ -69,7 +69,7 @@ def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who
     for key, value in answers.items():
         if is_approval(key):
             brought.decided.append(decision_from(value, key, who))
-        elif settling.is_key(key):
+        elif settlements.is_key(key):
             brought.settled.append(settling_from(value, key.removesuffix(SUFFIX)))
         else:
             brought.steps[key] = value

@@ -11,13 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from kairos_mcp.app import inspect as looking
+from kairos_mcp.app import inspect, registering, respond, retention, spending, start, tool_admin
 from kairos_mcp.app import mandates as mandating
-from kairos_mcp.app import registering, spending
-from kairos_mcp.app import respond as changing
-from kairos_mcp.app import retention as keeping
-from kairos_mcp.app import start as starting
-from kairos_mcp.app import tool_admin as tooling
 from kairos_mcp.app.client_requests import Asks
 from kairos_mcp.app.context import House
 from kairos_mcp.app.inspect import OnBeat, Purpose, Until
@@ -35,8 +30,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
 from kairos_mcp.history.replay_check import ReplayReport
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.decisions import Said
@@ -105,11 +99,11 @@ class Host:
     async def start_planner(self, request: PlannerRequest, caller: Caller) -> Started:
         """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
         self._keeping.nudge()
-        return await starting.planner(self._house, request, caller)
+        return await start.planner(self._house, request, caller)
 
     async def start_call(self, name: str, arguments: JsonObject, caller: Caller) -> str:
         """Start a run of one tool call; gives its id. Raises UnknownTool, BadArguments."""
-        return await starting.call(self._house, name, arguments, caller)
+        return await start.call(self._house, name, arguments, caller)
 
     async def start_cycles(self, meant: Meant, asked: Asked, caller: Caller) -> Started:
         """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
@@ -154,11 +148,11 @@ class Host:
 
     def newest(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """The ids of the newest runs of the workspaces at hand, or `everywhere`, newest first."""
-        return reading.newest(self._store.reader, caller.principal, None if everywhere else self._house.at_hand, limit)
+        return queries.newest(self._store.reader, caller.principal, None if everywhere else self._house.at_hand, limit)
 
     def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
         """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
-        return looking.reported(self._house, run_id, caller, full=full, attached=attached)
+        return inspect.reported(self._house, run_id, caller, full=full, attached=attached)
 
     def worded(self, text: str, caller: Caller) -> str:
         """A text as it is shown to this caller: its commands ready to paste for the person whose state folder it is."""
@@ -166,7 +160,7 @@ class Host:
 
     def runs_elsewhere(self, caller: Caller) -> int:
         """How many runs there are of workspaces that are not at hand."""
-        return reading.count_elsewhere(self._store.reader, caller.principal, self._house.at_hand)
+        return queries.count_elsewhere(self._store.reader, caller.principal, self._house.at_hand)
 
     async def wait(
         self,
@@ -181,29 +175,29 @@ class Host:
         """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
         ended; `news`: one has news since the `seq` that `since` says of it; `done`: all have ended; `rest`: nothing of
         them moves. Raises UnknownRun."""
-        await looking.wait(
+        await inspect.wait(
             self._house, run_ids, until=until, wait_s=wait_s, caller=caller, on_beat=on_beat, since=since
         )
 
     def purpose(self, run_id: str, caller: Caller) -> Purpose:
         """What the run is for. Raises UnknownRun."""
-        return looking.purpose(self._house, run_id, caller)
+        return inspect.purpose(self._house, run_id, caller)
 
     def beat(self, run_id: str, caller: Caller) -> Beat:
         """A sign of life of the run."""
-        return looking.beat(self._house, run_id, caller)
+        return inspect.beat(self._house, run_id, caller)
 
     def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """A page of the run's record. Raises UnknownRun, BadArguments, NotFound."""
-        return looking.traced(self._house, run_id, query, caller)
+        return inspect.traced(self._house, run_id, query, caller)
 
     def replay(self, run_id: str, caller: Caller) -> ReplayReport:
         """Build the run again from its rows and compare every step that was asked. Raises UnknownRun."""
-        return looking.replay(self._house, run_id, caller)
+        return inspect.replay(self._house, run_id, caller)
 
     def export(self, run_id: str, caller: Caller) -> Iterator[bytes]:
         """The run as the lines of a file, which `verifying.verified` reads anywhere. Raises UnknownRun."""
-        return looking.export(self._house, run_id, caller)
+        return inspect.export(self._house, run_id, caller)
 
     async def registry_search(
         self, query: str | None, names: tuple[str, ...] | None, category: str | None, cursor: str | None
@@ -221,19 +215,19 @@ class Host:
 
     async def tools(self) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
         """Every tool there is, and what waits for a person; and what the sources have to say."""
-        return await tooling.listed(self._house)
+        return await tool_admin.listed(self._house)
 
     async def tool(self, name: str) -> ToolSheet:
         """All there is to say of a tool, or of a definition SOURCE/NAME. Raises UnknownTool."""
-        return await tooling.sheet(self._house, name)
+        return await tool_admin.sheet(self._house, name)
 
     def tool_notes(self) -> tuple[str, ...]:
         """What the sources of tools have to say; starts none."""
-        return tooling.noted(self._house)
+        return tool_admin.noted(self._house)
 
     def idle_rules(self) -> tuple[str, ...]:
         """The rules of the gate that fit no tool known so far, in sentences; starts no server."""
-        return tooling.idle(self._house)
+        return tool_admin.idle(self._house)
 
     def spending(self, scope: str | None, caller: Caller) -> JsonObject:
         """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
@@ -242,8 +236,8 @@ class Host:
 
     def server_of(self, run_id: str) -> tuple[Serves | None, bool]:
         """What the server goes by that goes on with this run, and whether it lives. Raises UnknownRun."""
-        run = reading.run_by_id(self._store.reader, run_id)
-        return owners.serving(self._store.reader, self._store.home, run.workspace)
+        run = queries.run_by_id(self._store.reader, run_id)
+        return ownership.serving(self._store.reader, self._store.home, run.workspace)
 
     def check_writable(self) -> None:
         """Raises what a write to the state file would meet now."""
@@ -257,7 +251,7 @@ class Host:
 
     async def prune(self, days: float, *, shrink: bool) -> Pruned:
         """Remove the runs that ended so many days ago or earlier, unless a kept one goes on from them."""
-        return await keeping.pruned(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
+        return await retention.pruned(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -265,7 +259,7 @@ class Host:
         """Deposit answers for what waits; all are checked before any is stored. `drive=False` leaves the run to
         whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and for decisions
         ApprovalRequired, ApprovalMismatch, ApprovalExpired."""
-        await changing.answer(self._house, run_id, answers, caller, drive=drive)
+        await respond.answer(self._house, run_id, answers, caller, drive=drive)
 
     async def decide(
         self,
@@ -280,17 +274,17 @@ class Host:
     ) -> ApprovalRow:
         """A person's decision about the approval under this key; gives what was decided about. Raises UnknownRun,
         NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered."""
-        return await changing.decide(self._house, run_id, key, said, feedback, caller, digest=digest, drive=drive)
+        return await respond.decide(self._house, run_id, key, said, feedback, caller, digest=digest, drive=drive)
 
     async def control(
         self, run_id: str, action: Action, caller: Caller, *, limits: Limits | None = None, route: str | None = None
     ) -> None:
         """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
-        await changing.control(self._house, run_id, action, caller, limits=limits, route=route)
+        await respond.control(self._house, run_id, action, caller, limits=limits, route=route)
 
     async def decide_tool(self, address: str, decision: Decision, pin: str | None, caller: Caller) -> Decided:
         """A person's word on a definition SOURCE/NAME. Raises BadArguments, NotFound."""
-        return await tooling.decided(self._house, address, decision, pin, caller)
+        return await tool_admin.decided(self._house, address, decision, pin, caller)
 
     async def settle(
         self,
@@ -305,23 +299,23 @@ class Host:
     ) -> None:
         """Say of a call whose end nobody knows whether it is to be made again, or was done already. Raises
         NotWaiting, ApprovalRequired, ApprovalMismatch, AlreadyAnswered."""
-        await changing.settle(self._house, run_id, key, settlement, note, caller, digest=digest, drive=drive)
+        await respond.settle(self._house, run_id, key, settlement, note, caller, digest=digest, drive=drive)
 
     async def trust_clock(self, caller: Caller) -> list[str]:
         """Let days after today, begun while the clock was ahead, not count as begun; gives their names."""
-        return await keeping.trust_clock(self._house, caller.principal)
+        return await retention.trust_clock(self._house, caller.principal)
 
     async def release(self, owner: int, caller: Caller) -> int:
         """Take all unfinished runs from an owner; gives how many. Raises NotFound where there is no such server."""
-        return await changing.release(self._house, owner, caller)
+        return await respond.release(self._house, owner, caller)
 
     async def resume(self, run_id: str, caller: Caller) -> None:
         """Go on with a run that was paused, or whose server has ended. Raises UnknownRun, Busy."""
-        await changing.resume(self._house, run_id, caller)
+        await respond.resume(self._house, run_id, caller)
 
     async def drive_here(self, run_id: str) -> None:
         """Own a run that nobody living owns and drive it: a person's command may. Raises UnknownRun."""
-        await changing.drive_here(self._house, run_id)
+        await respond.drive_here(self._house, run_id)
 
 
 def _now() -> int:

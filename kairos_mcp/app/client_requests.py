@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kairos_mcp.app.context import House
 from kairos_mcp.budget.reservation import CLOSING_MS
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Kind, may_decide
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
@@ -24,12 +24,7 @@ from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimated, tokens_of
 from kairos_mcp.execution.authorization import as_shown
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.store import approvals, runs
-from kairos_mcp.store import client_requests as requests
-from kairos_mcp.store import open_completions as asks
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import approvals, client_requests, open_completions, ownership, queries, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import Asked, NewRequest
@@ -134,7 +129,7 @@ class Asks:
         run = self._house.run(run_id, caller)
         if not self.goes_through_clients(run_id, caller) or not self._house.serves(run.workspace):
             return []
-        waiting = reading.waiting(self._store.reader, run.n)
+        waiting = queries.waiting(self._store.reader, run.n)
         prompts = self._house.wiring.thawed(run).text_prompts
         found = []
         for path, step in self._house.open_steps(run).items():
@@ -180,7 +175,9 @@ class Asks:
                     spec = standing.performer.reach.spec(call.name)
                     text = call.name if spec is None else as_arguments(spec, call.arguments)
                     preview = as_shown(text, self._house.wiring.mask)
-                    yield LostCall(path + settling.SUFFIX, path, call.name, preview, settling.digest_of(run, path, row))
+                    yield LostCall(
+                        path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)
+                    )
                 case _:
                     pass
 
@@ -195,7 +192,7 @@ class Asks:
         if run.outcome is not None:
             return ()
         waiting = approvals.waits(self._store.reader, run.n)
-        lost = (path + settling.SUFFIX for path in waiting.lost)
+        lost = (path + settlements.SUFFIX for path in waiting.lost)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
     async def news(self, within_s: float = NEWS_S, *, calling: bool = True) -> None:
@@ -242,7 +239,7 @@ class Asks:
     def stands(self, run_id: str, request: int, caller: Caller) -> bool:
         """Whether no other session has taken over from a request of this one. Where one has, be it in another server,
         this one asks no more until it calls again."""
-        if not requests.is_withdrawn(self._store.reader, request):
+        if not client_requests.is_withdrawn(self._store.reader, request):
             return True
         n = self._house.run(run_id, caller).n
         if self._askers.get(n) == caller.session:
@@ -254,7 +251,7 @@ class Asks:
         step waits no more, or what another session was asked is withdrawn and charged."""
         run, at = self._house.run(run_id, caller), self._house.clock()
         mine, new = await self._owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
-        asked = await self._store.submit(lambda connection: requests.ask(connection, run, new, mine, at))
+        asked = await self._store.submit(lambda connection: client_requests.ask(connection, run, new, mine, at))
         if asked.requests:
             return asked.requests[0]
         self._drivers.go_on(run, mine, asked.fence)
@@ -264,13 +261,15 @@ class Asks:
         """Give up on a request: it is charged with its bound."""
         run, at = self._house.run(run_id, caller), self._house.clock()
         mine = await self._owner(run)
-        fence = await self._store.submit(lambda connection: requests.withdraw(connection, run, [request], mine, at))
+        fence = await self._store.submit(
+            lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
+        )
         self._drivers.go_on(run, mine, fence)
 
     async def refused(self, request: int) -> None:
         """The client said that its model won't answer: that costs nothing."""
         at = self._house.clock()
-        await self._store.submit(lambda connection: requests.end(connection, [request], "refused", at))
+        await self._store.submit(lambda connection: client_requests.end(connection, [request], "refused", at))
 
     async def put(
         self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None
@@ -286,7 +285,7 @@ class Asks:
         asking = self._asking([each.path for each in found], caller, again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._owner(run)
-        put = await self._store.submit(lambda connection: asks.put(connection, run, asking, new, mine))
+        put = await self._store.submit(lambda connection: open_completions.put(connection, run, asking, new, mine))
         if isinstance(put, Asked):
             self._drivers.go_on(run, mine, put.fence)
         return put
@@ -298,7 +297,7 @@ class Asks:
         asks no more."""
         run = self._house.run_to_move(run_id, caller)
         asking = self._asking([each.key for each in found], caller, again_s, None)
-        return await self._store.submit(lambda connection: asks.put_once(connection, run, asking))
+        return await self._store.submit(lambda connection: open_completions.put_once(connection, run, asking))
 
     def _asking(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> Asking:
         at = self._house.clock()
@@ -314,7 +313,7 @@ class Asks:
     def asked(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
         run = self._house.run_to_move(run_id, caller)
-        return next((row for row in asks.asks(self._store.reader, run.n) if row.nonce == nonce), None)
+        return next((row for row in open_completions.asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
@@ -326,7 +325,7 @@ class Asks:
         deposits, at = self._deposits(run, replies), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: asks.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
+            lambda connection: open_completions.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
 
@@ -339,7 +338,7 @@ class Asks:
         deposits, at = self._deposits(run, {path: reply}), self._house.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: asks.deposit_open(connection, run, deposits, owner=mine, at=at)
+            lambda connection: open_completions.deposit_open(connection, run, deposits, owner=mine, at=at)
         )
         self._drivers.go_on(run, mine, fence)
 
@@ -359,13 +358,15 @@ class Asks:
                     if row is not None:
                         decided.append(Decision(key, word.said, row.digest, who, self._masked(word.feedback)))
                 case UsersSettlement() if self._by_dialog("settlement"):
-                    path, note = key.removesuffix(settling.SUFFIX), self._masked(word.note)
+                    path, note = key.removesuffix(settlements.SUFFIX), self._masked(word.note)
                     settled.append(Settling(path, word.settlement, note, word.digest))
                 case _:
                     pass
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: asks.take_decisions(connection, run, nonce, decided, settled, who, owner=mine, at=at)
+            lambda connection: open_completions.take_decisions(
+                connection, run, nonce, decided, settled, who, owner=mine, at=at
+            )
         )
         self._drivers.go_on(run, mine, fence)
 
@@ -385,7 +386,9 @@ class Asks:
         note = f"sampling: {why}; the run went on with the route {route}."
         mine, at = await self._owner(run), self._house.clock()
         fence = await self._store.submit(
-            lambda connection: asks.reroute(connection, run, route, caller.row, owner=mine, at=at, because=note)
+            lambda connection: open_completions.reroute(
+                connection, run, route, caller.row, owner=mine, at=at, because=note
+            )
         )
         self._drivers.go_on(run, mine, fence)
         return await self._has_left(run_id, caller)
@@ -394,7 +397,7 @@ class Asks:
 
     async def _owner(self, run: RunRow) -> int:
         """Who is to go on with it: this server, if it may; else whoever finds it."""
-        return await self._store.own(self._house.clock()) if self._house.may_drive(run) else owners.NOBODY
+        return await self._store.own(self._house.clock()) if self._house.may_drive(run) else ownership.NOBODY
 
     async def _has_left(self, run_id: str, caller: Caller) -> bool:
         """Whether the run's owner has taken up that it goes another way."""
@@ -431,7 +434,7 @@ class Asks:
         if reply.completion is None:
             over = account.refusal("milliseconds")
             return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
-        said = masked.completion(reply.completion, self._house.wiring.mask)
+        said = redact_values.completion(reply.completion, self._house.wiring.mask)
         usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
         told = usage.cached_tokens, usage.exactness

@@ -18,9 +18,7 @@ from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Recorded, Step
 from kairos_mcp.execution.worker import out_of_step
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store import approvals
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.naming import named
 from kairos_mcp.store.queries import RunRow
@@ -50,7 +48,7 @@ class House:
 
     def run(self, run_id: str, caller: Caller) -> RunRow:
         """The run, to be looked at: that may be done from anywhere. Raises UnknownRun."""
-        return reading.run_by_id(self.store.reader, run_id, caller.principal)
+        return queries.run_by_id(self.store.reader, run_id, caller.principal)
 
     def run_to_move(self, run_id: str, caller: Caller) -> RunRow:
         """The run, to be answered or driven: by a person's command anywhere, by a caller of the protocol only where the
@@ -98,7 +96,7 @@ class House:
         self.wiring.check_version(run)
         runner = Runner(self.wiring.thawed(run).flow())
         try:
-            runner.fold(Recorded(row.path, row.digest, row.answer) for row in reading.record(self.store.reader, run.n))
+            runner.fold(Recorded(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n))
         except ReplayDiffers as differs:
             raise out_of_step(run.id, differs) from differs
         except Unreadable as damaged:
@@ -127,7 +125,7 @@ class House:
 
     def is_served(self, run: RunRow) -> bool:
         """Whether a server lives that goes on with runs of this one's folder: then no command does."""
-        return self.by_hand and owners.serving(self.store.reader, self.store.home, run.workspace)[1]
+        return self.by_hand and ownership.serving(self.store.reader, self.store.home, run.workspace)[1]
 
     def check_awake(self, run: RunRow) -> None:
         """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
@@ -138,7 +136,7 @@ class House:
         """That the run's server was stopped, and what a person can do about it; None where it was not."""
         if run.owner in (None, self.store.own_number):
             return None
-        server = owners.stopped_owner(self.store.reader, self.store.home, run.owner or owners.NOBODY)
+        server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.NOBODY)
         if server is None:
             return None
         return Busy(
@@ -150,6 +148,6 @@ class House:
 
     def dead_owner(self, run: RunRow) -> list[int]:
         """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""
-        if run.owner is None or owners.owner_lives(self.store.reader, self.store.home, run.owner):
+        if run.owner is None or ownership.owner_lives(self.store.reader, self.store.home, run.owner):
             return []
         return [run.owner]

@@ -16,12 +16,8 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Recorded
 from kairos_mcp.execution.worker import out_of_step
 from kairos_mcp.history.replay_check import Entry, Recording, ReplayReport, replayed
-from kairos_mcp.specs import load_ooda as orders
-from kairos_mcp.store import approvals, naming
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import report_queries as telling
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.specs import load_ooda
+from kairos_mcp.store import approvals, naming, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
@@ -104,8 +100,8 @@ def _report(house: House, run: RunRow, around: Circumstances, steps: Steps | Non
 
 def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circumstances:
     moves = house.drivers.moves(run.n)
-    lives = moves or (run.owner is not None and owners.owner_lives(house.store.reader, house.store.home, run.owner))
-    overdue = run.resume_at is not None and reading.is_due(run.resume_at, house.clock())
+    lives = moves or (run.owner is not None and ownership.owner_lives(house.store.reader, house.store.home, run.owner))
+    overdue = run.resume_at is not None and queries.is_due(run.resume_at, house.clock())
     left = run.outcome is None and (run.owner is not None or overdue)
     lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
@@ -190,7 +186,9 @@ def _nobody_answers(house: House, run: RunRow, caller: Caller) -> bool:
         return False
     waits = approvals.waits(house.store.reader, run.n)
     asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
-    asked += [(run.n, path + settling.SUFFIX, settling.digest_of(run, path, row)) for path, row in waits.lost.items()]
+    asked += [
+        (run.n, path + settlements.SUFFIX, settlements.digest_of(run, path, row)) for path, row in waits.lost.items()
+    ]
     return bool(asked) and all(each in ignored for each in asked)
 
 
@@ -221,17 +219,17 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
     """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
     for and its flow has changed since."""
     run, reader = house.run(run_id, caller), house.store.reader
-    record = reading.record(reader, run.n)
+    record = queries.record(reader, run.n)
     with naming.rows_of(run):
         whole = Traced(
             run,
             record,
             house.wiring.thawed(run).brief,
             lambda ref: house.store.whole_text(reader, run.n, ref),
-            lambda path: tool_at(reader, run, path) if run.flow in orders.VERSIONS else None,
+            lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
             lambda: _talks(house, run, record),
             lambda: reported(house, run_id, caller).output,
-            telling.decided(reader, run.n),
+            report_queries.decided(reader, run.n),
         )
         return trace(whole, query)
 
@@ -251,10 +249,10 @@ def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
     house.wiring.look_again()
     with naming.rows_of(run), house.store.aside() as connection:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
-        run = reading.run_by_number(connection, run.n)
+        run = queries.run_by_number(connection, run.n)
         entries = [
             Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-            for row in reading.record(connection, run.n)
+            for row in queries.record(connection, run.n)
         ]
         thawed = house.wiring.thawed(run)
     return replayed(Recording(run.id, thawed, entries, run.outcome))
@@ -269,5 +267,5 @@ def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
     with naming.rows_of(run), house.store.aside() as connection:
         brief = house.wiring.thawed(run).brief
         rows(connection, "begin")
-        now = reading.run_by_number(connection, run.n)
+        now = queries.run_by_number(connection, run.n)
         yield from written(exported(connection, now, brief, house.wiring.mask))

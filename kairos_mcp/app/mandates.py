@@ -14,7 +14,7 @@ import apsw
 
 from kairos_mcp.app.context import House
 from kairos_mcp.app.start import Beginning, Started, begin, said
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
@@ -25,7 +25,7 @@ from kairos_mcp.core.schedule import due
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING
 from kairos_mcp.flows.ooda.phases import PHASES
-from kairos_mcp.specs import build_ooda as freeze_ooda
+from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import Ground
 from kairos_mcp.specs.load_ooda import FLOWS, RUN, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
@@ -85,7 +85,7 @@ async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
     changed = await _saved(house, mandate, workspace, caller)
     saved = mandates.find(house.store.reader, caller.principal, workspace or "", mandate.id or "")
     assert saved is not None
-    notes = [*([masked.note(secrets)] if secrets else []), *_absent(registry, mandate)]
+    notes = [*([redact_values.note(secrets)] if secrets else []), *_absent(registry, mandate)]
     following = {"tool": RUN, "arguments": _naming(house, saved), "why": "It runs its cycles."}
     return {**_listed(house, saved, caller), "changed": changed, "degraded": notes, "next": following}
 
@@ -151,7 +151,7 @@ async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Start
     mandate = _with_id(mandate)
     request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
     ground = await _ground(house, mandate, workspace, caller)
-    frozen = said(freeze_ooda.freeze_cycles(request, ground), secrets)
+    frozen = said(build_ooda.freeze_cycles(request, ground), secrets)
     if meant.mandate is not None:  # only now: nothing is saved where nothing can start
         await _saved(house, mandate, workspace, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _rest(asked))
@@ -170,12 +170,12 @@ async def phase(
             "mandate: day is counted for mandates that are saved.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
-    plain = None if given is None else masked.given(given, house.wiring.mask)
+    plain = None if given is None else redact_values.given(given, house.wiring.mask)
     before = PHASES[PHASES.index(name) - 1]
     giver = None if plain is None else mandates.gave(house.store.reader, caller.principal, FLOWS[before], plain)
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
     ground = await _ground(house, mandate, workspace, caller)
-    frozen = said(freeze_ooda.freeze_phase(request, ground), secrets)
+    frozen = said(build_ooda.freeze_phase(request, ground), secrets)
     about = canonical({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _rest(asked))
     return await begin(house, Beginning(frozen, ground.workspace, start), caller)
@@ -208,7 +208,7 @@ def without_workspace(house: House, caller: Caller) -> list[str]:
 def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
     """A mandate from outside, and how many secrets were taken out of it."""
     checked = mandate_of(given)
-    plain, secrets = masked.arguments(checked.as_json(), house.wiring.mask)
+    plain, secrets = redact_values.arguments(checked.as_json(), house.wiring.mask)
     return (mandate_of(plain), secrets) if secrets else (checked, 0)
 
 

@@ -11,18 +11,14 @@ import apsw
 from kairos_mcp.app import answers as answering
 from kairos_mcp.app.context import House
 from kairos_mcp.app.run_pool import IDLE_LOOK_S, LOOK_S
-from kairos_mcp.core import placeholders
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.specs import build as freeze
-from kairos_mcp.store import approvals, decisions, naming
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.specs import build
+from kairos_mcp.store import approvals, decisions, naming, ownership, queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -49,7 +45,7 @@ async def answer(
     """
     await house.called()
     placeholders.refuse(dict(answers))
-    answers = {key: masked.answer(value, house.wiring.mask) for key, value in answers.items()}
+    answers = {key: redact_values.answer(value, house.wiring.mask) for key, value in answers.items()}
     run = house.run_to_move(run_id, caller)
     with naming.rows_of(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
@@ -110,7 +106,7 @@ async def _leave(
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     drives = drive and not house.is_served(run) and house.may_drive(run)
-    mine = await house.store.own(at) if drives else owners.NOBODY
+    mine = await house.store.own(at) if drives else ownership.NOBODY
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
@@ -163,7 +159,7 @@ def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dic
     """The answers for steps that have none yet; the same one again is passed over."""
     fresh = {}
     for path, value in answers.items():
-        body = reading.body_at(house.store.reader, run.n, path)
+        body = queries.body_at(house.store.reader, run.n, path)
         if body is None:
             fresh[path] = value
         else:
@@ -193,7 +189,7 @@ async def control(
     at, dead = house.clock(), house.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
     drives = action == "cancel" or (not house.is_served(run) and house.may_drive(then))
-    mine = await house.store.own(at) if drives else owners.NOBODY
+    mine = await house.store.own(at) if drives else ownership.NOBODY
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
@@ -208,7 +204,7 @@ async def control(
             raise
         await house.drivers.break_off(run, fence)
     until_s = time.monotonic() + TAKEN_UP_S
-    while house.drivers.moves(run.n) and reading.wishes(house.store.reader, run.n):
+    while house.drivers.moves(run.n) and queries.wishes(house.store.reader, run.n):
         if time.monotonic() >= until_s:
             return  # the wish is in the rows; its driver is busy and takes it up next
         await house.drivers.bell.heard(BEAT_S)
@@ -225,7 +221,7 @@ def _wish_body(
             capped = read_account(house.store.reader, run.account).caps.nano_usd
             own = capped is not None and capped != house.settings.limits.nano_usd
             there = house.wiring.minds(run, samples=caller.samples)
-            taken, said = freeze.routed(route or "auto", there, priced=own)
+            taken, said = build.routed(route or "auto", there, priced=own)
             if own or (capped is not None and taken == "provider"):
                 _refuse_unpriced(house, run, taken)
             if taken == "provider" and house.settings.day.nano_usd is not None:
@@ -243,7 +239,7 @@ def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connecti
     if more.nano_usd is not None:
         _refuse_unpriced(house, run, run.route)
     now = asdict(read_account(connection, run.account).caps)
-    for earlier in reading.wishes(connection, run.n):
+    for earlier in queries.wishes(connection, run.n):
         if earlier.kind == "extend":
             now |= {unit: max(cap, now[unit]) for unit, cap in asdict(decode(Limits, earlier.body)).items() if cap}
     caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
@@ -258,7 +254,7 @@ def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connecti
 
 def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:
     model = decode(Spec, run.spec).model or house.settings.model
-    freeze.refuse_unpriced(route, model, house.settings, limit)
+    build.refuse_unpriced(route, model, house.settings, limit)
 
 
 async def resume(house: House, run_id: str, caller: Caller) -> None:
@@ -282,16 +278,16 @@ def _is_paused(house: House, run: RunRow) -> bool:
 async def drive_here(house: House, run_id: str) -> None:
     """See to it that somebody drives a run: a server that lives and has its folder, which acts by its own settings and
     is given a moment to take it; else this command, where it has what that takes. Raises UnknownRun."""
-    run = reading.run_by_id(house.store.reader, run_id)
+    run = queries.run_by_id(house.store.reader, run_id)
     if run.outcome is not None or house.drivers.moves(run.n):
         return
     if house.is_served(run) or not house.may_drive(run):
         await _until_picked_up(house, run)
-        run = reading.run_by_number(house.store.reader, run.n)
+        run = queries.run_by_number(house.store.reader, run.n)
         if run.outcome is not None or not house.dead_owner(run):
             return
     if house.may_drive(run):
-        dead = owners.dead_owners(house.store.reader, house.store.home, house.store.own_number)
+        dead = ownership.dead_owners(house.store.reader, house.store.home, house.store.own_number)
         await house.drivers.take(run, dead)
 
 
@@ -300,16 +296,16 @@ async def _until_picked_up(house: House, run: RunRow) -> None:
     until_s = time.monotonic() + PICKED_UP_S
     while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
         await house.drivers.bell.heard(LOOK_S)
-        run = reading.run_by_number(house.store.reader, run.n)
+        run = queries.run_by_number(house.store.reader, run.n)
 
 
 async def release(house: House, owner: int, caller: Caller) -> int:
     """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
     ApprovalRequired."""
     house.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
-    if all(each.number != owner for each in owners.living(house.store.reader, house.store.home)):
+    if all(each.number != owner for each in ownership.living(house.store.reader, house.store.home)):
         raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
-    return await house.store.submit(lambda connection: owners.release(connection, owner))
+    return await house.store.submit(lambda connection: ownership.release(connection, owner))
 
 
 async def settle(
@@ -329,6 +325,6 @@ async def settle(
     await house.called()
     run, path = house.run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
-        meant = digest or settling.digest_now(house.store.reader, run, path) or ""
+        meant = digest or settlements.digest_now(house.store.reader, run, path) or ""
     said = Settling(path, settlement, note and house.wiring.mask.text(note).text, meant)
     await _leave(house, run, [], [], caller, drive=drive, settled=[said])

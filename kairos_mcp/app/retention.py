@@ -12,9 +12,7 @@ import apsw
 from kairos_mcp.app.context import House
 from kairos_mcp.core.calendar import DAY_MS, day_at
 from kairos_mcp.core.errors import KairosError, StoreBusy
-from kairos_mcp.store import accounts
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import retention as prune
+from kairos_mcp.store import accounts, ownership, retention
 from kairos_mcp.store.connection import connect, mapped_errors, rows
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.notes import no_day
@@ -77,13 +75,13 @@ async def pruned(house: House, before: int, *, shrink: bool) -> Pruned:
     if not store.exists:
         return Pruned(0, 0, 0, 0)
     size, gone, shrunk = _size(store), 0, False
-    numbers = prune.going(store.reader, before)
-    for at in range(0, len(numbers), prune.AT_ONCE):
-        gone += await store.submit(_removal(numbers[at : at + prune.AT_ONCE], before))
+    numbers = retention.going(store.reader, before)
+    for at in range(0, len(numbers), retention.AT_ONCE):
+        gone += await store.submit(_removal(numbers[at : at + retention.AT_ONCE], before))
     texts = await _texts_removed(house) if gone else 0
-    if shrink and gone and not owners.living(store.reader, store.home):
+    if shrink and gone and not ownership.living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
-    return Pruned(gone, texts, size, _size(store), shrunk, tuple(prune.unreadable(store.reader, before)))
+    return Pruned(gone, texts, size, _size(store), shrunk, tuple(retention.unreadable(store.reader, before)))
 
 
 def _size(store: Store) -> int:
@@ -92,7 +90,7 @@ def _size(store: Store) -> int:
 
 
 def _removal(numbers: Sequence[int], before: int) -> Job[int]:
-    return lambda connection: prune.remove(connection, numbers, before)
+    return lambda connection: retention.remove(connection, numbers, before)
 
 
 async def _texts_removed(house: House) -> int | None:
@@ -109,7 +107,7 @@ async def _texts_removed(house: House) -> int | None:
 def _unreferred(store: Store) -> list[str]:
     with store.aside() as connection:
         rows(connection, "begin")
-        return prune.unreferred_texts(connection)
+        return retention.unreferred_texts(connection)
 
 
 def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
@@ -118,7 +116,7 @@ def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) 
     def remove(connection: apsw.Connection) -> bool:
         if data_version(watch) != seen:
             return False
-        prune.remove_texts(connection, hashes)
+        retention.remove_texts(connection, hashes)
         return True
 
     return remove

@@ -32,8 +32,7 @@ from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.secret_refs import secret
 from kairos_mcp.settings.settings import Settings, skill_folders
-from kairos_mcp.specs import build as freeze
-from kairos_mcp.specs import rebuilt_texts as sources
+from kairos_mcp.specs import build, rebuilt_texts
 from kairos_mcp.specs.build import VERSIONS, Thawed, thaw
 from kairos_mcp.store import mandates, runs, texts
 from kairos_mcp.store.approvals import Again, Asking
@@ -117,11 +116,11 @@ class Wiring:
 
     def minds(self, run: RunRow, *, samples: bool) -> Minds:
         """What there is to think with for this run, here and with this client."""
-        return freeze.minds(self.settings, self.thawed(run).script is not None, samples)
+        return build.minds(self.settings, self.thawed(run).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
         """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
-        known = freeze.VERSIONS.get(run.flow)
+        known = build.VERSIONS.get(run.flow)
         if known != run.version:
             raise Stale(
                 f"The run is of version {run.version} of the flow {run.flow}; this program has version {known}.",
@@ -286,7 +285,7 @@ class Wiring:
             return found or ""
         rest = trouble.body if isinstance(trouble, DamagedText) else b""
         served = workspace if workspace is not None and Path(workspace) in self.settings.workspaces else None
-        for body in sources.at_hand(self.settings, self.registry(served), served, rest):
+        for body in rebuilt_texts.at_hand(self.settings, self.registry(served), served, rest):
             if sha256(body.encode()).hexdigest() == content_hash:
                 self._mended[content_hash, run] = body
                 return body

@@ -17,13 +17,11 @@ from kairos_mcp.execution.daily_limits import Days
 from kairos_mcp.execution.retry import TRIES
 from kairos_mcp.execution.run_state import Standing
 from kairos_mcp.execution.worker import Driver, out_of_step
-from kairos_mcp.store import decisions, runs
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.naming import named
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views import transcript as retold
+from kairos_mcp.views import transcript
 from kairos_mcp.views.awaited import BackOff
 
 KEPT = 64  # parked runs whose unfolded flow is kept as a cache; others are folded again from their rows
@@ -149,13 +147,13 @@ class Drivers:
         if fence is None:
             self.try_again(run.n)
             self.nudge(run.n, interrupt=interrupt)
-        elif mine != owners.NOBODY:
-            self.start(reading.run_by_number(self._store.reader, run.n), fence)
+        elif mine != ownership.NOBODY:
+            self.start(queries.run_by_number(self._store.reader, run.n), fence)
         self.bell.ring()
 
     async def break_off(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be built from its rows. Raises the store's errors."""
-        summary = retold.summary(reading.record(self._store.reader, run.n))
+        summary = transcript.summary(queries.record(self._store.reader, run.n))
         await self._store.submit(broken_off(run, fence, self._clock(), summary, {}))
         self.bell.ring()
 
@@ -174,7 +172,7 @@ class Drivers:
 
     def _driver(self, run: RunRow, fence: int) -> Driver:
         def summarise() -> str:
-            return retold.summary(reading.record(self._store.reader, run.n))
+            return transcript.summary(queries.record(self._store.reader, run.n))
 
         standing = self._wiring.standing(run)
         return Driver(
@@ -224,11 +222,11 @@ class Drivers:
         reader, mine = self._store.reader, self._store.own_number
         if decisions.due(reader, at := self._clock()):
             await self._store.submit(lambda connection: decisions.expire(connection, at))
-        dead = owners.dead_owners(reader, self._store.home, mine)
-        for run in reading.due(reader, self._clock(), dead):
+        dead = ownership.dead_owners(reader, self._store.home, mine)
+        for run in queries.due(reader, self._clock(), dead):
             if self._wiring.can_perform(run):
                 await self._go_on_after_pause(run, dead)
-        for run in reading.owned_by(reader, dead) if dead else ():
+        for run in queries.owned_by(reader, dead) if dead else ():
             if run.paused is None and self._wiring.can_perform(run):
                 await self.take(run, dead)
 
@@ -237,7 +235,7 @@ class Drivers:
         mine = await self._store.own(at)
         fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at, dead))
         if fence is not None:
-            self.start(reading.run_by_number(self._store.reader, n), fence)
+            self.start(queries.run_by_number(self._store.reader, n), fence)
 
     async def take(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if nobody living does, and drive it."""
@@ -245,7 +243,7 @@ class Drivers:
         fence = await self._store.submit(lambda connection: runs.take(connection, n, mine, dead))
         if fence is None:
             return False
-        self.start(reading.run_by_number(self._store.reader, n), fence)
+        self.start(queries.run_by_number(self._store.reader, n), fence)
         return True
 
     def _watch(self) -> None:
@@ -269,7 +267,7 @@ class Drivers:
     async def _look_once(self) -> None:
         if not self._store.opened:
             return
-        seen = reading.data_version(self._store.reader)
+        seen = queries.data_version(self._store.reader)
         if seen != self._seen:
             self._seen = seen
             for driver, _ in list(self._moving.values()):
@@ -285,7 +283,7 @@ class Drivers:
 
     def _is_cancelled(self, n: int) -> bool:
         """Whether somebody wishes to; a run that stands still is ended all the same."""
-        return any(wish.kind == "cancel" for wish in reading.wishes(self._store.reader, n))
+        return any(wish.kind == "cancel" for wish in queries.wishes(self._store.reader, n))
 
     async def close(self) -> None:
         """Let what is being performed end, commit it, stop."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kairos_mcp.app.context import House
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
-from kairos_mcp.specs import build as freeze
+from kairos_mcp.specs import build
 from kairos_mcp.specs.build import Frozen, Past
-from kairos_mcp.store import naming, runs
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import naming, queries, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
-from kairos_mcp.views import transcript as retold
+from kairos_mcp.views import transcript
 
 EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
 
@@ -34,13 +33,13 @@ class Started:
 async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await house.called()
-    request, secrets = masked.request(request, house.wiring.mask)
+    request, secrets = redact_values.request(request, house.wiring.mask)
     asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
     start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
     workspace = _workspace(house, request, caller)
     past = _past(house, request.continues, caller) if request.continues is not None else None
     registry = await house.wiring.ready(workspace, request.tools)
-    frozen = said(freeze.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
+    frozen = said(build.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
     return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
 
 
@@ -48,16 +47,16 @@ async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
     await house.called()
     workspace = house.wiring.workspace(None)
-    given, secrets = masked.arguments(arguments, house.wiring.mask)
+    given, secrets = redact_values.arguments(arguments, house.wiring.mask)
     registry = await house.wiring.ready(workspace, (name,))
-    frozen = said(freeze.freeze_call(name, given, house.settings, registry), secrets)
+    frozen = said(build.freeze_call(name, given, house.settings, registry), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
     return (await begin(house, Beginning(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
 def said(frozen: Frozen, secrets: int) -> Frozen:
     """With a note where secrets were taken out."""
-    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, masked.note(secrets)))
+    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, redact_values.note(secrets)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Beginning:
 async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
-    spec, texts = masked.frozen(frozen.spec, frozen.texts, house.wiring.mask)
+    spec, texts = redact_values.frozen(frozen.spec, frozen.texts, house.wiring.mask)
     at = house.clock()
     owner = await house.store.own(at)
     new = NewRun(
@@ -129,7 +128,7 @@ def _past(house: House, run_id: str, caller: Caller) -> Past:
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with naming.rows_of(run):
         brief = house.wiring.thawed(run).brief
-        told = retold.conversation(brief, reading.record(house.store.reader, run.n)) if brief is not None else ()
+        told = transcript.conversation(brief, queries.record(house.store.reader, run.n)) if brief is not None else ()
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
     summaries: list[str] = []
@@ -153,6 +152,6 @@ def _is_stuck(house: House, run: RunRow) -> bool:
 
 def _summary(house: House, run: RunRow) -> str:
     if run.outcome is None:
-        return retold.summary(reading.record(house.store.reader, run.n))
+        return transcript.summary(queries.record(house.store.reader, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)
     return outcome.summary or ""

@@ -8,17 +8,21 @@ from typing import TextIO, cast
 
 import typer
 
-from kairos_mcp.cli import looking, starting, steering
-from kairos_mcp.cli import mandates_commands as mandates
-from kairos_mcp.cli import server_commands as server
-from kairos_mcp.cli import tokens_commands as tokens
-from kairos_mcp.cli import tools_commands as tools
+from kairos_mcp.cli import (
+    looking,
+    mandates_commands,
+    server_commands,
+    starting,
+    steering,
+    tokens_commands,
+    tools_commands,
+)
 from kairos_mcp.cli.options import as_command
 
 Acts = dict[str, Callable[..., int]]
 
 COMMANDS: Acts = {
-    "serve": server.serve,
+    "serve": server_commands.serve,
     "run": starting.run,
     "demo": starting.demo,
     "runs": looking.runs,
@@ -32,20 +36,25 @@ COMMANDS: Acts = {
     "export": looking.export,
     "budget": looking.budget,
     "settle": steering.settle,
-    "status": server.status,
-    "doctor": server.doctor,
-    "install": server.install,
+    "status": server_commands.status,
+    "doctor": server_commands.doctor,
+    "install": server_commands.install,
 }
-TOKEN: Acts = {"add": tokens.add, "list": tokens.listing, "revoke": tokens.revoke}
+TOKEN: Acts = {"add": tokens_commands.add, "list": tokens_commands.listing, "revoke": tokens_commands.revoke}
 TOOLS: Acts = {
-    "list": tools.listing,
-    "show": tools.show,
-    "call": tools.call,
-    "approve": tools.approve,
-    "remove": tools.remove,
-    "import": tools.take_over,
+    "list": tools_commands.listing,
+    "show": tools_commands.show,
+    "call": tools_commands.call,
+    "approve": tools_commands.approve,
+    "remove": tools_commands.remove,
+    "import": tools_commands.take_over,
 }
-MANDATE: Acts = {"save": mandates.save, "list": mandates.listing, "edit": mandates.edit, "run": mandates.run}
+MANDATE: Acts = {
+    "save": mandates_commands.save,
+    "list": mandates_commands.listing,
+    "edit": mandates_commands.edit,
+    "run": mandates_commands.run,
+}
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),

@@ -11,7 +11,7 @@ from kairos_mcp.core.steps import Answer, Failure
 from kairos_mcp.execution.accounting import Performed
 from kairos_mcp.execution.pending_step import Mark, Ready
 from kairos_mcp.execution.run_state import Standing
-from kairos_mcp.store import force_cancel as breaking
+from kairos_mcp.store import force_cancel
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import Settled, Turn
 from kairos_mcp.store.queries import MarkRow, RunRow
@@ -61,7 +61,7 @@ def broken_off(run: RunRow, fence: int, at: int, summary: str, known: Mapping[in
     def answer(kind: str) -> Answer:
         return _stopped(kind, NOTHING).answer
 
-    return lambda connection: breaking.break_off(connection, run, fence, at, outcome, answer, known)
+    return lambda connection: force_cancel.break_off(connection, run, fence, at, outcome, answer, known)
 
 
 def _cut_off(path: str, mark: Mark) -> Ready:

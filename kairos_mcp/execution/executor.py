@@ -11,7 +11,7 @@ from functools import partial
 
 from kairos_mcp.budget.reservation import Claim, Grant
 from kairos_mcp.budget.units import FREE, NOTHING, Price, Units, counts_of
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.redaction import Mask
@@ -174,7 +174,7 @@ class Performer:
         if found.result is None:
             return found
         return Probed(
-            found.state, shorten(masked.result(found.result, self.means.mask), self.means.shown_chars, path)[0]
+            found.state, shorten(redact_values.result(found.result, self.means.mask), self.means.shown_chars, path)[0]
         )
 
     def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewMark:

@@ -23,8 +23,7 @@ from kairos_mcp.execution.authorization import Considered, settled_result, told
 from kairos_mcp.execution.executor import Performer
 from kairos_mcp.execution.pending_step import Ended, Mark, Ready, mark_of
 from kairos_mcp.execution.retry import pause_for
-from kairos_mcp.store import approvals, branches
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import approvals, branches, queries
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import Asking
 from kairos_mcp.store.branches import Branches, Opening
@@ -70,7 +69,7 @@ class Standing:
         self.performer.forget()
         self.performer.reach.agent_of = self.runner.agent_of
         with _uncollected():
-            for row in reading.record(connection, self.run.n):
+            for row in queries.record(connection, self.run.n):
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
                 self.performer.recall(step, sent, row.at)
@@ -95,7 +94,7 @@ class Standing:
     def collect(self, connection: apsw.Connection) -> None:
         """Feed the answers that others have recorded for open steps."""
         open_steps = {mark.id: path for path, mark in self.marks.items() if mark.open_step}
-        for number, body in reading.answers_of(connection, list(open_steps)) if open_steps else ():
+        for number, body in queries.answers_of(connection, list(open_steps)) if open_steps else ():
             path, answer = open_steps[number], decode_answer(body)
             mark = self.marks.pop(path)
             self.performer.learn(path, mark.step, answer, mark.sent.route)

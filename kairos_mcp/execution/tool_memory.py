@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import TimeoutError as StillWaiting
 
 from kairos_mcp.core.errors import StoreBusy
-from kairos_mcp.store import tool_memory as memory
+from kairos_mcp.store import tool_memory
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.around import Memory
 
@@ -19,7 +19,7 @@ def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Me
 
     def keep(name: str, text: str) -> None:
         async def commit() -> None:
-            await store.submit(lambda connection: memory.keep(connection, run, run_id, owner, fence, name, text))
+            await store.submit(lambda connection: tool_memory.keep(connection, run, run_id, owner, fence, name, text))
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
         try:
@@ -30,10 +30,10 @@ def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Me
 
     def recall(name: str) -> str | None:
         with store.aside() as connection:
-            return memory.recall(connection, run, name)
+            return tool_memory.recall(connection, run, name)
 
     def check() -> None:
         with store.aside() as connection:
-            memory.check(connection, run, run_id, owner, fence)
+            tool_memory.check(connection, run, run_id, owner, fence)
 
     return Memory(keep, recall, check)

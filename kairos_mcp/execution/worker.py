@@ -26,11 +26,7 @@ from kairos_mcp.execution.pending_step import Mark, Ready
 from kairos_mcp.execution.retry import is_outage, pause_before
 from kairos_mcp.execution.run_state import Charged, Standing
 from kairos_mcp.execution.tool_memory import memory_of
-from kairos_mcp.store import apply_commit as turns
-from kairos_mcp.store import client_requests as requests
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import naming
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import apply_commit, client_requests, integrity, naming, queries
 from kairos_mcp.store.commit import Committed, Turn
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.database import Store
@@ -144,18 +140,18 @@ class Driver:
         """Build the run from its rows. One that does not fit its flow any more, that can't be read, or whose account
         is not the sum of its rows, can still be cancelled, and nothing else."""
         run = self.standing.run
-        came = reading.wishes(self.store.reader, run.n)
+        came = queries.wishes(self.store.reader, run.n)
         cancelled = any(wish.kind == "cancel" for wish in came)
         try:
             with one_state(self.store.reader) as reader:
                 self.standing.fold(reader, self._inflight)
                 if not cancelled:
-                    ledger.check(reader, run.n, run.account)
+                    integrity.check(reader, run.n, run.account)
         except ReplayDiffers:
             if not cancelled:
                 raise
             self.standing.marks.clear()
-            self._unfit = [row for row in reading.record(self.store.reader, self.standing.run.n) if row.body is None]
+            self._unfit = [row for row in queries.record(self.store.reader, self.standing.run.n) if row.body is None]
         except StoreCorrupt:
             if not cancelled:
                 raise
@@ -176,12 +172,12 @@ class Driver:
     async def _commit(self, turn: Turn) -> Committed:
         for pause in TRY_AGAIN_S:
             try:
-                return await self.store.submit(lambda connection: turns.apply(connection, turn))
+                return await self.store.submit(lambda connection: apply_commit.apply(connection, turn))
             except KairosError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(pause)
-        return await self.store.submit(lambda connection: turns.apply(connection, turn))
+        return await self.store.submit(lambda connection: apply_commit.apply(connection, turn))
 
     async def _look(self) -> bool:
         """Take up the wishes and answers that others left. True if the run ended by it."""
@@ -190,7 +186,7 @@ class Driver:
             await self._stop_all()
             await self._break_off()
             return True
-        if came := reading.wishes(reader, run.n):
+        if came := queries.wishes(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
                 taken = await self.store.submit(lambda connection: take_up(connection, run, owner, fence, at))
@@ -206,7 +202,7 @@ class Driver:
             if taken.resumed:
                 self.standing.resume_pauses()
             self.standing.take_settlements((wish.id, said_in(wish), wish.via) for wish in taken.settled)
-        self.standing.take_withdrawn(requests.uncharged(reader, run.n))
+        self.standing.take_withdrawn(client_requests.uncharged(reader, run.n))
         self.standing.collect(reader)
         self.standing.take_verdicts(reader)
         return False
@@ -227,7 +223,7 @@ class Driver:
             return False
         if self._stopping:
             return True  # still owned: whoever finds this server gone goes on with it
-        let_go = await self.store.submit(lambda connection: turns.let_go(connection, turn))
+        let_go = await self.store.submit(lambda connection: apply_commit.let_go(connection, turn))
         self._looks = not let_go
         return let_go
 

@@ -20,9 +20,7 @@ from kairos_mcp.core.redaction import Mask
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.flows.planner_input import Brief
 from kairos_mcp.history.format import Account, Answered, Attempt, Ended, Head, Mark, MaskedAt, Note, Run, Said, Text
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import report_queries as telling
-from kairos_mcp.store import texts
+from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import MarkRow, RunRow
@@ -64,7 +62,7 @@ class _Masking:
 
 def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask: Mask) -> Iterator[Any]:
     """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
-    record, masking = reading.record(connection, run.n), _Masking(mask)
+    record, masking = queries.record(connection, run.n), _Masking(mask)
     yield Head(run.id, __version__)
     yield _run(run, masking)
     for content_hash in referred_texts(run, record):
@@ -77,7 +75,7 @@ def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask
     for row in record:
         yield from _step(row, tries.get(row.id, ()), masking)
     yield from _messages(brief, record, masking)
-    for note in telling.notes(connection, run.n):
+    for note in report_queries.notes(connection, run.n):
         yield Note(masking.text(note, masking.at.beside, "note"))
     account = read_account(connection, run.account)
     yield Account(asdict(account.caps), account.held._asdict(), account.spent._asdict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.redaction import Mask
 from kairos_mcp.core.steps import Failure
@@ -12,6 +12,10 @@ from kairos_mcp.models import Asked, Model
 def masked_model(model: Model, mask: Mask) -> Model:
     async def complete(asked: Asked) -> Completion | Failure:
         answer = await model(asked)
-        return masked.completion(answer, mask) if isinstance(answer, Completion) else masked.failure(answer, mask)
+        return (
+            redact_values.completion(answer, mask)
+            if isinstance(answer, Completion)
+            else redact_values.failure(answer, mask)
+        )
 
     return complete

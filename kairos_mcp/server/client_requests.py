@@ -14,11 +14,10 @@ import mcp_types as wire
 from kairos_mcp.app.client_requests import Reply, UsersSettlement, UsersWord
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
-from kairos_mcp.server import elicitation as eliciting
-from kairos_mcp.server import push as pushing
+from kairos_mcp.server import elicitation, push
 from kairos_mcp.server.call import Call, Resumed
 from kairos_mcp.server.push import Open
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import is_key
 from kairos_mcp.store.client_requests import Asked
 
@@ -37,7 +36,7 @@ async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResu
         why = "this client has left such a request without an answer before"
         return await call.host.asks.fall_back(run_id, why, call.caller)
     if not call.client.modern:
-        return await pushing.push_all(call, run_id, lambda: _open(call, run_id), until_s)
+        return await push.push_all(call, run_id, lambda: _open(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     return False if rounds >= call.patience.rounds else await _input_required(call, run_id, found, rounds + 1)
 
@@ -62,7 +61,7 @@ async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | N
         if row is None or row.consumed is not None:
             continue
         brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
-        if any(is_key(path) or settling.is_key(path) for path in brought):
+        if any(is_key(path) or settlements.is_key(path) for path in brought):
             await _take_decisions(call, resumed, nonce, brought)
         else:
             refused = await _take_completions(call, resumed, nonce, brought)
@@ -95,7 +94,7 @@ async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Map
     for key, reply in brought.items():
         match reply:
             case wire.ElicitResult():
-                word = eliciting.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
+                word = elicitation.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
                 if isinstance(word, UsersWord | UsersSettlement):
                     said[key] = word
                     continue
@@ -133,7 +132,7 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
             call.passed.update(by_key)
         else:
             purpose = call.host.purpose(run_id, call.caller)
-            requests |= {wired: eliciting.request(purpose, by_key[key]) for wired, key in row.keys.items()}
+            requests |= {wired: elicitation.request(purpose, by_key[key]) for wired, key in row.keys.items()}
             digests = tuple((key, each.digest) for key, each in by_key.items())
             nonces.append(row.nonce)
     if not requests:

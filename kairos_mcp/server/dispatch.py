@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.redaction import Mask
@@ -79,4 +79,4 @@ async def carried_out(
 def _client(ctx: ServerRequestContext[Any], mask: Mask) -> str:
     """The client's own name and version, as far as given: a label for the record, trusted for nothing."""
     given = ctx.session.client_params
-    return "" if given is None else masked.label(f"{given.client_info.name} {given.client_info.version}", mask)
+    return "" if given is None else redact_values.label(f"{given.client_info.name} {given.client_info.version}", mask)

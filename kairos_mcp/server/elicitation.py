@@ -15,7 +15,7 @@ from kairos_mcp.app.inspect import Purpose
 from kairos_mcp.core.counting import age
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.models.answers import FEEDBACK_CHARS
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.views.waiting import iso
 
@@ -81,9 +81,9 @@ def word(
     match reply.action, reply.content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "nobody"
-        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settling.is_key(key):
+        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settlements.is_key(key):
             return UsersSettlement(said, digest, _feedback(rest.get("note")))
-        case "accept" | "decline", _ if settling.is_key(key):
+        case "accept" | "decline", _ if settlements.is_key(key):
             return "left"
         case "accept", {"decision": "approve" | "deny" as said, **rest}:
             return UsersWord(said, _feedback(rest.get("feedback")))

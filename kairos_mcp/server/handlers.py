@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import mcp_types as wire
 
-from kairos_mcp.server import client_requests as asking
-from kairos_mcp.server import results
+from kairos_mcp.server import client_requests, results
 from kairos_mcp.server.call import Call
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
-    from kairos_mcp.server.arguments import ooda as cycles
-    from kairos_mcp.server.arguments import planning, registry, runs
+    from kairos_mcp.server.arguments import ooda, planning, registry, runs
 
 Result = wire.CallToolResult | wire.InputRequiredResult
 
@@ -31,7 +29,7 @@ async def rest(call: Call, run_id: str, wait_s: float, *, attached: bool = False
     with call.session.calling(run_id, call):
         while True:
             await _until_rest(call, run_id, until_s)
-            match await asking.ask(call, run_id, until_s):
+            match await client_requests.ask(call, run_id, until_s):
                 case wire.InputRequiredResult() as asked:
                     return asked
                 case False:
@@ -56,17 +54,17 @@ async def planner_run(call: Call, asked: planning.PlannerRun) -> Result:
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-async def ooda_run(call: Call, asked: cycles.OodaRun) -> Result:
+async def ooda_run(call: Call, asked: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_cycles(asked.meant, asked.asked, call.caller)
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-def phase(name: Phase) -> Callable[[Call, cycles.OodaPhase], Awaitable[Result]]:
+def phase(name: Phase) -> Callable[[Call, ooda.OodaPhase], Awaitable[Result]]:
     """The function of the tool that is this phase alone."""
 
-    async def ooda_phase(call: Call, asked: cycles.OodaPhase) -> Result:
+    async def ooda_phase(call: Call, asked: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
             return await rest(call, call.resumed.run_id, asked.wait)
         started = await call.host.start_phase(name, asked.meant, asked.given, asked.asked, call.caller)
@@ -75,11 +73,11 @@ def phase(name: Phase) -> Callable[[Call, cycles.OodaPhase], Awaitable[Result]]:
     return ooda_phase
 
 
-async def mandate_save(call: Call, asked: cycles.MandateSave) -> wire.CallToolResult:
+async def mandate_save(call: Call, asked: ooda.MandateSave) -> wire.CallToolResult:
     return results.plain_result(await call.host.save_mandate(asked.mandate, call.caller))
 
 
-async def mandate_list(call: Call, asked: cycles.MandateList) -> wire.CallToolResult:
+async def mandate_list(call: Call, asked: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(call.host.mandates(asked.status, asked.cursor, call.caller, everywhere=bool(asked.all)))
 
 

@@ -25,7 +25,7 @@ from kairos_mcp.app.client_requests import Ask, Question, Reply, UsersSettlement
 from kairos_mcp.core.errors import KairosError, UnknownRun
 from kairos_mcp.models import sampling
 from kairos_mcp.models.sampling import BadReply
-from kairos_mcp.server import elicitation as eliciting
+from kairos_mcp.server import elicitation
 from kairos_mcp.server.call import Call
 from kairos_mcp.server.client_sessions import Push
 
@@ -200,14 +200,14 @@ async def _ask_user(call: Call, push: Push, row: Question) -> None:
     """Show an approval to the client's user, and take what they decide about exactly that."""
     asks, began = call.host.asks, time.monotonic()
     try:
-        dialog = eliciting.request(call.host.purpose(push.run_id, call.caller), row)
+        dialog = elicitation.request(call.host.purpose(push.run_id, call.caller), row)
         reply = await _sent(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
-        word: UsersWord | UsersSettlement | eliciting.Left = "nobody"  # this client can't show one after all
+        word: UsersWord | UsersSettlement | elicitation.Left = "nobody"  # this client can't show one after all
     else:
         took_s = time.monotonic() - began
-        word = eliciting.word(row.key, row.digest, reply, took_s, call.patience.instant_s)
+        word = elicitation.word(row.key, row.digest, reply, took_s, call.patience.instant_s)
     match word:
         case UsersWord() | UsersSettlement():
             with anyio.CancelScope(shield=True):

@@ -15,8 +15,7 @@ import mcp_types as wire
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.server import handlers
 from kairos_mcp.server.annotations import hints
-from kairos_mcp.server.arguments import ooda as cycles
-from kairos_mcp.server.arguments import planning, registry, runs
+from kairos_mcp.server.arguments import ooda, planning, registry, runs
 from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.schemata import listed_schema
 
@@ -81,7 +80,7 @@ class Offered:
         if limits is None or self.name == "planner_run":
             return schema
         briefs: JsonObject = {"limits": {"type": "object", "description": limits["description"]}}
-        if issubclass(self.arguments, cycles.OodaPhase):
+        if issubclass(self.arguments, ooda.OodaPhase):
             briefs = {"limits": {"type": "object"}, "route": TEXT, "goal": TEXT}
         return {**schema, "properties": {**schema["properties"], **briefs}}
 
@@ -103,7 +102,7 @@ TOOLS = (
         "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
         "one open run; a second call attaches to it.",
         "idempotent",
-        cycles.OodaRun,
+        ooda.OodaRun,
         handlers.ooda_run,
         RUN_RESULT,
     ),
@@ -112,7 +111,7 @@ TOOLS = (
         "Observe",
         "One phase alone: look, with tools that only read.",
         "idempotent",
-        cycles.OodaObserve,
+        ooda.OodaObserve,
         handlers.phase("observe"),
         _phase_result(observations="array"),
     ),
@@ -121,7 +120,7 @@ TOOLS = (
         "Orient",
         "One phase alone: weigh an observation against the goal.",
         "idempotent",
-        cycles.OodaOrient,
+        ooda.OodaOrient,
         handlers.phase("orient"),
         _phase_result(summary="string", priorities="array", risk_level="string"),
     ),
@@ -130,7 +129,7 @@ TOOLS = (
         "Decide",
         "One phase alone: choose one action. Nothing is changed yet.",
         "idempotent",
-        cycles.OodaDecide,
+        ooda.OodaDecide,
         handlers.phase("decide"),
         _phase_result(action="string"),
     ),
@@ -139,7 +138,7 @@ TOOLS = (
         "Act",
         "One phase alone: carry a decision out, after a person's leave where it needs one.",
         "irreversible",
-        cycles.OodaAct,
+        ooda.OodaAct,
         handlers.phase("act"),
         _phase_result(status="string", decision="object"),
     ),
@@ -148,7 +147,7 @@ TOOLS = (
         "Reflect",
         "One phase alone: judge what an act came to.",
         "idempotent",
-        cycles.OodaReflect,
+        ooda.OodaReflect,
         handlers.phase("reflect"),
         _phase_result(assessment="string", lessons="array", confidence="number"),
     ),
@@ -157,7 +156,7 @@ TOOLS = (
         "Save a mandate",
         "Save a standing order for ooda_run, under its id.",
         "idempotent",
-        cycles.MandateSave,
+        ooda.MandateSave,
         handlers.mandate_save,
     ),
     Offered(
@@ -165,7 +164,7 @@ TOOLS = (
         "List mandates",
         "Mandates, their status and newest run.",
         "read",
-        cycles.MandateList,
+        ooda.MandateList,
         handlers.mandate_list,
     ),
     Offered(

@@ -22,12 +22,12 @@ from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.specs import load_ooda
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.registry import Registry
 from kairos_mcp.tools.selection import offered
 
-VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **orders.VERSIONS}
+VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **load_ooda.VERSIONS}
 MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
 
 Texts = dict[str, str]
@@ -174,9 +174,9 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
     behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
     if spec.flow != "planner":
-        order = orders.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
+        order = load_ooda.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
         spoken = _spoken(text(spec.dialect_text))
-        return Thawed(spec, offered, script, lambda: orders.flow_of(order), None, spoken, behind)
+        return Thawed(spec, offered, script, lambda: load_ooda.flow_of(order), None, spoken, behind)
     brief = Brief(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),

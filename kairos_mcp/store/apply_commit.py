@@ -17,10 +17,7 @@ from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, texts, unpriced
-from kairos_mcp.store import client_requests as requests
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import tool_memory as memory
+from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
@@ -55,13 +52,13 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         insert_answer(connection, settled, turn.at)
         purse.settle(settled.path, settled.held, settled.spent, settled.shared)
         if isinstance(settled.answer, ToolResult):
-            memory.forget(connection, turn.run, settled.path)
+            tool_memory.forget(connection, turn.run, settled.path)
     for mark, path, held, shared in turn.released:
         if not _is_answered(connection, mark):
             purse.settle(path, held, NOTHING, shared)
-            step = reading.step_at(connection, turn.run, path)
+            step = queries.step_at(connection, turn.run, path)
             if step is not None:
-                requests.give_up(connection, purse, step, turn.fence, turn.at)
+                client_requests.give_up(connection, purse, step, turn.fence, turn.at)
     if turn.opens:
         purse.open(turn.opens)
     marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
@@ -91,7 +88,7 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
     if turn.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
         rows(connection, end, (turn.outcome, turn.at, turn.run))
-        memory.forget_calls(connection, turn.run)
+        tool_memory.forget_calls(connection, turn.run)
         approvals.give_places(connection, turn.run, turn.at)
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
@@ -117,7 +114,7 @@ def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int])
     was asked about one was withdrawn and is to be charged."""
     if row(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return bool(requests.uncharged(connection, run)) or any(_is_answered(connection, mark) for mark in waiting)
+    return bool(client_requests.uncharged(connection, run)) or any(_is_answered(connection, mark) for mark in waiting)
 
 
 def _is_answered(connection: apsw.Connection, mark: int) -> bool:
@@ -216,12 +213,12 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
 
     Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
     """
-    if (found := reading.body_at(connection, turn.run, retry.path)) is not None:  # while this turn was made
+    if (found := queries.body_at(connection, turn.run, retry.path)) is not None:  # while this turn was made
         return Marked(retry.mark, None, decode_answer(found), retry.sent)
     lost = purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost
     purse.settle(retry.path, retry.freed, lost, retry.shared)
     if not retry.claim.open_step:
-        memory.forget(connection, turn.run, retry.path)
+        tool_memory.forget(connection, turn.run, retry.path)
     shared, leave = _leave(turn, purse, retry.path, retry.claim)
     refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
     if refused is not None:
@@ -229,7 +226,7 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     if isinstance(leave, Refused):
         settled = Settled(retry.mark, retry.path, leave, NOTHING, lost, "house", exactness="bounded")
         insert_answer(connection, settled, turn.at)
-        requests.charged(connection, retry.requests, requests.IN_THE_ANSWER)
+        client_requests.charged(connection, retry.requests, client_requests.IN_THE_ANSWER)
         purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
         return Marked(retry.mark, None, leave, retry.sent)
     sent = _with_grant(retry.sent, leave, retry.sent.tail)
@@ -237,7 +234,7 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     figures = encode_units(leave.held), encode(sent), encode_units(lost)
     bindings = (retry.mark, turn.fence, turn.at, *figures, retry.ended, waits, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
-    requests.charged(connection, retry.requests, connection.last_insert_rowid())
+    client_requests.charged(connection, retry.requests, connection.last_insert_rowid())
     return Marked(retry.mark, leave, None, sent, waits, shared, refused)
 
 

@@ -14,8 +14,7 @@ from typing import Literal
 
 import apsw
 
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, row, rows
 from kairos_mcp.store.queries import WaitingRow
@@ -227,11 +226,11 @@ def _row(found: Row) -> ApprovalRow:
 
 def waits(connection: apsw.Connection, n: int) -> Waits:
     """What the run waits for now."""
-    found, asked = reading.waiting(connection, n), of_run(connection, n)
+    found, asked = queries.waiting(connection, n), of_run(connection, n)
     lost = {path: step for path, step in found.items() if step.is_lost}
     steps = {path: step for path, step in found.items() if path not in lost}
     if lost:
-        heeded = settling.unheeded(connection, n)
+        heeded = settlements.unheeded(connection, n)
         lost = {path: step for path, step in lost.items() if path not in heeded}
     if not asked:
         return Waits(steps, {}, lost)

@@ -13,8 +13,7 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMismatch, NotWaiting
-from kairos_mcp.store import approvals
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import approvals, settlements
 from kairos_mcp.store.approvals import LAPSED, at_key
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.inbox import Deposit, deposit
@@ -72,11 +71,11 @@ def leave(
     """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,
     `decide` and `settling.check` do."""
     fresh = check(connection, run, decisions, at)
-    unsettled = [each for each in settled if settling.check(connection, run, each, who[0])]
+    unsettled = [each for each in settled if settlements.check(connection, run, each, who[0])]
     fence = deposit(connection, run, deposits, by, owner, at, dead=dead)
     record(connection, run, fresh, at)
     for each in unsettled:
-        settling.record(connection, run, each, who, at)
+        settlements.record(connection, run, each, who, at)
     return take(connection, run.n, owner, dead) if (fresh or unsettled) and fence is None else fence
 
 

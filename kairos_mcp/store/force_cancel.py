@@ -15,8 +15,7 @@ from kairos_mcp.budget.units import NOTHING, Units, shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.store import approvals, branches
-from kairos_mcp.store import tool_memory as memory
+from kairos_mcp.store import approvals, branches, tool_memory
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts, read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.commit import Settled
@@ -54,7 +53,7 @@ def break_off(
         if each.settled is not None:
             insert_answer(connection, each.settled, at)
     _settle(connection, run, ended)
-    memory.forget_calls(connection, run.n)
+    tool_memory.forget_calls(connection, run.n)
     end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
     rows(connection, end, (outcome, at, run.n))
     approvals.give_places(connection, run.n, at)

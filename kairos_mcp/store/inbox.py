@@ -13,8 +13,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import branches, stretching, texts
-from kairos_mcp.store import client_requests as requests
+from kairos_mcp.store import branches, client_requests, stretching, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
@@ -69,7 +68,7 @@ def deposit(
         settled = Settled(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
         insert_answer(connection, settled, at)
         purse.settle(step.path, step.held, spent, step.shared)
-        requests.answered(connection, purse, step, each.request, run.fence, at)
+        client_requests.answered(connection, purse, step, each.request, run.fence, at)
         _say_dialect(connection, step, each.dialect)
         if each.text is not None:
             texts.keep(connection, (each.text,))
@@ -176,7 +175,7 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
                 rows(connection, GO_ON, (run.n,))
             case "reroute":
                 rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
-                requests.withdraw_all(connection, run.n, at)
+                client_requests.withdraw_all(connection, run.n, at)
             case "extend":
                 _extend(connection, run, each.body)
             case "verdict":

@@ -13,7 +13,7 @@ import apsw
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import Spec
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import settlements
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 
 SHOWN = 5  # runs of each kind of row
@@ -53,8 +53,8 @@ def _columns(outcome: Any) -> Iterator[Column]:
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"
     yield Column("keys of an ask", keys, decode_texts)
     yield Column("word on limits", _WISH.format("extend"), lambda text: decode(Limits, text))
-    settled = _WISH.format(settling.KIND)
-    yield Column("word on a lost call", settled, lambda text: decode(settling.Settling, text))
+    settled = _WISH.format(settlements.KIND)
+    yield Column("word on a lost call", settled, lambda text: decode(settlements.Settling, text))
 
 
 def unreadable(connection: apsw.Connection, outcome: Any) -> Iterator[str]:

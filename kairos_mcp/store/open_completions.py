@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import apsw
 
-from kairos_mcp.store import decisions
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import decisions, settlements
 from kairos_mcp.store.client_requests import Asked, NewRequest, ask, of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import row, rows
@@ -104,7 +103,7 @@ def take_decisions(
     if nonce is not None and not consume(connection, run, nonce, at):
         return None
     decided = decisions.still_open(connection, run, brought, at)
-    unsettled = settling.still_open(connection, run, settled, who[0])
+    unsettled = settlements.still_open(connection, run, settled, who[0])
     return decisions.leave(connection, run, [], decided, "", owner, at, settled=unsettled, who=who)
 
 

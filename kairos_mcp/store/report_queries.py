@@ -12,8 +12,7 @@ import apsw
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.store import client_requests as requests
-from kairos_mcp.store import unpriced
+from kairos_mcp.store import client_requests, unpriced
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.connection import row, rows, valid
 
@@ -102,7 +101,12 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     tries, lost, charged = again
     kinds = [*(exactness.split(",") if exactness else ()), *(["bounded"] if charged else ())]
     return Tally(
-        answered + tries, lost, requests.in_vain(connection, n), cached, tuple(kinds), unpriced.of_run(connection, n)
+        answered + tries,
+        lost,
+        client_requests.in_vain(connection, n),
+        cached,
+        tuple(kinds),
+        unpriced.of_run(connection, n),
     )
 
 

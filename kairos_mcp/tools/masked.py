@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.core import redact_values as masked
+from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Mask
@@ -21,5 +21,5 @@ def masked_call(mask: Mask, tool: Tool, arguments: JsonObject, around: Surroundi
         if around.check_paths is not None:
             around.check_paths()
     except KairosError as refused:
-        return masked.result(failed(refused), mask)
-    return masked.result(call(tool, arguments, around), mask)
+        return redact_values.result(failed(refused), mask)
+    return redact_values.result(call(tool, arguments, around), mask)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import queries
 from kairos_mcp.store.queries import MarkRow, RunRow
 from kairos_mcp.views.waiting import iso
 
@@ -32,7 +32,7 @@ class BackOff(NamedTuple):
 def awaited(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
     """A sentence for each step that somebody waits for at this moment."""
     pauses = {each.path: each for each in backing_off}
-    for step in reading.unanswered(connection, run.n):
+    for step in queries.unanswered(connection, run.n):
         pause = pauses.get(step.path)
         if pause is not None:
             again = f"it is asked again at {iso(pause.again_at)} (attempt {pause.attempt} of {pause.of})"

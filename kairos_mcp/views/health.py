@@ -10,9 +10,7 @@ from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import retention as prune
+from kairos_mcp.store import integrity, ownership, retention
 from kairos_mcp.store.connection import mapped_errors, row, rows, valid
 from kairos_mcp.store.database import Store
 
@@ -43,9 +41,9 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
             return found | _inhabitants(store) | {"integrity": _quickly(reader)}
         damage = _damage(store)
         found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
-        if any(text.startswith(ledger.BROKEN) for text in damage):
+        if any(text.startswith(integrity.BROKEN) for text in damage):
             return found  # what else could be read can't be believed
-        old = prune.size_of_going(reader, at - OLD_DAYS * DAY_MS)
+        old = retention.size_of_going(reader, at - OLD_DAYS * DAY_MS)
         prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
         return found | _inhabitants(store) | {"prunable": prunable}
 
@@ -62,13 +60,16 @@ def _damage(store: Store) -> list[str]:
     try:
         with store.aside() as connection:
             rows(connection, "begin")
-            return ledger.damage(connection, Outcome)
+            return integrity.damage(connection, Outcome)
     except KairosError as damage:
-        return [f"{ledger.BROKEN}: {damage.message}"]
+        return [f"{integrity.BROKEN}: {damage.message}"]
 
 
 def _inhabitants(store: Store) -> JsonObject:
-    return {"servers": [asdict(each) for each in owners.living(store.reader, store.home)], "runs": _runs(store.reader)}
+    return {
+        "servers": [asdict(each) for each in ownership.living(store.reader, store.home)],
+        "runs": _runs(store.reader),
+    }
 
 
 def _runs(reader: apsw.Connection) -> JsonObject:

@@ -17,10 +17,9 @@ from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import RISK
 from kairos_mcp.flows.ooda.cycles import CHECKPOINT, DRIFT
 from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
-from kairos_mcp.specs import load_ooda as orders
+from kairos_mcp.specs import load_ooda
 from kairos_mcp.specs.load_ooda import RUN, read_mandate
-from kairos_mcp.store import mandates, texts
-from kairos_mcp.store import report_queries as telling
+from kairos_mcp.store import mandates, report_queries, texts
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
@@ -47,14 +46,14 @@ def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
 
 def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObject, str] | None:
     """The call that takes what a phase gave; None where it gave nothing, and for every other run."""
-    phase = orders.phase_of(run.flow)
+    phase = load_ooda.phase_of(run.flow)
     outcome: Outcome = decode(Outcome, run.outcome or "")
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
     arguments = {**_named(connection, run), GIVEN[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
-    return orders.FLOWS[following], arguments, why
+    return load_ooda.FLOWS[following], arguments, why
 
 
 _GOES_ON: Mapping[str, str] = {
@@ -116,7 +115,7 @@ def output_of(
         if steps is not None and pause_of(waits) is not None:
             told |= _so_far(steps())
         return told | ({"act": awaits} if awaits is not None else {})
-    if orders.phase_of(run.flow) is not None:
+    if load_ooda.phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits
     return None
 
@@ -142,7 +141,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
         case "call", [*_, "act", _]:
             return _decided(connection, run, spec, path)
         case "call", [*_, "decide", _, _]:
-            turn = telling.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            turn = report_queries.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
             return calls[int(number) - 1].name if len(calls) >= int(number) else None
         case _:
@@ -157,7 +156,7 @@ def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) ->
     if spec.given_text is not None:
         decision = decode_fields(texts.read(connection, spec.given_text) or "")
     else:
-        turn = telling.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        turn = report_queries.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:

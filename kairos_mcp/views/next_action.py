@@ -15,7 +15,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import approvals
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, run_by_id
-from kairos_mcp.views import mandate_view as mandated
+from kairos_mcp.views import mandate_view
 from kairos_mcp.views.shell_commands import command_of, resume_of
 from kairos_mcp.views.waiting import ELICITED_CHARS, blank
 
@@ -59,9 +59,9 @@ def next_call(
         case "failed" if run.flow == "planner" and _reason(run) in BROKEN_OFF:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "The model failed it; once that is mended, a new run goes on from it.")
-        case "completed" | "failed" if (again := mandated.after_cycles(connection, run)) is not None:
+        case "completed" | "failed" if (again := mandate_view.after_cycles(connection, run)) is not None:
             return _call(*again)
-        case "completed" if (following := mandated.after_phase(connection, run)) is not None:
+        case "completed" if (following := mandate_view.after_phase(connection, run)) is not None:
             return _call(*following)
         case _:
             return None
@@ -113,7 +113,7 @@ def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObje
     if run.paused is not None and run.resume_at is None:
         return _call("run_control", resume, f"It was paused: {run.paused}")
     if pause is not None:
-        return _call(*mandated.after_pause(run, pause))
+        return _call(*mandate_view.after_pause(run, pause))
     if lacks:
         why = f"This server lacks {' and '.join(lacks)}; one that has it goes on with the run once it is called."
         return _call("run_status", {"run_ids": [run.id]}, why)

@@ -22,16 +22,13 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Step
-from kairos_mcp.specs import load_ooda as orders
-from kairos_mcp.store import approvals
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import report_queries as telling
+from kairos_mcp.specs import load_ooda
+from kairos_mcp.store import approvals, queries, report_queries
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.views import called
-from kairos_mcp.views import mandate_view as mandated
+from kairos_mcp.views import called, mandate_view
 from kairos_mcp.views.awaited import BackOff, awaited
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.waiting import iso, waiting_items
@@ -140,7 +137,7 @@ def report(
     waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
     status = status_of(run, waits, around)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    tally = telling.tally(connection, run.n)
+    tally = report_queries.tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
         **_identity(run, around.caller),
@@ -149,7 +146,7 @@ def report(
         summary=outcome.summary if outcome is not None else None,
         output=called.output_of(outcome)
         if run.flow == "call"
-        else mandated.output_of(run, outcome, waits, status, steps),
+        else mandate_view.output_of(run, outcome, waits, status, steps),
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=_model(connection, run),
@@ -170,7 +167,7 @@ def report(
             items,
             around.decides,
             around.trouble,
-            mandated.pause_of(waits),
+            mandate_view.pause_of(waits),
             around.lacks,
             waits.unasked,
         ),
@@ -181,7 +178,9 @@ def _model(connection: apsw.Connection, run: RunRow) -> str | None:
     """The model that thinks now: the newest asked on the run's route, by the name under which it answered where it gave
     one; before any was asked, the one that the run was started with."""
     spec: Spec = decode(Spec, run.spec)
-    return telling.newest_model(connection, run.n, run.route) or (spec.model if run.route == spec.route else None)
+    return report_queries.newest_model(connection, run.n, run.route) or (
+        spec.model if run.route == spec.route else None
+    )
 
 
 def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) -> RunReport:
@@ -192,7 +191,7 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) 
     except Unreadable:
         account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
-    tally = telling.tally(connection, run.n)
+    tally = report_queries.tally(connection, run.n)
     return RunReport(
         **_identity(run, around.caller),
         status=status,
@@ -248,7 +247,7 @@ def _readable_outcome(run: RunRow) -> Outcome | None:
 def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_CALLS) -> list[JsonObject]:
     """The newest answered calls, oldest first: {round, name, ok, ms, preview, ref}."""
     found = []
-    for row in telling.newest_calls(connection, run.n, limit):
+    for row in report_queries.newest_calls(connection, run.n, limit):
         result = decode_answer(row.body)
         name = _call_name(connection, run, row.path)
         content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
@@ -266,10 +265,10 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
 
 
 def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
-    if run.flow in orders.VERSIONS:
-        return mandated.tool_at(connection, run, path) or run.flow
+    if run.flow in load_ooda.VERSIONS:
+        return mandate_view.tool_at(connection, run, path) or run.flow
     turn, _, call = path.rpartition("/")
-    body = reading.body_at(connection, run.n, turn) if turn else None
+    body = queries.body_at(connection, run.n, turn) if turn else None
     match decode_answer(body) if body is not None else None:
         case Completion(tool_calls=calls):
             return calls[int(call.removeprefix("call-")) - 1].name
@@ -285,11 +284,11 @@ def _ordinal(path: str) -> int:
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:
     """Null for what has no loop that could stop: a single call, a phase alone."""
-    looped = run.flow != "call" and orders.phase_of(run.flow) is None
+    looped = run.flow != "call" and load_ooda.phase_of(run.flow) is None
     return outcome.stop_reason if outcome is not None and looped else None
 
 
-def _usage(spent: Units, tally: telling.Tally) -> JsonObject:
+def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
     return {
         "model_calls": spent.model_calls,
         "attempts": tally.attempts,
@@ -326,9 +325,13 @@ def _held_up(connection: apsw.Connection, run: RunRow, waits: Waits) -> list[str
 
 
 def _degraded(
-    connection: apsw.Connection, run: RunRow, around: Circumstances, tally: telling.Tally, waits: Waits = NOTHING_WAITS
+    connection: apsw.Connection,
+    run: RunRow,
+    around: Circumstances,
+    tally: report_queries.Tally,
+    waits: Waits = NOTHING_WAITS,
 ) -> tuple[str, ...]:
-    texts = telling.notes(connection, run.n)
+    texts = report_queries.notes(connection, run.n)
     if around.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
@@ -339,7 +342,7 @@ def _degraded(
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
-    if run.route != "provider" and telling.has_private(connection, run.n):
+    if run.route != "provider" and report_queries.has_private(connection, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

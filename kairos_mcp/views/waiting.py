@@ -9,7 +9,7 @@ from kairos_mcp.core import placeholders
 from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.models import dialects
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import Waits
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.views.shell_commands import command_of
@@ -57,12 +57,12 @@ def _lost_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, Step
     """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
     shown = steps() if waits.lost and steps is not None else {}
     for path, row in waits.lost.items():
-        key = path + settling.SUFFIX
+        key = path + settlements.SUFFIX
         item: JsonObject = {"key": key, "kind": "settle"}
         match shown.get(path):
             case CallTool(call=call):
                 item |= {"name": call.name, "arguments": call.arguments}
-                yield item | {"digest": settling.digest_of(run, path, row), "command": command_of(run, key)}
+                yield item | {"digest": settlements.digest_of(run, path, row), "command": command_of(run, key)}
             case _:
                 yield item
 

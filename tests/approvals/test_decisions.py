@@ -41,8 +41,7 @@ from kairos_mcp.core.errors import (
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.store import approvals, decisions
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import approvals, decisions, queries
 from kairos_mcp.store.approvals import LAPSED, OF_A_RUN, OF_A_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
@@ -258,7 +257,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
     async with opened(place) as host:
         run_id = await waiting(host, place, caller=Caller(principal))
         with writing(place) as connection:
-            run = reading.run_by_id(connection, run_id)
+            run = queries.run_by_id(connection, run_id)
     assert shlex.split(command_of(replace(run, id="run-1"), key)) == ["kairos-mcp", *words]
 
 
@@ -313,7 +312,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
         run_id = await waiting(host, place, caller=Caller("alice"))
         forged = Decision(KEY, "approve", digest(place, run_id), ("bob", "mcp", ""))
         with writing(place) as connection:
-            run = reading.run_by_id(connection, run_id)
+            run = queries.run_by_id(connection, run_id)
             with pytest.raises(NotWaiting):
                 decisions.decide(connection, run, [forged], 0, NOW)
             assert decisions.still_open(connection, run, [forged], NOW) == []
@@ -325,7 +324,7 @@ async def test_a_verdict_is_never_written_over(place):
         run_id = await waiting(host, place)
         yes, no = (Decision(KEY, said, digest(place, run_id), ME.row) for said in ("approve", "deny"))
         with writing(place) as connection:
-            run = reading.run_by_id(connection, run_id)
+            run = queries.run_by_id(connection, run_id)
             decisions.record(connection, run, [yes, no], NOW)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
         assert place.rows("select count(*) from deposit") == [(1,)]
@@ -336,7 +335,7 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
         run_id = await waiting(host, place)
         yes = Decision(KEY, "approve", digest(place, run_id), ME.row)
         with writing(place) as connection:
-            run, stray = reading.run_by_id(connection, run_id), Deposit("round-7", ToolResult("x"))
+            run, stray = queries.run_by_id(connection, run_id), Deposit("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):
                 decisions.leave(connection, run, [stray], [yes], "caller", 0, NOW)
         assert verdicts(place) == UNDECIDED

@@ -30,9 +30,7 @@ from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unr
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.store import apply_commit as turns
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import runs
+from kairos_mcp.store import apply_commit, queries, runs
 from kairos_mcp.store.commit import Settled, Turn
 from kairos_mcp.store.inbox import Deposit, deposit, wish
 
@@ -394,8 +392,8 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
 async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(place: Place, came: str) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         run_id = await started(host, route="caller")
-        run = reading.run_by_id(host._store.reader, run_id)
-        (waits,) = reading.waiting(host._store.reader, run.n).values()
+        run = queries.run_by_id(host._store.reader, run_id)
+        (waits,) = queries.waiting(host._store.reader, run.n).values()
         owner = await host._store.own(1)
         fence = await host._store.submit(lambda c: runs.take(c, run.n, owner, ()))
         if came == "an answer":
@@ -404,9 +402,9 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
         elif came == "a wish":
             assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
         turn = Turn(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
-        assert await host._store.submit(lambda c: turns.let_go(c, turn)) == (came == "nothing")
+        assert await host._store.submit(lambda c: apply_commit.let_go(c, turn)) == (came == "nothing")
         if came != "nothing":
-            assert not (await host._store.submit(lambda c: turns.apply(c, turn))).parked
+            assert not (await host._store.submit(lambda c: apply_commit.apply(c, turn))).parked
             assert place.rows("select owner from run") == [(owner,)]
 
 
@@ -417,7 +415,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
-            turns.insert_answer(connection, Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
+            apply_commit.insert_answer(connection, Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
 
         await host._store.submit(answer)
         with pytest.raises(KairosError):

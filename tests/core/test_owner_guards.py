@@ -18,19 +18,16 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import ended
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store import apply_commit as turns
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import runs
+from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import Turn
 from kairos_mcp.store.inbox import Deposit, deposit, take_up, wish
 from kairos_mcp.store.ownership import Ownership
 
 
-async def owned(host: Host) -> tuple[reading.RunRow, int, int]:
+async def owned(host: Host) -> tuple[queries.RunRow, int, int]:
     """A run that waits and that a living server owns: with its owner's number and its fence."""
-    run = reading.run_by_id(host._store.reader, await started(host, route="caller"))
+    run = queries.run_by_id(host._store.reader, await started(host, route="caller"))
     mine = await host._store.own(1)
     fence = await host._store.submit(lambda connection: runs.take(connection, run.n, mine, ()))
     assert fence is not None
@@ -81,13 +78,13 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        (waits,) = reading.waiting(host._store.reader, run.n).values()
+        (waits,) = queries.waiting(host._store.reader, run.n).values()
         brought = [Deposit("round-1", Completion("came", finish="stop"))]
         await host._store.submit(lambda c: deposit(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(ended("cancelled", "cancelled"))
         turn = Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
-        await host._store.submit(lambda c: turns.apply(c, turn))
+        await host._store.submit(lambda c: apply_commit.apply(c, turn))
         assert_lawful(place, run.id)
 
 
@@ -110,17 +107,17 @@ async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
         try:
             number = await host._store.submit(lambda c: other.enter(c, "mcp", 1))
             place.rows("update run set owner = ?", number)
-            assert owners.dead_owners(host._store.reader, host._store.home, mine) == []
+            assert ownership.dead_owners(host._store.reader, host._store.home, mine) == []
         finally:
             other.close()
-        assert owners.dead_owners(host._store.reader, host._store.home, mine) == [number]
+        assert ownership.dead_owners(host._store.reader, host._store.home, mine) == [number]
 
 
 async def test_a_release_raises_the_fence(place: Place) -> None:
     async with Host.open(place.settings(), via="mcp") as host:
         _, mine, fence = await owned(host)
-        assert await host._store.submit(lambda c: owners.release(c, mine)) == 1
-        assert place.rows("select owner, fence from run") == [(owners.NOBODY, fence + 1)]
+        assert await host._store.submit(lambda c: ownership.release(c, mine)) == 1
+        assert place.rows("select owner, fence from run") == [(ownership.NOBODY, fence + 1)]
 
 
 async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun(place: Place) -> None:

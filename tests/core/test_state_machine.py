@@ -23,9 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import integrity, ownership, queries
 from kairos_mcp.store.connection import connect
 from kairos_mcp.store.inbox import Deposit, deposit
 
@@ -159,12 +157,12 @@ class Servers(RuleBasedStateMachine):
         connection = connect(self.place.db, "process")
         try:
             connection.execute("begin immediate")
-            row = reading.run_by_id(connection, run)
-            found = reading.waiting(connection, row.n) if row.outcome is None else {}
+            row = queries.run_by_id(connection, run)
+            found = queries.waiting(connection, row.n) if row.outcome is None else {}
             waits = {path: step for path, step in found.items() if step.kind in ("round", "call") and not step.is_lost}
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
-                deposit(connection, row, [Deposit(path, brought)], "caller", owners.NOBODY, 1)
+                deposit(connection, row, [Deposit(path, brought)], "caller", ownership.NOBODY, 1)
             connection.execute("commit")
         finally:
             connection.close()
@@ -291,7 +289,7 @@ class Servers(RuleBasedStateMachine):
         self.no_effect_is_made_twice()
         connection = apsw.Connection(str(self.place.db))
         try:
-            assert ledger.damage(connection) == []
+            assert integrity.damage(connection) == []
         finally:
             connection.close()
 

@@ -19,7 +19,7 @@ from house import ME, WITHIN_S, Place, place_in, rests, says, watched
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.tools.files import atomic_write as placing
+from kairos_mcp.tools.files import atomic_write
 from kairos_mcp.views.run_report import RunReport
 
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
@@ -37,7 +37,7 @@ class SlowDisk:
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Any:
         code = frame.f_code
-        if event == "call" and (code.co_name, code.co_filename) == (self.before, str(placing.__file__)):
+        if event == "call" and (code.co_name, code.co_filename) == (self.before, str(atomic_write.__file__)):
             self.reached.set()
             assert self.go.wait(WITHIN_S)
 

@@ -27,9 +27,7 @@ from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import canonical
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import queries as reading
-from kairos_mcp.store import settlements as settling
+from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import amounts
 from kairos_mcp.store.codec import encode_units
 from kairos_mcp.store.settlements import Settling
@@ -192,11 +190,11 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
         with pytest.raises(UnknownRun):
             await host.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
         run, said = (
-            reading.run_by_id(host._store.reader, run_id),
+            queries.run_by_id(host._store.reader, run_id),
             Settling("round-1/call-1", "reattempt", digest=item["digest"]),
         )
         with pytest.raises(NotWaiting):  # what the job itself refuses
-            settling.check(host._store.reader, run, said, "bob")
+            settlements.check(host._store.reader, run, said, "bob")
 
 
 def lose(place: Place) -> None:
@@ -209,7 +207,7 @@ def lose(place: Place) -> None:
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
     connection = apsw.Connection(str(place.db))
-    spent, held = ledger.sums(connection, 1)
+    spent, held = integrity.sums(connection, 1)
     connection.execute(
         f"update account set {', '.join(f'{name} = ?' for name in amounts('spent', 'held'))} where scope = 'run'",
         (*spent, *held),

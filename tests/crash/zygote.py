@@ -17,7 +17,7 @@ from house import Place, asked_digests, assert_all_lawful, outcome_of, place_in
 from journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
 from kairos_mcp.app.app import Host
-from kairos_mcp.store import integrity as ledger
+from kairos_mcp.store import integrity
 
 
 async def counted(place: Place, journey: Journey) -> int:
@@ -72,7 +72,7 @@ async def recovered(place: Place, journey: Journey) -> None:
     async with Host.open(journey.settings(place), via="mcp") as host:
         await gone_through(host, place, journey)
         assert_all_lawful(host)
-        assert ledger.damage(host._store.reader) == []
+        assert integrity.damage(host._store.reader) == []
 
 
 def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int:

@@ -16,9 +16,7 @@ from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.around import Memory, Stop
-from kairos_mcp.tools.mcp_servers import child
-from kairos_mcp.tools.mcp_servers import client as line
-from kairos_mcp.tools.mcp_servers import flood_guard as watch
+from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.enclosure import CACHES, PROGRAMS
 
 
@@ -153,7 +151,7 @@ def test_a_call_ends_in_time_though_the_server_hangs(bench: Bench) -> None:
 
 def test_a_server_that_stays_silent_is_started_anew(bench: Bench) -> None:
     server = bench.met(timeout_s=0.3)
-    assert [called(server, "hang").code for _ in range(line.SILENT)] == ["timeout"] * line.SILENT
+    assert [called(server, "hang").code for _ in range(client.SILENT)] == ["timeout"] * client.SILENT
     called(server, "echo", text="anew")
     until = time.monotonic() + WITHIN_S  # the call has 0.3 s, which a start may take longer than
     while len(bench.logged("start")) < 2 and time.monotonic() < until:
@@ -191,7 +189,7 @@ def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(
     server = bench.met()
     flooded = called(server, "many")
     assert flooded.code == "timeout"
-    assert f"{watch.MESSAGES:,} messages" in flooded.content
+    assert f"{flood_guard.MESSAGES:,} messages" in flooded.content
     assert called(server, "echo", text="after").content == "after"
 
 

@@ -10,8 +10,7 @@ from house import ASK, Books, Place, asks, reads, says, started
 
 from kairos_mcp.app.app import Host
 from kairos_mcp.core.errors import StoreCorrupt
-from kairos_mcp.store import integrity as ledger
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import integrity, queries
 from kairos_mcp.store.database import CHECKED_BYTES
 
 
@@ -161,9 +160,9 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
     async with Host.open(filled.settings(), via="mcp") as host:
         for run_id, n in filled.rows("select id, n from run"):
             books = Books.of(filled, run_id)
-            assert ledger.sums(host._store.reader, n) == (books.spent_by_rows, books.held)
-            run = reading.run_by_id(host._store.reader, run_id)
-            ledger.check(host._store.reader, run.n, run.account)
+            assert integrity.sums(host._store.reader, n) == (books.spent_by_rows, books.held)
+            run = queries.run_by_id(host._store.reader, run_id)
+            integrity.check(host._store.reader, run.n, run.account)
 
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
@@ -172,9 +171,9 @@ async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
     filled.rows(DAMAGE[what][0])
     async with Host.open(filled.settings(), via="mcp") as host:
         ((run_id,),) = filled.rows("select id from run where key is null")
-        run = reading.run_by_id(host._store.reader, run_id)
+        run = queries.run_by_id(host._store.reader, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):
-            ledger.check(host._store.reader, run.n, run.account)
+            integrity.check(host._store.reader, run.n, run.account)
 
 
 @pytest.mark.unreplayed

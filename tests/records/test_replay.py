@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import Message, ToolCall
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
 from kairos_mcp.history.replay_check import Difference, Entry, Recording, ReplayReport, replayed
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import queries
 from kairos_mcp.store.codec import decode_answer
 
 LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))
@@ -25,8 +25,8 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     """A run as its rows tell it."""
     async with Host.open(place.settings(*(lines or LINES)), via="mcp") as host:
         run_id = await started(host, **more)
-        run = reading.run_by_id(host._store.reader, run_id)
-        rows = reading.record(host._store.reader, run.n)
+        run = queries.run_by_id(host._store.reader, run_id)
+        rows = queries.record(host._store.reader, run.n)
         entries = [Entry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
         return Recording(run_id, host._wiring.thawed(run), entries, run.outcome)
 

@@ -25,9 +25,7 @@ from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import Thawed
-from kairos_mcp.store import open_completions as asks
-from kairos_mcp.store import ownership as owners
-from kairos_mcp.store import queries as reading
+from kairos_mcp.store import open_completions, ownership, queries
 from kairos_mcp.store.inbox import Deposit
 from kairos_mcp.store.queries import RunRow
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
@@ -135,9 +133,9 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         before = bodies(place, run_id)
         connection = apsw.Connection(str(place.db))
         try:
-            run = reading.run_by_id(connection, run_id)
+            run = queries.run_by_id(connection, run_id)
             late = [Deposit("task-1/round-1", Completion("late"))]
-            assert asks.deposit_open(connection, run, late, owner=owners.NOBODY, at=0) is None
+            assert open_completions.deposit_open(connection, run, late, owner=ownership.NOBODY, at=0) is None
         finally:
             connection.close()
         assert bodies(place, run_id) == before

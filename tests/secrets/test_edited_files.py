@@ -8,7 +8,7 @@ from house import ASK, Place, asks, rests, says, started, watched
 
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store import tool_memory as memory
+from kairos_mcp.store import tool_memory
 
 KEY = "zebra-9124-quagga-5577-okapi"  # of no known shape: no mask would take it out
 LONG = "".join(f"line {n}\n" for n in range(40))  # so that no diff shows what stands below it
@@ -70,7 +70,7 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
     connection = apsw.Connection(str(place.db))
     connection.execute("begin; update run set owner = 1, fence = 9")
     with pytest.raises(Stale):
-        memory.keep(connection, 1, run_id, 1, 9, memory.of_call("round-1/call-1"), KEY)
-    memory.keep(connection, 1, run_id, 1, 9, memory.of_call("round-2/call-1"), KEY)  # this one has none yet
+        tool_memory.keep(connection, 1, run_id, 1, 9, tool_memory.of_call("round-1/call-1"), KEY)
+    tool_memory.keep(connection, 1, run_id, 1, 9, tool_memory.of_call("round-2/call-1"), KEY)  # this one has none yet
     connection.execute("rollback")
     connection.close()

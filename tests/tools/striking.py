@@ -13,12 +13,9 @@ from types import FrameType
 from typing import Any
 
 from kairos_mcp.tools.around import Memory
-from kairos_mcp.tools.files import atomic_write as placing
-from kairos_mcp.tools.files import folders, leases
-from kairos_mcp.tools.files import staging as beside
-from kairos_mcp.tools.files import transaction as changes
+from kairos_mcp.tools.files import atomic_write, folders, leases, staging, transaction
 
-WATCHED = frozenset(str(module.__file__) for module in (beside, changes, folders, leases, placing))
+WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, folders, leases, atomic_write))
 
 
 def struck(act: Callable[[], Any], blows: dict[int, Callable[[], None]]) -> tuple[Any, int]:
