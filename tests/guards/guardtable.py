@@ -319,7 +319,7 @@ SPENDING = (
     ),
     Guard(
         "execution/worker.py",
-        "ledger.check(reader, run.n, run.account)",
+        "integrity.check(reader, run.n, run.account)",
         "pass",
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
@@ -611,7 +611,7 @@ LEAVES = (
 FILES = (
     Guard(
         "store/apply_commit.py",
-        "            memory.forget(connection, turn.run, settled.path)\n",
+        "            tool_memory.forget(connection, turn.run, settled.path)\n",
         "            pass\n",
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
@@ -623,14 +623,14 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        memory.forget_calls(connection, turn.run)\n",
+        "        tool_memory.forget_calls(connection, turn.run)\n",
         "",
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not retry.claim.open_step:\n        memory.forget(connection, turn.run, retry.path)\n",
+        "    if not retry.claim.open_step:\n        tool_memory.forget(connection, turn.run, retry.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
@@ -973,8 +973,8 @@ OUTSIDE = (
     ),
     Guard(
         "app/context.py",
-        "reading.run_by_id(self.store.reader, run_id, caller.principal)",
-        "reading.run_by_id(self.store.reader, run_id)",
+        "queries.run_by_id(self.store.reader, run_id, caller.principal)",
+        "queries.run_by_id(self.store.reader, run_id)",
         RUNS + "another_principal_s_run_looks_like_an_unknown_one",
     ),
     Guard(
@@ -1101,8 +1101,8 @@ OUTSIDE = (
     ),
     Guard(
         "server/elicitation.py",
-        '"decline", _ if settling.is_key(key):\n            return "left"',
-        '"decline", _ if settling.is_key(key):\n            return UsersSettlement("reattempt", digest)',
+        '"decline", _ if settlements.is_key(key):\n            return "left"',
+        '"decline", _ if settlements.is_key(key):\n            return UsersSettlement("reattempt", digest)',
         "approvals/test_settling_dialogs.py::test_what_is_no_settlement_leaves_the_call_waiting",
     ),
     Guard(
@@ -1125,7 +1125,7 @@ OUTSIDE = (
     ),
     Guard(
         "tools/masked.py",
-        "masked.result(call(tool, arguments, around), mask)",
+        "redact_values.result(call(tool, arguments, around), mask)",
         "call(tool, arguments, around)",
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
@@ -1387,7 +1387,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "                requests.give_up(connection, purse, step, turn.fence, turn.at)\n",
+        "                client_requests.give_up(connection, purse, step, turn.fence, turn.at)\n",
         "                pass\n",
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
