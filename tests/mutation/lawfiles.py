@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/strict_json.py": ("flows/test_decoding.py",),
-    "core/replay.py": ("core/test_runner.py", "flows/ooda/test_cycle_laws.py", "histories"),
+    "core/replay.py": ("core/test_runner.py",),
     "budget/units.py": ("core/test_grants.py",),
     "budget/reservation.py": ("core/test_grants.py",),
     "store/reservations.py": ("budgets/test_purse.py", "budgets/test_branching.py", "budgets", "core/test_budget.py"),
