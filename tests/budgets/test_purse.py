@@ -189,18 +189,6 @@ def agree(connection: apsw.Connection, books: Books, numbers: Shared) -> None:
             assert cap is None or getattr(account.held, unit) + getattr(account.spent, unit) <= cap
 
 
-def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection) -> None:
-    for seed in range(SAMPLE):
-        history(connection, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
-    for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
-        history(connection, seed)
-
-
 USED = {"model_calls": 3, "nano_usd": 10**9}
 
 
@@ -339,3 +327,104 @@ def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Co
         Purse(connection, read_account(connection, OWN)).hold("step", CALL_OF_A_TASK, (98,))
     with pytest.raises(apsw.CorruptError):
         Purse(connection, read_account(connection, OWN), {"task": 97}).hold("task/step", CALL_OF_A_TASK, ())
+
+
+SPENT = Units(rounds=1, model_calls=1, input_tokens=80, output_tokens=40, total_tokens=120, nano_usd=500)
+HELD = Units(rounds=1, model_calls=1, input_tokens=60, output_tokens=30, total_tokens=90, nano_usd=400)
+
+
+@pytest.mark.parametrize(
+    ("caps", "read", "written", "cost"),
+    [
+        ({}, 80, 40, 500),
+        ({"total_tokens": 120}, 80, 40, 500),
+        ({"total_tokens": 100}, 80, 20, 500),
+        ({"total_tokens": 80}, 80, 0, 500),
+        ({"total_tokens": 70}, 70, 0, 500),
+        ({"total_tokens": 0}, 0, 0, 500),
+        ({"input_tokens": 30}, 30, 40, 500),
+        ({"output_tokens": 10}, 80, 10, 500),
+        ({"input_tokens": 50, "total_tokens": 70}, 50, 20, 500),
+        ({"nano_usd": 450}, 80, 40, 450),
+        ({"input_tokens": 30, "output_tokens": 10, "nano_usd": 0}, 30, 10, 0),
+    ],
+)
+@pytest.mark.parametrize("whose", ["run", "branch", "day"])
+def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once_it_has_let_go(
+    connection: apsw.Connection, whose: str, caps: dict[str, int], read: int, written: int, cost: int
+) -> None:
+    """Of the tokens that it may have read and written, those that it read come first."""
+    limits = Limits(**caps)
+    open_accounts(connection, [limits if whose == "run" else Limits(), limits if whose == "day" else Limits()])
+    known = opened(connection, "task", caps=limits if whose == "branch" else UNLIMITED)
+    for unit in SHARED_UNITS:
+        held = getattr(HELD, unit)  # by this step; what the caps say is beside that of another one
+        connection.execute(
+            f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,)
+        )
+    purse = Purse(connection, read_account(connection, OWN), known)
+    charged = purse.at_most("task/step", HELD, SPENT, (2,))
+    assert charged == Units(1, 1, read, written, read + written, cost)
+    assert read_account(connection, 2).held == shared_part(HELD)  # nothing has changed by the question
+    assert charged == purse.at_most("task/step", HELD, SPENT, (2,))
+
+
+def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
+    purse.write()
+    assert list(purse.passed()) == []
+
+
+def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw.Connection) -> None:
+    """The first has room, the second has not: what was taken of the first is given back."""
+    open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
+    for _ in range(2):
+        purse = Purse(connection, read_account(connection, OWN))
+        leave = purse.hold("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
+        assert isinstance(leave, Refused)
+        assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE}{read_account(connection, 3).scope}")
+        purse.write()
+        assert [set(read_account(connection, number).held) for number in (1, 2, 3)] == [{0}] * 3
+
+
+def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
+    purse = Purse(connection, read_account(connection, OWN))
+    leave = purse.hold("step", CALL_OF_A_TASK, (2, 3))
+    assert isinstance(leave, Grant)
+    assert leave.max_tokens == 300
+    purse.write()
+    assert [read_account(connection, number).held for number in (2, 3)] == [shared_part(leave.held)] * 2
+    assert read_account(connection, OWN).held == leave.held
+
+
+def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_at_once(
+    connection: apsw.Connection,
+) -> None:
+    open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
+    purse = Purse(connection, read_account(connection, OWN))
+    first = purse.hold("step", CALL_OF_A_TASK, (2,))
+    assert isinstance(first, Grant)
+    assert isinstance(purse.hold("other", CALL_OF_A_TASK, (2,)), Refused)
+    purse.settle("step", first.held, Units(model_calls=1, input_tokens=10, output_tokens=40, total_tokens=50), (2,))
+    second = purse.hold("other", CALL_OF_A_TASK, (2,))
+    assert isinstance(second, Grant)
+    assert second.max_tokens == 350
+    assert isinstance(purse.hold("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
+    purse.write()
+    day = read_account(connection, 2)
+    assert (day.held, day.spent) == (shared_part(second.held), Units(0, 1, 10, 40, 50))
+
+
+def test_random_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection) -> None:
+    for seed in range(SAMPLE):
+        history(connection, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_100000_histories_never_pass_a_cap_and_add_up(connection: apsw.Connection, part: int) -> None:
+    for seed in range(part * WHOLE_SWEEP // 10, (part + 1) * WHOLE_SWEEP // 10):
+        history(connection, seed)

@@ -25,4 +25,10 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
             "result.kept is not None or whole is not None",
         )
     },
+    (
+        "core/replay.py",
+        "Runner.branch_of",
+        'while self.branches and (path := path.rpartition("/")[0]):',
+        "while ((path := path.rpartition('/')[0])):",
+    ): "a shorter way where no branch has limits of its own: without it the loop finds none of them",
 }

@@ -7,10 +7,10 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "core/replay.py": ("core/test_runner.py",),
     "budget/units.py": ("core/test_grants.py",),
     "budget/reservation.py": ("core/test_grants.py",),
-    "store/reservations.py": ("budgets/test_purse.py", "budgets/test_branching.py", "budgets", "core/test_budget.py"),
+    "store/reservations.py": ("budgets/test_purse.py",),
     "gate.py": ("approvals/test_gate_alone.py", "approvals/test_gate.py", "approvals/test_touched_paths.py"),
     "app/answers.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),
-    "tools/files/workspace.py": ("tools/test_opener.py",),
-    "tools/files/beneath.py": ("tools/test_opener.py",),
+    "tools/files/workspace.py": ("tools/test_beneath.py", "tools/test_opener.py"),
+    "tools/files/beneath.py": ("tools/test_beneath.py", "tools/test_opener.py"),
 }

@@ -1,0 +1,344 @@
+"""What is opened beneath a folder, flag by flag; and what the opener gives back, keeps and leaves alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toolsdesk import has_openat2
+
+from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
+from kairos_mcp.tools.commands.name_holders import covered
+from kairos_mcp.tools.files.beneath import EXCHANGE, FILE, FOLDER, ONTO_NOTHING, by_kernel, by_walk, renaming
+from kairos_mcp.tools.files.workspace import Opener
+
+needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def root(workspace: Path):
+    fd = os.open(workspace, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize(("path", "flags"), [("real/f", FILE), ("real", FOLDER), ("fifo", FILE)])
+def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
+    opener: Opener, path: str, flags: int
+) -> None:
+    assert bool(FILE & os.O_NONBLOCK)  # else the open of a FIFO would hang here
+    fd = opener.opened(path, flags)
+    try:
+        assert not os.get_inheritable(fd)
+        assert bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK) == (flags == FILE)
+        assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    finally:
+        os.close(fd)
+
+
+def test_what_is_opened_as_a_folder_is_one(opener: Opener) -> None:
+    for path, error in (("real/f", NotADirectoryError), ("fifo", NotADirectoryError), ("none", FileNotFoundError)):
+        with pytest.raises(error):
+            opener.opened(path, FOLDER)
+
+
+@pytest.mark.parametrize("path", ["lnd", "lnd/f", "inln", "loop", "./lnd/../real/f"])
+@pytest.mark.parametrize("flags", [FILE, FOLDER])
+def test_no_link_is_followed_not_even_one_that_stays_inside(opener: Opener, path: str, flags: int) -> None:
+    with pytest.raises(OSError, match="symbolic"):
+        opener.opened(path, flags)
+
+
+@needs_openat2
+@pytest.mark.parametrize("path", ["..", "../W-secret/f", "/etc/passwd", "real/../../W-secret/f"])
+def test_the_kernel_itself_leaves_the_folder_by_no_path(root: int, path: str) -> None:
+    opening = by_kernel(root)
+    assert opening is not None
+    with pytest.raises(OSError, match="cross-device"):
+        opening(root, path, FILE)
+
+
+@needs_openat2
+def test_a_wrong_call_of_the_kernel_is_loud(workspace: Path) -> None:
+    """Taken for a kernel without the call, it would only be slower for ever."""
+    file = os.open(workspace / "real" / "f", os.O_RDONLY)
+    try:
+        with pytest.raises(NotADirectoryError):
+            by_kernel(file)
+    finally:
+        os.close(file)
+
+
+@pytest.mark.parametrize("walk", [False, True])
+def test_what_was_opened_is_all_that_stays_open(workspace: Path, walk: bool) -> None:
+    with Opener(workspace, walk=walk) as opener:
+        before = descriptors()
+        for path, flags in (("real/f", FILE), ("real", FOLDER), ("hard", FILE)):
+            fd = opener.opened(path, flags)
+            assert descriptors() == before + 1
+            os.close(fd)
+        with opener.file("real/f") as opened:
+            opened.read(1)
+        assert opener.is_folder("real")
+        assert not opener.is_folder("real/f")
+        assert opener.entries("real", 1)
+        assert opener.found("real/f", 3) == (b"ins", 6)
+        assert opener.whole("real/f", 10) == b"inside"
+        assert descriptors() == before
+
+
+def test_the_walk_works_from_the_descriptor_that_it_is_given(root: int, workspace: Path) -> None:
+    walk = by_walk(root)
+    real = walk(root, "real", FOLDER)
+    try:
+        file = walk(real, "f", FILE)
+        assert os.read(file, 10) == b"inside"
+        os.close(file)
+    finally:
+        os.close(real)
+
+
+ALONE = """
+import os, pty, sys
+from pathlib import Path
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.tools.files.workspace import Opener
+os.close(0)  # so that the lowest number is given out
+with Opener(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
+    with opener.file("real/f") as opened:
+        print(opened.read(10))
+os.open(os.devnull, os.O_RDONLY)
+_, terminal = pty.openpty()
+name = Path(os.ttyname(terminal))
+with Opener(name.parent, walk=sys.argv[2] == "walk") as opener:
+    try:
+        with opener.file(name.name):
+            print("opened")
+    except KairosError as refused:
+        print(refused.code)
+try:
+    os.open("/dev/tty", os.O_RDWR)
+    print("has a terminal")
+except OSError:
+    print("has none")
+"""
+
+
+@pytest.mark.parametrize("way", ["kernel", "walk"])
+def test_descriptor_0_is_one_too_and_no_terminal_is_taken_by_opening_it(workspace: Path, way: str) -> None:
+    words = [sys.executable, "-c", ALONE, str(workspace), way]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, start_new_session=True, check=False)
+    assert done.stdout.split("\n")[:3] == ["b'inside'", "not_regular_file", "has none"], done.stdout + done.stderr
+
+
+UNTOLD = """
+import os, sys
+from pathlib import Path
+from kairos_mcp.core.errors import KairosError
+from kairos_mcp.tools.files.workspace import Opener
+with Opener(Path(sys.argv[1]), walk=True) as opener:
+    assert os.system("mount -t tmpfs none /proc") == 0
+    lowest = os.dup(1)
+    os.close(lowest)
+    for path in ("real/f", "hard"):
+        try:
+            with opener.file(path):
+                print("opened")
+        except KairosError as refused:
+            print(refused.code)
+    print(os.dup(1) == lowest)
+"""
+
+
+def test_a_walk_that_no_longer_learns_its_mount_opens_nothing_and_keeps_nothing_open(workspace: Path) -> None:
+    alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    try:
+        tried = subprocess.run(
+            [*alone, "sh", "-c", "mount -t tmpfs none /proc"], capture_output=True, timeout=60, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no unshare to mount with")
+    if tried.returncode != 0:
+        pytest.skip("this system lets nobody mount in a namespace of their own")
+    words = [*alone, sys.executable, "-c", UNTOLD, str(workspace)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["not_regular_file", "not_regular_file", "True"], done.stdout + done.stderr
+
+
+# -- the rename that loses nothing -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rename() -> Callable[[int, str, str, int], None]:
+    found = renaming()
+    if found is None:
+        assert not sys.platform.startswith("linux") or not has_openat2(), "a kernel with openat2 has renameat2"
+        pytest.skip("this system has no renameat2")
+    return found
+
+
+def test_an_exchange_gives_each_name_what_the_other_had(root: int, workspace: Path, rename) -> None:
+    (workspace / "a").write_text("a")
+    (workspace / "b").write_text("b")
+    rename(root, "a", "b", EXCHANGE)
+    assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("b", "a")
+    with pytest.raises(FileNotFoundError):
+        rename(root, "a", "none", EXCHANGE)
+    assert (workspace / "a").read_text() == "b"
+
+
+def test_a_rename_onto_nothing_never_replaces(root: int, workspace: Path, rename) -> None:
+    (workspace / "a").write_text("a")
+    (workspace / "b").write_text("b")
+    with pytest.raises(FileExistsError):
+        rename(root, "a", "b", ONTO_NOTHING)
+    assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("a", "b")
+    rename(root, "a", "c", ONTO_NOTHING)
+    assert ((workspace / "c").read_text(), (workspace / "a").exists()) == ("a", False)
+
+
+def test_an_opener_says_how_it_renames_and_opens(workspace: Path, rename) -> None:
+    for exchange in (False, True):
+        with Opener(workspace, exchange=exchange) as opener:
+            assert (opener.by_exchange, opener.rename is not None) == (exchange, exchange)
+    with Opener(workspace) as opener:
+        assert (opener.by_exchange, opener.by_kernel) == (True, has_openat2())
+    with Opener(workspace, walk=True) as opener:
+        assert (opener.by_exchange, opener.by_kernel) == (True, False)
+
+
+# -- what is no file, or nobody's to read ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["real", "fifo"])
+def test_only_regular_files_are_read_in_whatever_way(opener: Opener, path: str) -> None:
+    hint = "list_files" if path == "real" else "Only regular files"
+    before = descriptors()
+    for read in (
+        lambda: opener.found(path, 10),
+        lambda: opener.whole(path, 10),
+        lambda: opener.file(path).__enter__(),
+    ):
+        with pytest.raises(NotRegularFile) as refused:
+            read()
+        assert hint in refused.value.hint
+    assert descriptors() == before
+
+
+def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Opener) -> None:
+    for path, error in (("lnd/f", PathDenied), ("x" * 300, PathDenied), ("real/f/x", NotFound)):
+        for read in (lambda path=path: opener.found(path, 10), lambda path=path: opener.is_folder(path)):
+            with pytest.raises(error):
+                read()
+        with pytest.raises(error):
+            opener.whole(path, 10)
+    for path in ("none", "none/at/all"):
+        assert opener.whole(path, 10) is None
+        with pytest.raises(NotFound):
+            opener.found(path, 10)
+
+
+def test_a_workspace_that_can_not_be_opened_says_why(workspace: Path) -> None:
+    for folder, word in ((workspace / "none", "ENOENT"), (workspace / "real" / "f", "ENOTDIR")):
+        with pytest.raises(ConfigError, match=word):
+            Opener(folder)
+
+
+def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(workspace: Path) -> None:
+    private = workspace / "state"
+    (private / "deep" / "er").mkdir(parents=True)
+    for path in ("state/key", "state/deep/key", "state/deep/er/key", "real/key"):
+        (workspace / path).write_text("SECRET")
+    for walk in (False, True):
+        with Opener(workspace, private=private, walk=walk) as opener:
+            before = descriptors()
+            for path in ("state/key", "state/deep/key", "state/deep/er/key"):
+                with pytest.raises(PathDenied, match="own folder"):
+                    opener.whole(path, 10)
+            for path in ("state", "state/deep", "state/deep/er"):
+                with pytest.raises(PathDenied, match="own folder"):
+                    opener.entries(path, 10)
+            assert descriptors() == before
+            assert opener.whole("real/key", 10) == b"SECRET"
+            assert "state" in [entry.name for entry in opener.entries(".", 100)[0]]
+        with Opener(workspace, private=workspace / "none", walk=walk) as opener:
+            assert opener.whole("state/key", 10) == b"SECRET"
+
+
+def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_taken_for_it(
+    opener: Opener, root: int, workspace: Path
+) -> None:
+    (workspace / "real" / ".git").mkdir()
+    (workspace / "real" / ".git").chmod(0o1555)
+    with covered(root, [".git", ".kairos"]):
+        assert opener.whole(".git", 10) is None
+        (workspace / ".kairos" / "a").write_text("somebody's")
+        for path in (".kairos", "real/.git", "real"):
+            with pytest.raises(NotRegularFile):
+                opener.whole(path, 10)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 100])
+def test_of_what_is_found_no_more_is_read_than_was_asked_for(opener: Opener, count: int) -> None:
+    assert opener.found("real/f", count) == (b"inside"[:count], 6)
+
+
+def test_a_file_is_read_from_where_it_is_asked_for(opener: Opener) -> None:
+    with opener.file("real/f") as opened:
+        assert [opened.read(count, at) for count, at in ((2, 0), (2, 2), (2, 4), (9, 4), (9, 6), (0, 0), (6, 0))] == [
+            *(b"in", b"si", b"de", b"de", b"", b"", b"inside"),
+        ]
+        assert opened.read(3) == b"ins"
+
+
+SPEED = Path("/sys/devices/virtual/net/lo/speed")  # a file of 4,096 bytes that can't be read
+
+
+def unreadable() -> bool:
+    try:
+        SPEED.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.skipif(not unreadable(), reason="there is no file here that can be opened and not be read")
+def test_a_file_that_can_not_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with Opener(SPEED.parent) as opener, pytest.raises(KairosError, match="EINVAL"):
+        opener.found(SPEED.name, 10)
+
+
+def test_a_closed_opener_opens_nothing_also_in_a_folder_that_it_opened(workspace: Path) -> None:
+    with Opener(workspace) as opener:
+        real = opener.opened("real", FOLDER)
+    with pytest.raises(ValueError, match="closed"):
+        opener.opened("f", FILE, real)
+    os.close(real)
+
+
+def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Opener) -> None:
+    real = opener.opened("real", FOLDER)
+    try:
+        os.close(opener.opened("f", FILE, real))
+        with pytest.raises(FileNotFoundError):
+            opener.opened("hard", FILE, real)
+    finally:
+        os.close(real)
+
+
+def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(opener: Opener, workspace: Path) -> None:
+    (workspace / "large").write_bytes(b"x" * 2_000)
+    with pytest.raises(TooLarge, match=r"2,000 bytes; 1,999"):
+        opener.whole("large", 1_999)
+    assert opener.whole("large", 2_000) == b"x" * 2_000
