@@ -282,6 +282,16 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     assert (read_account(connection, 2).held, read_account(connection, 2).spent) == (day.held, day.spent)
 
 
+def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: apsw.Connection) -> None:
+    open_accounts(connection, [Limits()])
+    known = opened(connection, "task")
+    purse = Purse(connection, read_account(connection, OWN), known)
+    purse.settle("task/step", NOTHING, Units(tool_calls=1), ())
+    purse.settle("task/other", NOTHING, NOTHING, ())
+    purse.write()
+    assert [read_account(connection, number).spent for number in (OWN, known["task"])] == [Units(tool_calls=1)] * 2
+
+
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
 @pytest.mark.parametrize("excess", [0, 1])
 def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap(
@@ -297,6 +307,19 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
     purse.write()
     passed = [(account.id, name) for account, name in purse.passed()]
     assert passed == [(number, unit) for number in sorted((OWN, 2, known["task"]))] * excess
+
+
+@pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "nano_usd"])
+def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_cap(
+    connection: apsw.Connection, unit: str
+) -> None:
+    """It was named when it was taken there."""
+    open_accounts(connection, [Limits(**{unit: 1_000})])
+    connection.execute(f"update account set held_{unit} = 100, spent_{unit} = 2000")
+    purse = Purse(connection, read_account(connection, OWN))
+    purse.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
+    purse.write()
+    assert list(purse.passed()) == []
 
 
 def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+BENEATH = "tools/files/beneath.py"
+FLAGS = '_COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", {}) | getattr(os, "O_NOCTTY", {})'
+FIFO = " # the open of a FIFO without a writer must not block"
+RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"
+NO_NAME = 'rename({}, "", "", EXCHANGE) # no name at all: where the call exists, that is what it says'
+TRIES = "_TRIES = {} # EAGAIN: a rename elsewhere raced with the resolution"
+ELSEWHERE = "stands for systems that are not this one, where the flag is not there; nothing here comes to it"
+NOT_AGAIN = "the kernel says so only where a path holds `..` or a file system is interrupted, and no plain path does"
+
 EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ("core/strict_json.py", "_only_balanced", "depth, start = 0, 0", "depth, start = 0, 1"): (
         "the first token is an opening bracket at depth 0, which sets start before anybody reads it"
@@ -31,4 +40,60 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'while self.branches and (path := path.rpartition("/")[0]):',
         "while ((path := path.rpartition('/')[0])):",
     ): "a shorter way where no branch has limits of its own: without it the loop finds none of them",
+    (BENEATH, "", FLAGS.format(0, 0), FLAGS.format(1, 0)): ELSEWHERE,
+    (BENEATH, "", FLAGS.format(0, 0), FLAGS.format(0, 1)): ELSEWHERE,
+    **{
+        (BENEATH, "", line.format(0), line.format(1)): ELSEWHERE
+        for line in (
+            'FILE = _COMMON | getattr(os, "O_NONBLOCK", {})' + FIFO,
+            'FOLDER = _COMMON | getattr(os, "O_DIRECTORY", {})',
+            '_NOFOLLOW = getattr(os, "O_NOFOLLOW", {})',
+        )
+    },
+    (BENEATH, "_file_system", 'return device, ""', "return None"): ELSEWHERE,
+    **{
+        (BENEATH, "", RESOLVE.format("0x01 | 0x02 | 0x04 | 0x08"), RESOLVE.format(bits)): "the same bits"
+        for bits in ("0x01 | 3 | 0x04 | 0x08", "0x01 | 0x02 | 5 | 0x08", "0x01 | 0x02 | 0x04 | 9")
+    },
+    (BENEATH, "", RESOLVE.format("0x01 | 0x02 | 0x04 | 0x08"), RESOLVE.format("0x01 | 1 | 0x04 | 0x08")): (
+        "NO_SYMLINKS implies NO_MAGICLINKS"
+    ),
+    (BENEATH, "", TRIES.format(8), TRIES.format(7)): NOT_AGAIN,
+    (BENEATH, "", TRIES.format(8), TRIES.format(9)): NOT_AGAIN,
+    (
+        BENEATH,
+        "by_kernel.openat2",
+        "if code not in (errno.EAGAIN, errno.EINTR):",
+        "if (code in (errno.EAGAIN, errno.EINTR)):",
+    ): f"{NOT_AGAIN}; any other error comes again at each try",
+    (BENEATH, "by_kernel.openat2", "break", "continue"): "any other error comes again at each try, only later",
+    (
+        BENEATH,
+        "by_kernel",
+        "syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]",
+        "pass",
+    ): "on this machine the values pass alike without their types; they are for others",
+    (BENEATH, "by_kernel", "syscall.restype = ctypes.c_long", "pass"): "a descriptor and -1 fit an int as well",
+    (
+        BENEATH,
+        "by_kernel",
+        "how_type = ctypes.c_uint64 * 3 # struct open_how: flags, mode, resolve",
+        "how_type = ctypes.c_uint64 * 4 # struct open_how: flags, mode, resolve",
+    ): "a longer struct whose rest is zero is the same call",
+    **{
+        (BENEATH, "renaming", NO_NAME.format("-1"), NO_NAME.format(folder)): "no name is in no folder, whichever it is"
+        for folder in ("(1)", "-2", "-0")
+    },
+    (
+        BENEATH,
+        "_file_system",
+        'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:',
+        "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as told:",
+    ): "a codec is found by the letters and digits of its name",
+    (
+        "store/reservations.py",
+        "Purse._take",
+        "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]",
+        "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=False)]",
+    ): "all three have five, since a Change has ten",
 }
