@@ -1139,7 +1139,12 @@ WORDS = (
         "if False:",
         "test_schemas.py::test_an_unsafe_schema_is_refused_at_once",
     ),
-    Guard("core/strict_json.py", "    _refuse_depth(text)\n", "", DECODING + "hostile_text_is_refused_in_linear_time"),
+    Guard(
+        "core/strict_json.py",
+        "    _refuse_depth(text)\n",
+        "",
+        DECODING + "what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack",
+    ),
     Guard("core/strict_json.py", "    if len(found) > 1:", "    if False:", NOT_PLAIN),
     Guard(
         "flows/loop_guards.py",
