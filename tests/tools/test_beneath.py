@@ -112,8 +112,8 @@ import os, pty, sys
 from pathlib import Path
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.tools.files.workspace import Opener
-os.close(0)  # so that the lowest number is given out
 with Opener(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
+    os.close(0)  # so that the lowest number is given out
     with opener.file("real/f") as opened:
         print(opened.read(10))
 os.open(os.devnull, os.O_RDONLY)
