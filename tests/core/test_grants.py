@@ -373,3 +373,24 @@ def test_a_limit_that_a_whole_day_has_no_room_for_is_said_to_be_of_the_whole_day
 def test_the_accounts_that_runs_share_are_those_of_a_day_and_of_a_mandate() -> None:
     """A refusal of one of these, as its row names it, pauses a run instead of ending it."""
     assert set(SHARED) == {"day", "mandate", "no day"}
+
+
+@pytest.mark.parametrize(("left", "granted"), [(255, False), (256, True), (257, True)])
+def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> None:
+    """Beside the closing call that is kept free after a round, where one was made before."""
+    for purpose, closing in (("round", 1_024), ("compact", 0)):
+        asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
+        leave = grant(capped("output_tokens", left + closing), asked)
+        assert isinstance(leave, Grant) == granted
+        assert not isinstance(leave, Grant) or leave.max_tokens == left
+
+
+def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:
+    leave = grant(capped("milliseconds", 10), CALL)
+    assert isinstance(leave, Grant)
+    assert leave.timeout_ms == 10
+
+
+def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_below_nothing() -> None:
+    account = Account(1, Limits(rounds=9, tool_calls=2), Units(rounds=3, tool_calls=2), Units(rounds=4, tool_calls=2))
+    assert [account.left(unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]

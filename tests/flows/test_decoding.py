@@ -85,6 +85,9 @@ BAD: list[Any] = [
     pytest.param('```json\n{"action":"noop","reason":"x"', id="a fence that is cut off"),
     pytest.param('```\n{"action":"noop"}\n```\n```\n{"action":', id="a whole fence and one that is cut off"),
     pytest.param('```json\n{"action":"noop","action":"noop"}\n```', id="duplicate keys in a fence"),
+    pytest.param('Not {"a":1}:\n```\n{"action":"noop"}\n```json', id="a fence that another one follows"),
+    pytest.param('Not {"a":1}:\n~~~\n{"action":"noop"}\n```', id="a fence with another one's end"),
+    pytest.param('Not {"a":1}:\n````\n{"action":"noop"}\n```', id="a fence with a shorter end"),
     pytest.param('{"action":"noop","reason":1e999}', id="a float that overflows"),
     pytest.param("null", id="null"),
     pytest.param(" \ufeff\n", id="only invisible"),
@@ -110,6 +113,12 @@ def test_what_is_no_object_is_never_given_for_one(text: str) -> None:
     for reply in (text, f"```json\n{text}\n```"):
         with pytest.raises(Undecodable):
             decode_object(reply)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t\r ", " \ufeff\u200b\u2060\n"])
+def test_an_empty_reply_is_said_to_be_empty(text: str) -> None:
+    with pytest.raises(Undecodable, match="the reply is empty"):
+        decode_object(text)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -232,6 +241,7 @@ def test_a_value_that_cannot_be_stored_says_why() -> None:
         "\udc80",
         {"\ud800": 1},
         {1: 2},
+        {"a": 1, 1: 2},
         deep,
         {"a": {1}},
         "x" * 5_000_000,

@@ -96,4 +96,31 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]",
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=False)]",
     ): "all three have five, since a Change has ten",
+    ("core/strict_json.py", "_only_balanced", "elif depth > 0:", "elif (depth >= 0):"): (
+        "at depth 0 only opening brackets are looked for, so that no other one comes here"
+    ),
+    (
+        "budget/units.py",
+        "Account.rest",
+        "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)",
+        "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=False)",
+    ): "all three have a field for each unit",
+    (
+        "budget/units.py",
+        "Account.over",
+        "return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds",
+        "return ((self.caps.milliseconds)) + more_ms - self.spent.milliseconds - self.held.milliseconds",
+    ): "asked only where time is limited; the type checker has to be told",
+    (
+        "tools/files/workspace.py",
+        "_read",
+        "if len(piece) == count or offset + len(piece) == size:",
+        "if (len(piece) == count and offset + len(piece) == size):",
+    ): "a shorter way: without it one more read learns that there is nothing",
+    (
+        "tools/files/workspace.py",
+        "whole",
+        'content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""',
+        'content = _read(fd, most + 2, 0, status.st_size) if status.st_size <= most else b""',
+    ): "one byte more than the most is too much, and so are two",
 }
