@@ -14,7 +14,7 @@ from statistics import median
 
 from benchmarks import subjects
 from benchmarks.fresh import fresh
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.run_pool import KEPT
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -26,7 +26,7 @@ async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
     """Bytes a run, the median of groups: of those that are kept, then of those after, each of which lets one go."""
     chosen = replace(subjects.settings(folder, 1, "process"), script=None)
     kept = min(KEPT, runs // 2)
-    async with Host.open(chosen, via="serve") as host:
+    async with App.open(chosen, via="serve") as host:
         await _park(host, GROUP, rounds, "warm")
         sizes = [_size()]
         for n in range(GROUP, runs, GROUP):
@@ -36,14 +36,14 @@ async def grown(folder: Path, runs: int, rounds: int) -> tuple[float, float]:
     return median(each[: kept // GROUP - 1]), median(each[kept // GROUP - 1 :])
 
 
-async def _park(host: Host, runs: int, rounds: int, name: str) -> None:
+async def _park(host: App, runs: int, rounds: int, name: str) -> None:
     for n in range(runs):
         request = PlannerRequest(f"{name} {n}", route="caller", limits=Limits(rounds=100))
         run = (await host.start_planner(request, subjects.ME)).run_id
         await answered(host, run, rounds)
 
 
-async def answered(host: Host, run: str, rounds: int) -> None:
+async def answered(host: App, run: str, rounds: int) -> None:
     """Bring the answers of so many rounds; the run then waits for the next one."""
     await host.wait([run], until="rest", wait_s=60, caller=subjects.ME)
     for n in range(1, rounds + 1):

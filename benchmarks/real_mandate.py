@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from benchmarks.small_model import Outcome, compare
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -51,7 +51,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         settings = load_settings(Flags(home=str(home), workspaces=(str(docs.parent),)), environ)
         mandate = {**MANDATE, "limits": {"seconds": seconds}}
         began = time.monotonic()
-        async with Host.open(settings, via="command") as host:
+        async with App.open(settings, via="command") as host:
             run_id = (await host.start_cycles(Meant(mandate=mandate), Asked(), Caller())).run_id
             await host.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
             report = host.report(run_id, Caller())

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.small_model import Outcome, compare
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -36,7 +36,7 @@ async def tried(dialect: str, base_url: str, model: str, seconds: int) -> Outcom
         goal = "What is the door code in note.txt?"
         request = PlannerRequest(goal, system=SYSTEM, tools=("read_file",), temperature=0.2, limits=limits)
         began = time.monotonic()
-        async with Host.open(settings, via="command") as host:
+        async with App.open(settings, via="command") as host:
             run_id = (await host.start_planner(request, Caller())).run_id
             await host.wait([run_id], until="done", wait_s=seconds + 60, caller=Caller())
             report = host.report(run_id, Caller())

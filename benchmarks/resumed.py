@@ -11,7 +11,7 @@ from benchmarks import rounds as alone
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.parked import answered
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
@@ -23,7 +23,7 @@ def _settings(folder: Path) -> Settings:
 
 async def waiting(folder: Path, rounds: int) -> str:
     """A run of so many rounds whose next answer is to come; its id."""
-    async with Host.open(_settings(folder), via="serve") as host:
+    async with App.open(_settings(folder), via="serve") as host:
         request = PlannerRequest("measured", route="caller", limits=Limits(rounds=rounds + 5))
         run = (await host.start_planner(request, subjects.ME)).run_id
         await answered(host, run, rounds)
@@ -32,7 +32,7 @@ async def waiting(folder: Path, rounds: int) -> str:
 
 async def resume(folder: Path, run: str) -> tuple[float, float]:
     """CPU seconds: of folding the rows alone, and of bringing the last answer until the run has ended."""
-    async with Host.open(_settings(folder), via="serve") as host:
+    async with App.open(_settings(folder), via="serve") as host:
         other = await host.start_planner(PlannerRequest("warm", route="caller"), subjects.ME)
         await answered(host, other.run_id, 2)
         began = time.process_time()

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import ToolResult, ToolSpec
@@ -109,9 +109,9 @@ def settings(folder: Path, rounds: int, durability: Durability, tool: str = "rea
 
 
 @asynccontextmanager
-async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
+async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
     """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
-    async with Host.open(chosen, via="serve") as host:
+    async with App.open(chosen, via="serve") as host:
         if noop:
             means = replace(host._wiring.means(None), registry=Registry([NOOP]))
             host._wiring.means = lambda _workspace: means
@@ -119,7 +119,7 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[Host]:
         yield host
 
 
-async def charge_to(host: Host, shared: int) -> None:
+async def charge_to(host: App, shared: int) -> None:
     """Charge model calls to so many accounts, as that of the day: each has caps to be held against."""
     days, caps = host._drivers._days, Limits(model_calls=10**6, total_tokens=10**10, nano_usd=10**12)
     ((whose, _),) = days._known.items()
@@ -131,23 +131,23 @@ async def charge_to(host: Host, shared: int) -> None:
     days._known[whose] = day, charged._replace(shared=(*charged.shared, *more))
 
 
-async def start(host: Host, rounds: int, goals: Sequence[str]) -> list[str]:
+async def start(host: App, rounds: int, goals: Sequence[str]) -> list[str]:
     """One run for each goal, each of so many rounds and a last word: frozen, recorded, and about to move."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
     return [(await host.start_planner(PlannerRequest(goal, limits=limits), ME)).run_id for goal in goals]
 
 
-async def start_with(host: Host, rounds: int, globs: Sequence[str]) -> str:
+async def start_with(host: App, rounds: int, globs: Sequence[str]) -> str:
     """A run of so many rounds over the tools that the globs name."""
     limits = Limits(rounds=rounds + 1, total_tokens=10**9)
     return (await host.start_planner(PlannerRequest("measured", tools=tuple(globs), limits=limits), ME)).run_id
 
 
-async def ended(host: Host, runs: Sequence[str]) -> None:
+async def ended(host: App, runs: Sequence[str]) -> None:
     await host.wait(runs, until="done", wait_s=600, caller=ME)
 
 
-def must_have_run(host: Host, runs: Sequence[str], rounds: int) -> None:
+def must_have_run(host: App, runs: Sequence[str], rounds: int) -> None:
     """A figure of a run that ended otherwise than meant is no figure."""
     for run in runs:
         told = host.report(run, ME)

@@ -14,7 +14,7 @@ import apsw
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
@@ -100,21 +100,21 @@ def says(text: str, **more: Any) -> dict[str, Any]:
     return {"content": text, "finish": "stop", **more}
 
 
-async def met(host: Host) -> Host:
+async def met(host: App) -> App:
     """The host, once its servers have been started and asked, however long that takes here: a run waits but shortly
     for one that its globs name."""
     await host.tools()
     return host
 
 
-async def started(host: Host, goal: str = "look around", **more: Any) -> str:
+async def started(host: App, goal: str = "look around", **more: Any) -> str:
     """A run that was started and has gone as far as it can by itself."""
     run_id = (await host.start_planner(PlannerRequest(goal, **more), ME)).run_id
     await rests(host, run_id)
     return run_id
 
 
-async def rests(host: Host, *run_ids: str) -> RunReport:
+async def rests(host: App, *run_ids: str) -> RunReport:
     """The report of the first run, once nothing of them moves."""
     await host.wait(run_ids, until="rest", wait_s=WITHIN_S, caller=ME)
     report = host.report(run_ids[0], ME)
@@ -122,7 +122,7 @@ async def rests(host: Host, *run_ids: str) -> RunReport:
     return report
 
 
-async def begun(host: Host, path: str) -> None:
+async def begun(host: App, path: str) -> None:
     """Return once the step at `path` has been begun."""
     place = Place(host.settings.home.parent)
     async with asyncio.timeout(WITHIN_S):
@@ -130,14 +130,14 @@ async def begun(host: Host, path: str) -> None:
             await asyncio.sleep(0.005)
 
 
-async def answered(host: Host, run_id: str, **answers: Any) -> RunReport:
+async def answered(host: App, run_id: str, **answers: Any) -> RunReport:
     """The report after answers by key; `round_1` stands for `round-1`."""
     by_path = {path.replace("__", "/").replace("_", "-"): value for path, value in answers.items()}
     await host.answer(run_id, by_path, ME)
     return await rests(host, run_id)
 
 
-async def finished(host: Host, run_id: str, tool_answer: str = "yes") -> RunReport:
+async def finished(host: App, run_id: str, tool_answer: str = "yes") -> RunReport:
     """Answer every call of the caller's tools until the run has ended."""
     report = await rests(host, run_id)
     while report.status == "input_required":
@@ -147,14 +147,14 @@ async def finished(host: Host, run_id: str, tool_answer: str = "yes") -> RunRepo
 
 
 @asynccontextmanager
-async def watched(settings: Settings, **ways: Any) -> AsyncIterator[Host]:
+async def watched(settings: Settings, **ways: Any) -> AsyncIterator[App]:
     """A host whose every run is held against the laws when the block ends, and replayed."""
-    async with Host.open(settings, via=ways.pop("via", "mcp")) as host:
+    async with App.open(settings, via=ways.pop("via", "mcp")) as host:
         yield host
         assert_all_lawful(host)
 
 
-def assert_all_lawful(host: Host) -> None:
+def assert_all_lawful(host: App) -> None:
     """Every run of the store replays, and its books are in order."""
     place = Place(host.settings.home.parent)
     for run_id, principal in place.rows("select id, principal from run"):
@@ -162,7 +162,7 @@ def assert_all_lawful(host: Host) -> None:
         assert_lawful(place, run_id)
 
 
-def assert_replays(host: Host, run_id: str, caller: Caller = ME) -> None:
+def assert_replays(host: App, run_id: str, caller: Caller = ME) -> None:
     """The run built again from its rows asks what was asked then."""
     replayed = host.replay(run_id, caller)
     assert replayed.identical, replayed.first_difference

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from kairos_mcp.app import inspect, registering, respond, retention, spending, start, tool_admin
 from kairos_mcp.app import mandates as mandating
 from kairos_mcp.app.client_requests import Asks
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.inspect import OnBeat, Purpose, Until
 from kairos_mcp.app.mandates import Asked, Due, Meant
 from kairos_mcp.app.retention import Keeping, Pruned
@@ -42,7 +42,7 @@ from kairos_mcp.views.run_report import Beat, RunReport
 from kairos_mcp.views.trace import TraceQuery
 
 
-class Host:
+class App:
     """One opened house. Opening it reads and writes nothing; the state folder is made at the first use.
 
     `salvage`: also over a damaged state file, for what can still be read of it.
@@ -63,16 +63,16 @@ class Host:
         self._wiring = Wiring(settings, self._store)
         self._drivers = Drivers(self._store, self._wiring, clock)
         by_hand = via == "command"
-        self._house = House(settings, self._store, self._wiring, self._drivers, clock, new_id, by_hand)
+        self._house = AppContext(settings, self._store, self._wiring, self._drivers, clock, new_id, by_hand)
         self._keeping = Keeping(self._house)
         self.asks = Asks(self._house)
         self.mask = self._wiring.mask
 
     @staticmethod
     @asynccontextmanager
-    async def open(settings: Settings, *, via: str, salvage: bool = False) -> AsyncIterator[Host]:
+    async def open(settings: Settings, *, via: str, salvage: bool = False) -> AsyncIterator[App]:
         """The house, open until the block ends; runs that still move are then left to whoever comes next."""
-        host = Host(settings, via, _now, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
+        host = App(settings, via, _now, lambda: f"run-{secrets.token_hex(6)}", salvage=salvage)
         try:
             yield host
         finally:

@@ -25,7 +25,7 @@ from kairos_mcp.store.queries import RunRow
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class AppContext:
     """Made by the host, who opens and closes it. `clock`: milliseconds since 1970; `by_hand`: a person's command."""
 
     settings: Settings

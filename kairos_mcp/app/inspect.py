@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.decision_rights import may_decide
 from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.identity import Caller
@@ -56,12 +56,12 @@ class Purpose:
     age_s: float = 0.0
 
 
-def reported(house: House, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+def reported(house: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
     return _worded(house, _reported(house, run_id, caller, full=full, attached=attached), caller)
 
 
-def _worded(house: House, found: RunReport, caller: Caller) -> RunReport:
+def _worded(house: AppContext, found: RunReport, caller: Caller) -> RunReport:
     """The report with its commands as this caller is shown them."""
     if not caller.is_local:
         return found
@@ -79,7 +79,7 @@ def _worded(house: House, found: RunReport, caller: Caller) -> RunReport:
     )
 
 
-def _reported(house: House, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+def _reported(house: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
     run = house.run(run_id, caller)
     steps = (lambda: house.steps(run)) if full else None
     around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller), caller=caller)
@@ -93,12 +93,12 @@ def _reported(house: House, run_id: str, caller: Caller, *, full: bool, attached
         return unreadable(house.store.reader, run, around)
 
 
-def _report(house: House, run: RunRow, around: Circumstances, steps: Steps | None) -> RunReport:
+def _report(house: AppContext, run: RunRow, around: Circumstances, steps: Steps | None) -> RunReport:
     with naming.rows_of(run):
         return report(house.store.reader, run, around, steps)
 
 
-def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circumstances:
+def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> Circumstances:
     moves = house.drivers.moves(run.n)
     lives = moves or (run.owner is not None and ownership.owner_lives(house.store.reader, house.store.home, run.owner))
     overdue = run.resume_at is not None and queries.is_due(run.resume_at, house.clock())
@@ -110,7 +110,7 @@ def _circumstances(house: House, run: RunRow, attached: bool = False) -> Circums
 
 
 async def wait(
-    house: House,
+    house: AppContext,
     run_ids: Sequence[str],
     *,
     until: Until,
@@ -142,7 +142,7 @@ async def wait(
         runs_now = [house.run(run_id, caller) for run_id in run_ids]
 
 
-def _is(house: House, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+def _is(house: AppContext, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
     match until:
         case "news":
             return any(_has_news(house, run, since.get(run.id)) for run in runs_now)
@@ -154,7 +154,7 @@ def _is(house: House, until: Until, runs_now: Sequence[RunRow], since: Mapping[s
             return any(_status(house, run) != "working" for run in runs_now)
 
 
-def _has_news(house: House, run: RunRow, since: int | None) -> bool:
+def _has_news(house: AppContext, run: RunRow, since: int | None) -> bool:
     """Whether something changed that whoever has seen the run at `since` can use. A number that is ahead of the run was
     not given by it."""
     if since is None:
@@ -162,7 +162,7 @@ def _has_news(house: House, run: RunRow, since: int | None) -> bool:
     return not run.news_seq <= since <= run.seq
 
 
-def _status(house: House, run: RunRow) -> str:
+def _status(house: AppContext, run: RunRow) -> str:
     try:
         waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
         return status_of(run, waits, _circumstances(house, run))
@@ -170,7 +170,7 @@ def _status(house: House, run: RunRow) -> str:
         return reported(house, run.id, Caller(run.principal), full=False).status
 
 
-def _decides(house: House, run: RunRow, caller: Caller) -> Decides:
+def _decides(house: AppContext, run: RunRow, caller: Caller) -> Decides:
     """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal). Where
     nobody answered a dialog in this session, a person does, elsewhere."""
     if may_decide("approval", "argument", house.settings.approvals):
@@ -179,7 +179,7 @@ def _decides(house: House, run: RunRow, caller: Caller) -> Decides:
     return "client" if shows and not _nobody_answers(house, run, caller) else "person"
 
 
-def _nobody_answers(house: House, run: RunRow, caller: Caller) -> bool:
+def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
     """Whether each dialog that could be shown to this session was, and nobody answered."""
     ignored = house.sessions.of(caller.session).ignored
     if not ignored or run.outcome is not None:
@@ -192,7 +192,7 @@ def _nobody_answers(house: House, run: RunRow, caller: Caller) -> bool:
     return bool(asked) and all(each in ignored for each in asked)
 
 
-def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
+def purpose(house: AppContext, run_id: str, caller: Caller) -> Purpose:
     """What the run is for. Raises UnknownRun."""
     run = house.run(run_id, caller)
     with naming.rows_of(run):
@@ -202,12 +202,12 @@ def purpose(house: House, run_id: str, caller: Caller) -> Purpose:
     return Purpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
 
 
-def beat(house: House, run_id: str, caller: Caller) -> Beat:
+def beat(house: AppContext, run_id: str, caller: Caller) -> Beat:
     """A sign of life of the run."""
     return _beat(house, house.run(run_id, caller))
 
 
-def _beat(house: House, run: RunRow) -> Beat:
+def _beat(house: AppContext, run: RunRow) -> Beat:
     with naming.rows_of(run):
         account = read_account(house.store.reader, run.account)
         last = newest_calls(house.store.reader, run, 1)
@@ -215,7 +215,7 @@ def _beat(house: House, run: RunRow) -> Beat:
     return Beat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
-def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
     """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
     for and its flow has changed since."""
     run, reader = house.run(run_id, caller), house.store.reader
@@ -234,7 +234,7 @@ def traced(house: House, run_id: str, query: TraceQuery, caller: Caller) -> Json
         return trace(whole, query)
 
 
-def _talks(house: House, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
+def _talks(house: AppContext, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
     house.wiring.check_version(run)
     try:
         return talks(house.wiring.thawed(run), (Recorded(row.path, row.digest, row.answer) for row in record))
@@ -242,7 +242,7 @@ def _talks(house: House, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Tal
         raise out_of_step(run.id, differs) from differs
 
 
-def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
+def replay(house: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
     run = house.run(run_id, caller)
     house.wiring.check_version(run)
@@ -258,7 +258,7 @@ def replay(house: House, run_id: str, caller: Caller) -> ReplayReport:
     return replayed(Recording(run.id, thawed, entries, run.outcome))
 
 
-def export(house: House, run_id: str, caller: Caller) -> Iterator[bytes]:
+def export(house: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
     from kairos_mcp.history.export import exported
     from kairos_mcp.history.format import written  # at first use: a server never exports

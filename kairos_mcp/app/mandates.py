@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.start import Beginning, Started, begin, said
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
@@ -75,7 +75,7 @@ class Asked:
     due: int | None = None
 
 
-async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
+async def save(house: AppContext, given: JsonObject, caller: Caller) -> JsonObject:
     """Save a mandate under its id, or one made of its digest, in the workspace that it names or this server's first.
     Raises BadArguments."""
     mandate, secrets = _read(house, given)
@@ -90,7 +90,7 @@ async def save(house: House, given: JsonObject, caller: Caller) -> JsonObject:
     return {**_listed(house, saved, caller), "changed": changed, "degraded": notes, "next": following}
 
 
-async def move(house: House, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
+async def move(house: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
     """Put a mandate into another workspace, one of before mandates belonged to one first. Raises UnknownMandate,
     BadArguments."""
     found = mandates.of_id(house.store.reader, caller.principal, mandate_id)
@@ -107,7 +107,7 @@ async def move(house: House, mandate_id: str, workspace: str, caller: Caller) ->
 
 
 def listed(
-    house: House, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
+    house: AppContext, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
 ) -> JsonObject:
     """A page of the caller's mandates by id, with the status of each, those of one status where it is given; those of
     the workspaces at hand, or `everywhere`.
@@ -144,7 +144,7 @@ def _place(row: MandateRow) -> str:
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
 
 
-async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Started:
+async def run(house: AppContext, meant: Meant, asked: Asked, caller: Caller) -> Started:
     """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
     await house.called()
     mandate, secrets, workspace = _found(house, meant, caller)
@@ -160,7 +160,7 @@ async def run(house: House, meant: Meant, asked: Asked, caller: Caller) -> Start
 
 
 async def phase(
-    house: House, name: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
+    house: AppContext, name: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
 ) -> Started:
     """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
     await house.called()
@@ -181,7 +181,7 @@ async def phase(
     return await begin(house, Beginning(frozen, ground.workspace, start), caller)
 
 
-def all_due(house: House, only: str | None, caller: Caller) -> list[Due]:
+def all_due(house: AppContext, only: str | None, caller: Caller) -> list[Due]:
     """The times for which mandates of the workspaces at hand are to be run now, oldest first. Raises UnknownMandate,
     BadArguments."""
     now, found = house.clock(), list[Due]()
@@ -199,13 +199,13 @@ def all_due(house: House, only: str | None, caller: Caller) -> list[Due]:
     return found
 
 
-def without_workspace(house: House, caller: Caller) -> list[str]:
+def without_workspace(house: AppContext, caller: Caller) -> list[str]:
     """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
     rows = mandates.page(house.store.reader, caller.principal, ())
     return [str(_homeless(house, row)) for row in rows if row.workspace is None]
 
 
-def _read(house: House, given: JsonObject) -> tuple[Mandate, int]:
+def _read(house: AppContext, given: JsonObject) -> tuple[Mandate, int]:
     """A mandate from outside, and how many secrets were taken out of it."""
     checked = mandate_of(given)
     plain, secrets = redact_values.arguments(checked.as_json(), house.wiring.mask)
@@ -229,7 +229,7 @@ def _with_id(mandate: Mandate) -> Mandate:
     return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
 
 
-async def _saved(house: House, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
+async def _saved(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
     """Save it; what it says of a day holds from now on, today included."""
     row = MandateRow(
         caller.principal,
@@ -253,7 +253,7 @@ async def _saved(house: House, mandate: Mandate, workspace: str | None, caller: 
     return await house.store.submit(save)
 
 
-def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int, str | None]:
+def _found(house: AppContext, meant: Meant, caller: Caller) -> tuple[Mandate, int, str | None]:
     """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
     match meant:
         case Meant(mandate_id=str(), mandate=None, goal=None):
@@ -271,7 +271,7 @@ def _found(house: House, meant: Meant, caller: Caller) -> tuple[Mandate, int, st
     return mandate, secrets, workspace
 
 
-def _named(house: House, meant: Meant, caller: Caller) -> MandateRow:
+def _named(house: AppContext, meant: Meant, caller: Caller) -> MandateRow:
     """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
     UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
     mandate_id = meant.mandate_id or ""
@@ -291,7 +291,7 @@ def _which(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
 
 
-def _homeless(house: House, row: MandateRow) -> BadArguments:
+def _homeless(house: AppContext, row: MandateRow) -> BadArguments:
     folder = shlex.quote(str(house.settings.workspaces[0])) if len(house.settings.workspaces) == 1 else "DIR"
     return BadArguments(
         f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
@@ -299,7 +299,7 @@ def _homeless(house: House, row: MandateRow) -> BadArguments:
     )
 
 
-def _unknown(house: House, mandate_id: str, caller: Caller) -> UnknownMandate:
+def _unknown(house: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
     """Another principal's looks like an unknown one; one's own in another folder is named with that."""
     reader, principal = house.store.reader, caller.principal
     elsewhere = [row.workspace for row in mandates.of_id(reader, principal, mandate_id) if row.workspace]
@@ -314,7 +314,7 @@ def _unknown(house: House, mandate_id: str, caller: Caller) -> UnknownMandate:
     return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
 
 
-def _naming(house: House, row: MandateRow) -> JsonObject:
+def _naming(house: AppContext, row: MandateRow) -> JsonObject:
     """How a call names a saved mandate: with its folder only where another one of this server has its id too."""
     rows = mandates.of_id(house.store.reader, row.principal, row.id)
     alone = sum(each.workspace in house.at_hand for each in rows) == 1
@@ -325,7 +325,7 @@ def _of(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 
-async def _ground(house: House, mandate: Mandate, workspace: str | None, caller: Caller) -> Ground:
+async def _ground(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> Ground:
     observed = tuple(look.tool for look in mandate.observe)
     registry = await house.wiring.ready(workspace, mandate.tools, observed)
     output = None
@@ -339,7 +339,7 @@ def _rest(asked: Asked) -> bytes:
     return canonical(told).encode()
 
 
-def _listed(house: House, row: MandateRow, caller: Caller) -> JsonObject:
+def _listed(house: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
     mandate, reader = _of(row), house.store.reader
     goal = mandate.goal if len(mandate.goal) <= GOAL_CHARS else f"{mandate.goal[: GOAL_CHARS - 1]}…"
     told: JsonObject = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -41,7 +41,7 @@ RESERVED = frozenset(
 """Names of ours, offered at this moment or not: nobody else's tool may be taken for one of these."""
 
 
-async def proposed(house: House, spec: JsonObject, caller: Caller) -> JsonObject:
+async def proposed(house: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
     """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
     made = proposal(spec, house.wiring.mask)
@@ -64,12 +64,12 @@ async def proposed(house: House, spec: JsonObject, caller: Caller) -> JsonObject
     }
 
 
-def _shown(house: House, said: str, caller: Caller) -> str:
+def _shown(house: AppContext, said: str, caller: Caller) -> str:
     """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
     return house.commands.whole(said) if caller.is_local else said
 
 
-def check_place(house: House, made: Proposal) -> None:
+def check_place(house: AppContext, made: Proposal) -> None:
     """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
     registry = house.wiring.registry(house.wiring.workspace(None))
     taken = {spec.name for spec in registry.specs_beside(REGISTERED)}

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import apsw
 
 from kairos_mcp.app import answers as answering
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.run_pool import IDLE_LOOK_S, LOOK_S
 from kairos_mcp.core import placeholders, redact_values
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, BadArguments, KairosError, NotFound, NotWaiting
@@ -36,7 +36,7 @@ PICKED_UP_S = 3 * IDLE_LOOK_S  # how long a command waits for a server that goes
 
 
 async def answer(
-    house: House, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
+    house: AppContext, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
 ) -> None:
     """Deposit answers and decisions for what waits; all are checked before any is stored.
 
@@ -62,7 +62,7 @@ async def answer(
 
 
 async def decide(
-    house: House,
+    house: AppContext,
     run_id: str,
     key: str,
     said: Said,
@@ -91,7 +91,7 @@ async def decide(
 
 
 async def _leave(
-    house: House,
+    house: AppContext,
     run: RunRow,
     deposits: Sequence[Deposit],
     said: Sequence[Decision],
@@ -123,7 +123,7 @@ async def _leave(
 
 
 def _check_may_decide(
-    house: House, run: RunRow, said: Sequence[Decision], settled: Sequence[Settling], caller: Caller
+    house: AppContext, run: RunRow, said: Sequence[Decision], settled: Sequence[Settling], caller: Caller
 ) -> None:
     """Whoever calls a tool may be the model that wants the call. Raises ApprovalRequired."""
     for decision in said:
@@ -132,14 +132,14 @@ def _check_may_decide(
         house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
 
 
-async def expire(house: House) -> None:
+async def expire(house: AppContext) -> None:
     """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
     at = house.clock()
     if await house.store.submit(lambda connection: decisions.expire(connection, at)):
         await house.called()
 
 
-def _waits_now(house: House, run: RunRow) -> str:
+def _waits_now(house: AppContext, run: RunRow) -> str:
     """What whoever comes too late is told in place of what they answered (SYSTEMS.md O18)."""
     if run.outcome is not None:
         return "The run has ended; run_status shows what it came to."
@@ -151,11 +151,11 @@ def _waits_now(house: House, run: RunRow) -> str:
     return f"{named} run_status shows where the run stands."
 
 
-def _is_approval(house: House, run: RunRow, key: str) -> bool:
+def _is_approval(house: AppContext, run: RunRow, key: str) -> bool:
     return approvals.at_key(house.store.reader, run.n, key) is not None
 
 
-def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+def _unanswered(house: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
     """The answers for steps that have none yet; the same one again is passed over."""
     fresh = {}
     for path, value in answers.items():
@@ -168,7 +168,7 @@ def _unanswered(house: House, run: RunRow, answers: Mapping[str, object]) -> dic
 
 
 async def control(
-    house: House,
+    house: AppContext,
     run_id: str,
     action: Action,
     caller: Caller,
@@ -211,7 +211,7 @@ async def control(
 
 
 def _wish_body(
-    house: House, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+    house: AppContext, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
 ) -> tuple[str, str | None]:
     """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
     match action:
@@ -233,7 +233,7 @@ def _wish_body(
             return "", None
 
 
-def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+def _extended(house: AppContext, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
     """The caps after adding `more`, within what the configuration allows, and what was cut; on top of extensions that
     the run's owner has not taken up yet, so that of two that come at once none is lost. Raises BadArguments."""
     if more.nano_usd is not None:
@@ -252,12 +252,12 @@ def _extended(house: House, run: RunRow, more: Limits, connection: apsw.Connecti
     return encode(Limits(**within)), because
 
 
-def _refuse_unpriced(house: House, run: RunRow, route: str, limit: str = "limits.usd") -> None:
+def _refuse_unpriced(house: AppContext, run: RunRow, route: str, limit: str = "limits.usd") -> None:
     model = decode(Spec, run.spec).model or house.settings.model
     build.refuse_unpriced(route, model, house.settings, limit)
 
 
-async def resume(house: House, run_id: str, caller: Caller) -> None:
+async def resume(house: AppContext, run_id: str, caller: Caller) -> None:
     """Go on with a run as a person's command may: with one that was paused, and with one whose server has ended. One
     that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy."""
     run = house.run(run_id, caller)
@@ -267,7 +267,7 @@ async def resume(house: House, run_id: str, caller: Caller) -> None:
     await drive_here(house, run_id)
 
 
-def _is_paused(house: House, run: RunRow) -> bool:
+def _is_paused(house: AppContext, run: RunRow) -> bool:
     """By a person, by an empty account, or by its flow, which waits for leave to go on."""
     if run.paused is not None or run.resume_at is not None:
         return True
@@ -275,7 +275,7 @@ def _is_paused(house: House, run: RunRow) -> bool:
         return any(row.kind == "pause" for row in approvals.waits(house.store.reader, run.n).steps.values())
 
 
-async def drive_here(house: House, run_id: str) -> None:
+async def drive_here(house: AppContext, run_id: str) -> None:
     """See to it that somebody drives a run: a server that lives and has its folder, which acts by its own settings and
     is given a moment to take it; else this command, where it has what that takes. Raises UnknownRun."""
     run = queries.run_by_id(house.store.reader, run_id)
@@ -291,7 +291,7 @@ async def drive_here(house: House, run_id: str) -> None:
         await house.drivers.take(run, dead)
 
 
-async def _until_picked_up(house: House, run: RunRow) -> None:
+async def _until_picked_up(house: AppContext, run: RunRow) -> None:
     """Return once a server has taken the run, be it that it is done with it; at the latest after PICKED_UP_S."""
     until_s = time.monotonic() + PICKED_UP_S
     while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
@@ -299,7 +299,7 @@ async def _until_picked_up(house: House, run: RunRow) -> None:
         run = queries.run_by_number(house.store.reader, run.n)
 
 
-async def release(house: House, owner: int, caller: Caller) -> int:
+async def release(house: AppContext, owner: int, caller: Caller) -> int:
     """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
     ApprovalRequired."""
     house.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
@@ -309,7 +309,7 @@ async def release(house: House, owner: int, caller: Caller) -> int:
 
 
 async def settle(
-    house: House,
+    house: AppContext,
     run_id: str,
     key: str,
     settlement: Settlement,

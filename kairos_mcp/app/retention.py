@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.calendar import DAY_MS, day_at
 from kairos_mcp.core.errors import KairosError, StoreBusy
 from kairos_mcp.store import accounts, ownership, retention
@@ -39,7 +39,7 @@ class Pruned:
 class Keeping:
     """Where `keep_days` is set, a server that starts runs removes the old ones beside its work, once a day."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: AppContext) -> None:
         self._house = house
         self._last: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -65,7 +65,7 @@ class Keeping:
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
 
-async def pruned(house: House, before: int, *, shrink: bool) -> Pruned:
+async def pruned(house: AppContext, before: int, *, shrink: bool) -> Pruned:
     """Remove the runs that ended before this moment (milliseconds since 1970) and that no kept run needs.
 
     `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is used
@@ -93,7 +93,7 @@ def _removal(numbers: Sequence[int], before: int) -> Job[int]:
     return lambda connection: retention.remove(connection, numbers, before)
 
 
-async def _texts_removed(house: House) -> int | None:
+async def _texts_removed(house: AppContext) -> int | None:
     """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
     for _ in range(TRIES):
         with house.store.aside() as watch:
@@ -136,7 +136,7 @@ def _shrink(store: Store) -> bool:
         connection.close()
 
 
-async def trust_clock(house: House, principal: str) -> list[str]:
+async def trust_clock(house: AppContext, principal: str) -> list[str]:
     """Call the days after today a mistake of the clock, as a person says, and let runs that were paused for it go on;
     gives the names of those days."""
     at = house.clock()

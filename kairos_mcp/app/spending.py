@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.calendar import day_at, moment
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
@@ -18,7 +18,7 @@ NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
 
 
-def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
+def spending(house: AppContext, scope: str | None, caller: Caller) -> JsonObject:
     """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
     match scope:
         case None | "day":
@@ -37,7 +37,7 @@ def spending(house: House, scope: str | None, caller: Caller) -> JsonObject:
             return _run(house, run_id, caller)
 
 
-def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
+def _run(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
     reader, run = house.store.reader, house.run(run_id, caller)
     with naming.rows_of(run):
@@ -50,7 +50,7 @@ def _run(house: House, run_id: str, caller: Caller) -> JsonObject:
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
-def _day(house: House, caller: Caller) -> JsonObject:
+def _day(house: AppContext, caller: Caller) -> JsonObject:
     meant = _today(house, caller)
     today = meant.day
     account = Account(0, house.settings.day, NOTHING, NOTHING)
@@ -73,7 +73,7 @@ def _day(house: House, caller: Caller) -> JsonObject:
     return {**told, **own, "by": _by(house, used.id), "mandates": mandates}
 
 
-def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
+def _mandate(house: AppContext, mandate: str, caller: Caller) -> JsonObject:
     """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
     folders have one of this id."""
     meant, reader = _today(house, caller), house.store.reader
@@ -98,7 +98,7 @@ def _mandate(house: House, mandate: str, caller: Caller) -> JsonObject:
     return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
 
 
-def _by(house: House, account: int) -> list[JsonObject]:
+def _by(house: AppContext, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
     uncounted = unpriced.by_account(house.store.reader).get(account, [])
     return [
@@ -115,14 +115,14 @@ def _by(house: House, account: int) -> list[JsonObject]:
     ]
 
 
-def _today(house: House, caller: Caller) -> DayToCharge:
+def _today(house: AppContext, caller: Caller) -> DayToCharge:
     zone = house.settings.time_zone
     if not house.store.exists:
         return DayToCharge(day_at(house.clock(), zone))
     return day_to_charge(house.store.reader, caller.principal, house.clock(), zone)
 
 
-def _period(house: House, meant: DayToCharge, caller: Caller) -> JsonObject:
+def _period(house: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
     today = meant.day
     told = {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
     if meant.barred:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.identity import Caller
@@ -30,7 +30,7 @@ class Started:
     attached: bool
 
 
-async def planner(house: House, request: PlannerRequest, caller: Caller) -> Started:
+async def planner(house: AppContext, request: PlannerRequest, caller: Caller) -> Started:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await house.called()
     request, secrets = redact_values.request(request, house.wiring.mask)
@@ -43,7 +43,7 @@ async def planner(house: House, request: PlannerRequest, caller: Caller) -> Star
     return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
 
 
-async def call(house: House, name: str, arguments: JsonObject, caller: Caller) -> str:
+async def call(house: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
     await house.called()
     workspace = house.wiring.workspace(None)
@@ -72,7 +72,7 @@ class Beginning:
     due: int | None = None
 
 
-async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
+async def begin(house: AppContext, wanted: Beginning, caller: Caller) -> Started:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
     spec, texts = redact_values.frozen(frozen.spec, frozen.texts, house.wiring.mask)
@@ -103,7 +103,7 @@ async def begin(house: House, wanted: Beginning, caller: Caller) -> Started:
     return Started(made.run.id, made.attached)
 
 
-def _workspace(house: House, request: PlannerRequest, caller: Caller) -> str | None:
+def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
     """The folder that the run is to work in: the one that is asked for, else that of the run it continues, else the
     first. Raises BadArguments where it would go on in another folder than the run before it."""
     if request.continues is None:
@@ -121,7 +121,7 @@ def _workspace(house: House, request: PlannerRequest, caller: Caller) -> str | N
     return before
 
 
-def _past(house: House, run_id: str, caller: Caller) -> Past:
+def _past(house: AppContext, run_id: str, caller: Caller) -> Past:
     """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
     run = house.run(run_id, caller)
     if run.outcome is None and not _is_stuck(house, run):
@@ -141,7 +141,7 @@ def _past(house: House, run_id: str, caller: Caller) -> Past:
     return Past(run_id, told, tuple(reversed(summaries)))
 
 
-def _is_stuck(house: House, run: RunRow) -> bool:
+def _is_stuck(house: AppContext, run: RunRow) -> bool:
     """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
     try:
         house.drivers.standing(run)
@@ -150,7 +150,7 @@ def _is_stuck(house: House, run: RunRow) -> bool:
     return False
 
 
-def _summary(house: House, run: RunRow) -> str:
+def _summary(house: AppContext, run: RunRow) -> str:
     if run.outcome is None:
         return transcript.summary(queries.record(house.store.reader, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)

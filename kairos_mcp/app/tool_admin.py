@@ -13,7 +13,7 @@ from difflib import unified_diff
 from typing import Literal
 
 from kairos_mcp.app import registering
-from kairos_mcp.app.context import House
+from kairos_mcp.app.context import AppContext
 from kairos_mcp.app.registering import PIN_CHARS
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.identity import Caller
@@ -101,7 +101,7 @@ class ToolSheet:
         return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
 
 
-async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+async def listed(house: AppContext) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
     registry = await house.wiring.ready(house.wiring.workspace(None), ("*",), soon_s=NAMED_S)  # a person has the time
     known = _defined(house)
@@ -116,7 +116,7 @@ async def listed(house: House) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
     return tuple(lines), (*registry.notes(("*",)), *idle(house))
 
 
-async def sheet(house: House, name: str) -> ToolSheet:
+async def sheet(house: AppContext, name: str) -> ToolSheet:
     """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
     known = [each for each in _defined(house) if name in (each.offered, each.address)]
     called = known[0].offered if known else name
@@ -136,7 +136,7 @@ async def sheet(house: House, name: str) -> ToolSheet:
 
 
 async def decided(
-    house: House, address: str, decision: Decision, pin: str | None, caller: Caller
+    house: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
 ) -> tuple[Defined, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
@@ -166,13 +166,13 @@ async def decided(
     return tuple(meant)
 
 
-def noted(house: House) -> tuple[str, ...]:
+def noted(house: AppContext) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
     registry = house.wiring.registry(house.wiring.workspace(None))
     return (*registry.notes(("*",)), *_adopted(house), *idle(house))
 
 
-def _adopted(house: House) -> Iterator[str]:
+def _adopted(house: AppContext) -> Iterator[str]:
     """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
     servers = _servers(house, _registrations(house)) if house.store.exists else []
     if not servers:
@@ -188,7 +188,7 @@ def _adopted(house: House) -> Iterator[str]:
             )
 
 
-def idle(house: House) -> tuple[str, ...]:
+def idle(house: AppContext) -> tuple[str, ...]:
     """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
     begins with its own."""
     if not house.settings.gate:
@@ -207,7 +207,7 @@ def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
     return ToolLine(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
 
 
-def _defined(house: House) -> list[Defined]:
+def _defined(house: AppContext) -> list[Defined]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
     found = _registrations(house)
     servers = _servers(house, found)
@@ -222,14 +222,14 @@ def _defined(house: House) -> list[Defined]:
     return found
 
 
-def _registrations(house: House) -> list[Defined]:
+def _registrations(house: AppContext) -> list[Defined]:
     if not house.settings.servers and not house.store.exists:
         return []
     assert house.store.reader is not None  # opened, so the table is there
     return [Defined(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)]
 
 
-def _servers(house: House, registrations: Sequence[Defined]) -> list[ServerSetting]:
+def _servers(house: AppContext, registrations: Sequence[Defined]) -> list[ServerSetting]:
     """The servers that are configured, then those that were registered and are approved."""
     servers = list(house.settings.servers)
     for each in registrations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.session import person, settings_for, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_diff, say_json
@@ -31,14 +31,14 @@ def decide_run(
         raise BadArguments(f"The feedback is longer than {FEEDBACK_CHARS} characters.", "Say it shorter.")
     settings, who = settings_for(flags, run_id), person(principal)
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         found = await host.decide(run_id, key, said, feedback, who, digest=digest)
         if not as_json:
             _say_decided(found, said)
         await host.drive_here(run_id)
         return run_id
 
-    async def deposit(host: Host) -> RunReport:
+    async def deposit(host: App) -> RunReport:
         found = await host.decide(run_id, key, said, feedback, who, digest=digest, drive=False)
         if not as_json:
             _say_decided(found, said)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.command_text import in_this_terminal
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.runs import speak_of
@@ -44,7 +44,7 @@ def export_run(flags: Flags, run_id: str, file: str | None) -> int:
     """Write the run to the file, whole or not at all; without one to stdout. Out of a damaged state file as well."""
     settings = load_settings(flags, os.environ)
 
-    async def write(host: Host) -> int:
+    async def write(host: App) -> int:
         return _written(host.export(run_id, PERSON), file)
 
     size = with_host(settings, write, salvage=True)

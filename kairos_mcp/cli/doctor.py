@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.doctor_checks import Finding, findings
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.output import commands_of
@@ -76,7 +76,7 @@ def _safe(value: Any) -> Any:
 def _store(settings: Settings) -> Iterator[Finding]:
     """A store that is not there yet is not made only to be looked at."""
 
-    async def look(host: Host) -> JsonObject:
+    async def look(host: App) -> JsonObject:
         health = host.health(thorough=True)
         if health["exists"]:
             host.check_writable()
@@ -106,7 +106,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 def _tools(settings: Settings) -> Iterator[Finding]:
     """What the sources of tools have to say, so far as it is known: no server is started."""
 
-    async def look(host: Host) -> tuple[str, ...]:
+    async def look(host: App) -> tuple[str, ...]:
         return host.tool_notes()
 
     try:

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Due, Meant
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import age_of, commands_of, project_of
@@ -41,7 +41,7 @@ def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
     """Save the mandate that a file holds."""
     given = _read(file)
 
-    async def save(host: Host) -> JsonObject:
+    async def save(host: App) -> JsonObject:
         return await host.save_mandate(given, PERSON)
 
     saved = with_host(settings_here(flags), save)
@@ -57,7 +57,7 @@ def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
 def list_mandates(flags: Flags, *, everywhere: bool, as_json: bool) -> int:
     """The mandates of the workspaces at hand, or `everywhere`, one a line."""
 
-    async def look(host: Host) -> JsonObject:
+    async def look(host: App) -> JsonObject:
         page = host.mandates(None, None, PERSON, everywhere=everywhere or not host.settings.workspaces)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
@@ -90,7 +90,7 @@ def edit_mandate(flags: Flags, mandate_id: str, *, as_json: bool) -> int:
         raise BadArguments("Which folder?", "Name one by --workspace DIR.")
     settings = settings_here(flags)
 
-    async def move(host: Host) -> JsonObject:
+    async def move(host: App) -> JsonObject:
         return await host.move_mandate(mandate_id, str(settings.workspaces[0]), PERSON)
 
     moved = with_host(settings, move)
@@ -109,7 +109,7 @@ def run_mandate(flags: Flags, mandate_id: str, wish: Wish) -> int:
 def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
     """One run for each time that is due, one after another; gives the highest of their codes."""
 
-    async def look(host: Host) -> tuple[list[Due], list[str]]:
+    async def look(host: App) -> tuple[list[Due], list[str]]:
         return host.mandates_due(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
 
     times, refused = with_host(settings_here(flags), look)
@@ -135,7 +135,7 @@ def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
 def _stay(flags: Flags, meant: Meant, wish: Wish, due: int | None = None) -> RunReport:
     asked = wish.asked(due)
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         started = await host.start_cycles(meant, asked, PERSON)
         if not started.attached:
             return started.run_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.session import PERSON, with_host
 from kairos_mcp.cli.speech import say, say_json
@@ -15,7 +15,7 @@ from kairos_mcp.settings.settings import Flags
 def release(flags: Flags, owner: int, *, as_json: bool) -> int:
     """What it still commits of these runs is refused, so nothing of them is done twice."""
 
-    async def take(host: Host) -> int:
+    async def take(host: App) -> int:
         return await host.release(owner, PERSON)
 
     runs = with_host(load_settings(flags, os.environ), take)

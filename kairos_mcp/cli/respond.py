@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.session import PERSON, person, settings_for, speak, stay, with_host
 from kairos_mcp.cli.speech import say, say_json, tell
@@ -25,12 +25,12 @@ def answer_run(
     answers = {key: _answer(text, file)}
     settings = settings_for(flags, run_id)
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         await host.answer(run_id, answers, PERSON)
         await host.drive_here(run_id)
         return run_id
 
-    async def deposit(host: Host) -> RunReport:
+    async def deposit(host: App) -> RunReport:
         await host.answer(run_id, answers, PERSON, drive=False)
         return host.report(run_id, PERSON)
 
@@ -49,7 +49,7 @@ def resume_run(flags: Flags, run_id: str, *, principal: str, as_json: bool) -> i
     moves elsewhere is watched."""
     who = person(principal)
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         await host.resume(run_id, who)
         return run_id
 
@@ -59,7 +59,7 @@ def resume_run(flags: Flags, run_id: str, *, principal: str, as_json: bool) -> i
 def cancel_run(flags: Flags, run_id: str, *, as_json: bool) -> int:
     """End a run. 0 where it is cancelled in the end, also where it was before."""
 
-    async def cancel(host: Host) -> RunReport:
+    async def cancel(host: App) -> RunReport:
         await host.control(run_id, "cancel", PERSON)
         await host.wait([run_id], until="done", wait_s=30, caller=PERSON)
         return host.report(run_id, PERSON)

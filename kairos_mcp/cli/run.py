@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.session import PERSON, speak, stay
 from kairos_mcp.cli.speech import tell
@@ -62,7 +62,7 @@ def converse(wish: Wish, flags: Flags) -> int:
 def start(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
     """Start a run and stay with it until it rests."""
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         started = await host.start_planner(request, PERSON)
         if started.attached:  # of the same words a moment ago; whoever drove it may have been killed
             tell(f"run {started.run_id} of the same words is open")

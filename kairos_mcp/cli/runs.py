@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import cast
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.output import age_of, commands_of, project_of, report_of, say_paused, say_waiting, traced_line
 from kairos_mcp.cli.run import settings_at_hand
@@ -32,7 +32,7 @@ def list_runs(flags: Flags, limit: int, *, everywhere: bool, as_json: bool) -> i
     settings = settings_at_hand(flags)
     everywhere = everywhere or not settings.workspaces
 
-    async def look(host: Host) -> tuple[list[RunReport], int]:
+    async def look(host: App) -> tuple[list[RunReport], int]:
         newest = host.newest(PERSON, limit, everywhere=everywhere)
         elsewhere = 0 if everywhere else host.runs_elsewhere(PERSON)
         return [host.report(run_id, PERSON, full=False) for run_id in newest], elsewhere
@@ -71,7 +71,7 @@ def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal
     settings, who = load_settings(flags, os.environ), person(principal)
     if view == "report" and ref is None:
 
-        async def report(host: Host) -> RunReport:
+        async def report(host: App) -> RunReport:
             return host.report(run_id, who)
 
         found = with_host(settings, report)
@@ -85,7 +85,7 @@ def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal
             say_paused(found, flags)
         return COMPLETED
 
-    async def trace(host: Host) -> JsonObject:
+    async def trace(host: App) -> JsonObject:
         return _whole(host, run_id, "events" if view == "report" else cast("View", view), ref, who)
 
     traced = with_host(settings, trace)
@@ -102,7 +102,7 @@ def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal
 def replay_run(flags: Flags, run_id: str, *, as_json: bool) -> int:
     """Fold the run again from its rows. 0 where each step asks what was asked then."""
 
-    async def fold(host: Host) -> ReplayReport:
+    async def fold(host: App) -> ReplayReport:
         return host.replay(run_id, PERSON)
 
     replayed = with_host(load_settings(flags, os.environ), fold)
@@ -140,7 +140,7 @@ def _of_replay(replayed: ReplayReport) -> Iterator[str]:
 def show_status(flags: Flags, *, as_json: bool) -> int:
     """The store and who lives on it."""
 
-    async def look(host: Host) -> JsonObject:
+    async def look(host: App) -> JsonObject:
         return host.health()
 
     health = with_host(load_settings(flags, os.environ), look)
@@ -152,7 +152,7 @@ def show_status(flags: Flags, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _whole(host: Host, run_id: str, view: View, ref: str | None, who: Caller) -> JsonObject:
+def _whole(host: App, run_id: str, view: View, ref: str | None, who: Caller) -> JsonObject:
     """All pages as one: a person at a terminal has room, and pipes what is long."""
     items: list[JsonObject] = []
     text, cursor = "", None

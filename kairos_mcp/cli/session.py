@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import anyio
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.server_facts import differences
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.output import ending_of, say_paused, say_waiting
@@ -33,16 +33,16 @@ def person(principal: str) -> Caller:
     return replace(PERSON, principal=principal)
 
 
-Begin = Callable[[Host], Awaitable[str]]  # starts, answers or picks up a run and gives its id
+Begin = Callable[[App], Awaitable[str]]  # starts, answers or picks up a run and gives its id
 R = TypeVar("R")
 
 
-def with_host(settings: Settings, act: Callable[[Host], Awaitable[R]], *, salvage: bool = False) -> R:
+def with_host(settings: Settings, act: Callable[[App], Awaitable[R]], *, salvage: bool = False) -> R:
     """Open the house for one act; `salvage`: also over a damaged state file. A failure comes out as itself, not as a
     group of one."""
 
     async def acting() -> R:
-        async with Host.open(settings, via="command", salvage=salvage) as host:
+        async with App.open(settings, via="command", salvage=salvage) as host:
             return await act(host)
 
     try:
@@ -61,7 +61,7 @@ def settings_for(flags: Flags, run_id: str) -> Settings:
     if not (settings.home / STATE_FILE).exists():
         return settings
 
-    async def look(host: Host) -> tuple[Serves | None, bool]:
+    async def look(host: App) -> tuple[Serves | None, bool]:
         return host.server_of(run_id)
 
     try:
@@ -81,7 +81,7 @@ def settings_for(flags: Flags, run_id: str) -> Settings:
 def stay(settings: Settings, begin: Begin, *, quiet: bool = False, who: Caller = PERSON) -> RunReport:
     """Begin, then wait until the run rests. Ctrl-C cancels the run, a second one leaves it where it is."""
 
-    async def staying(host: Host) -> RunReport:
+    async def staying(host: App) -> RunReport:
         run_id = await begin(host)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_by_hand, host, run_id, screen, who)
@@ -119,7 +119,7 @@ def code_of(report: RunReport) -> int:
             return WAITING
 
 
-async def _until_rest(host: Host, run_id: str, screen: Screen, who: Caller) -> RunReport:
+async def _until_rest(host: App, run_id: str, screen: Screen, who: Caller) -> RunReport:
     async def on_beat(beat: Beat) -> None:
         screen.beat(beat)
         screen.calls(host.report(run_id, who, full=False).calls)
@@ -132,7 +132,7 @@ async def _until_rest(host: Host, run_id: str, screen: Screen, who: Caller) -> R
             return report
 
 
-async def _cancel_by_hand(host: Host, run_id: str, screen: Screen, who: Caller) -> None:
+async def _cancel_by_hand(host: App, run_id: str, screen: Screen, who: Caller) -> None:
     if os.name == "nt":  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
         return
     with anyio.open_signal_receiver(signal.SIGINT) as signals:

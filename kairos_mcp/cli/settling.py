@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import person, settings_for, speak, stay
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store.settlements import Settlement
@@ -22,7 +22,7 @@ def settle_call(
     """The exit code is that of the run as it then rests."""
     who = person(principal)
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         await host.settle(run_id, key, settlement, who, note=note, digest=digest)
         await host.drive_here(run_id)
         return run_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import dollars
 from kairos_mcp.cli.session import PERSON, person, with_host
@@ -19,7 +19,7 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
     """Today, the newest days, a mandate's day (`mandate:ID`), or a run."""
     scope = run_id or ("days" if days else "day")
 
-    async def look(host: Host) -> JsonObject:
+    async def look(host: App) -> JsonObject:
         return host.spending(scope, PERSON)
 
     told = with_host(load_settings(flags, os.environ), look)
@@ -59,7 +59,7 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
 def correct_days(flags: Flags, principal: str, *, as_json: bool) -> int:
     """A person's word that the clock is right: days after today that were begun count as begun no more."""
 
-    async def trust(host: Host) -> list[str]:
+    async def trust(host: App) -> list[str]:
         return await host.trust_clock(person(principal))
 
     gone = with_host(load_settings(flags, os.environ), trust)

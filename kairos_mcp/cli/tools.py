@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.tool_admin import Decided, Decision, Defined, ToolLine, ToolSheet
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.output import command
@@ -21,7 +21,7 @@ from kairos_mcp.settings.settings import Flags
 def list_tools(flags: Flags, *, as_json: bool) -> int:
     """Every tool, then what waits; a server that was never met is started to be asked."""
 
-    async def look(host: Host) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+    async def look(host: App) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
         return await host.tools()
 
     lines, notes = with_host(settings_here(flags), look)
@@ -41,7 +41,7 @@ def list_tools(flags: Flags, *, as_json: bool) -> int:
 def show_tool(flags: Flags, name: str, *, as_json: bool) -> int:
     """A tool whole: its schema, its pins, and how a definition that waits differs from the approved one."""
 
-    async def look(host: Host) -> ToolSheet:
+    async def look(host: App) -> ToolSheet:
         return await host.tool(name)
 
     sheet = with_host(settings_here(flags), look)
@@ -63,7 +63,7 @@ def call_tool(flags: Flags, name: str, arguments: str, *, as_json: bool) -> int:
     if not isinstance(given, dict):
         raise BadArguments("The arguments are no JSON object.", 'As \'{"path": "README.md"}\'.')
 
-    async def begin(host: Host) -> str:
+    async def begin(host: App) -> str:
         return await host.start_call(name, given, PERSON)
 
     report = stay(settings_here(flags), begin, quiet=as_json)
@@ -77,7 +77,7 @@ def approve_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) 
     if pin is not None:
         return _decide(flags, address, "approved", pin, as_json=as_json)
 
-    async def look(host: Host) -> ToolSheet:
+    async def look(host: App) -> ToolSheet:
         return await host.tool(address)
 
     sheet = with_host(settings_here(flags), look)
@@ -98,7 +98,7 @@ def remove_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) -
 
 
 def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, as_json: bool) -> int:
-    async def act(host: Host) -> Decided:
+    async def act(host: App) -> Decided:
         return await host.decide_tool(address, decision, pin, PERSON)
 
     done = with_host(load_settings(flags, os.environ), act)

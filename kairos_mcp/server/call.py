@@ -19,7 +19,7 @@ from kairos_mcp.views.run_report import Beat
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from kairos_mcp.app.app import Host
+    from kairos_mcp.app.app import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Call:
     `passed`: the keys of approvals that this call asks about no more, since its user left them or is not there.
     """
 
-    host: Host
+    host: App
     caller: Caller
     client: Client
     resumed: Resumed | None

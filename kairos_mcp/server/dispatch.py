@@ -30,7 +30,7 @@ from kairos_mcp.server.who import principal
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from kairos_mcp.app.app import Host
+    from kairos_mcp.app.app import App
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class InternalError(KairosError):
 async def carried_out(
     ctx: ServerRequestContext[Any],
     params: wire.CallToolRequestParams,
-    reach: Callable[[], Awaitable[Host]],
+    reach: Callable[[], Awaitable[App]],
     patience: Patience,
 ) -> Result:
     """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""

@@ -21,7 +21,7 @@ from kairos_mcp.server.request_state import Sealing
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
-    from kairos_mcp.app.app import Host
+    from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
 
 _NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
@@ -29,7 +29,7 @@ LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client m
 
 
 def build_server(
-    reach: Callable[[], Awaitable[Host]], settings: Settings, patience: Patience = PATIENCE
+    reach: Callable[[], Awaitable[App]], settings: Settings, patience: Patience = PATIENCE
 ) -> Server[ClientSessions]:
     """A server over a host, which is reached at the first call: a client that only looks pays for no house.
 

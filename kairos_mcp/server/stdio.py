@@ -19,7 +19,7 @@ from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.wire import connected
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.app import Host
+    from kairos_mcp.app.app import App
     from kairos_mcp.settings.settings import Settings
 
 LEAVING_S = 1.0  # from the end of stdin to the end of the process at the latest; a run resumes from its rows
@@ -48,19 +48,19 @@ async def _serve(settings: Settings, source: int, target: int, parent: int) -> N
 
 
 @asynccontextmanager
-async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[Host]]]:
+async def reachable(settings: Settings) -> AsyncIterator[Callable[[], Awaitable[App]]]:
     """The host, opened when it is first reached and closed at the end; its import costs more than ours. Where there are
     rules of the gate it is opened at once, and one that fits no tool is named on stderr: no client shows that."""
     house = AsyncExitStack()
-    opened: list[Host] = []
+    opened: list[App] = []
     first = anyio.Lock()
 
-    async def reach() -> Host:
+    async def reach() -> App:
         async with first:
             if not opened:
-                from kairos_mcp.app.app import Host
+                from kairos_mcp.app.app import App
 
-                opened.append(await house.enter_async_context(Host.open(settings, via="mcp")))
+                opened.append(await house.enter_async_context(App.open(settings, via="mcp")))
                 for text in opened[0].idle_rules():
                     print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
         return opened[0]

@@ -14,7 +14,7 @@ from house import ASK, ME, Place, asks, rests, says
 from mcp.client.client import Client
 from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reaching
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import digest_of_ask
@@ -85,7 +85,7 @@ DECLINES, CANCELS = wire.ElicitResult(action="decline"), wire.ElicitResult(actio
 
 @asynccontextmanager
 async def seated(
-    host: Host,
+    host: App,
     era: str,
     person: Person | None,
     *,
@@ -107,14 +107,14 @@ async def seated(
 
 
 @asynccontextmanager
-async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[Host]:
+async def opened(place: Place, *lines: Mapping[str, Any], **changes: Any) -> AsyncIterator[App]:
     """A house whose script asks for a call of the caller's own tool first."""
     script = lines or (asks("may I?"), says("done"))
-    async with Host.open(place.settings(*script, **changes), via="mcp") as host:
+    async with App.open(place.settings(*script, **changes), via="mcp") as host:
         yield host
 
 
-async def waiting(host: Host, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
+async def waiting(host: App, place: Place, *, caller: Caller = ME, preview: str = DIFF, key: str | None = None) -> str:
     """A run whose first call waits for leave."""
     request = PlannerRequest("change it", caller_tools=(ASK,), key=key)
     run_id = (await host.start_planner(request, caller)).run_id
@@ -165,5 +165,5 @@ def verdicts(place: Place) -> list[tuple[Any, ...]]:
     return place.rows("select verdict, by, through, feedback from approval order by mark")
 
 
-async def status(host: Host, run_id: str) -> str:
+async def status(host: App, run_id: str) -> str:
     return (await rests(host, run_id)).status

@@ -27,7 +27,7 @@ from approvals.people import (
     verdicts,
     waiting,
 )
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
     ApprovalExpired,
@@ -235,7 +235,7 @@ async def test_EDIT_032_a_decision_after_its_time_is_none_though_no_server_lived
     async with opened(place) as host:
         run_id = await waiting(host, place)
     expired(place)
-    async with Host.open(place.settings(), via="command") as person:
+    async with App.open(place.settings(), via="command") as person:
         with pytest.raises(ApprovalExpired):
             await person.decide(run_id, KEY, "approve", None, PERSON)
         assert verdicts(place) == [("expired", "", "clock", None)]
@@ -396,7 +396,7 @@ async def test_a_run_that_ends_gives_its_places_up(place, end):
         assert not asks_for(place, one_more)
     if end == "broken off":
         place.rows("update run set spec = '?' where id = ?", runs[0])
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         await host.control(runs[0], "cancel", ME)
         await host.wait([runs[0]], until="done", wait_s=20, caller=ME)
         assert _unasked_now(place) == []
@@ -407,7 +407,7 @@ def _unasked_now(place: Place) -> list[str]:
     return [path for (path,) in found]
 
 
-async def _unasked(host: Host, caller: Caller) -> Any:
+async def _unasked(host: App, caller: Caller) -> Any:
     key = f"unasked {len(host.newest(caller, 1000))}"
     started = await host.start_planner(PlannerRequest("change it", caller_tools=(ASK,), key=key), caller)
     await host.wait([started.run_id], until="rest", wait_s=20, caller=caller)
@@ -435,7 +435,7 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
 async def test_a_decision_wakes_whoever_owns_the_run_in_another_process(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        async with Host.open(place.settings(), via="command") as person:
+        async with App.open(place.settings(), via="command") as person:
             await person.decide(run_id, KEY, "approve", None, PERSON, drive=False)
         assert (await rests(host, run_id)).waiting[0]["kind"] == "tool_call"
         await host.wait([run_id], until="rest", wait_s=20, caller=ME)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from house import ME, Place, place_in, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Place:
     return place_in(tmp_path / "place")
 
 
-async def asks(host: Host, name: str, given: dict[str, Any]) -> bool:
+async def asks(host: App, name: str, given: dict[str, Any]) -> bool:
     """Whether a person is asked about this call, where rules allow everything."""
     waiting = (await rests(host, await host.start_call(name, given, ME))).waiting
     return [item["name"] for item in waiting] == [name]
@@ -36,7 +36,7 @@ HIDDEN = ("\u200b", "\u202e", "\u2066", "\x1b", "\ufeff", "\U000e0041", "\u2800"
 
 
 async def test_a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it(place):
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         for hidden in HIDDEN[:7]:
             assert await asks(host, "write_file", {"path": "new.txt", "content": f"x{hidden}y\n"}), ascii(hidden)
         for hidden in HIDDEN[-3:]:
@@ -53,7 +53,7 @@ async def test_what_is_seen_is_written_as_the_rule_says(place):
     text = "plain, grüße, 世界, ✔️ 👩‍💻 1️⃣ ❤️\n\tindented\n"
     (place.workspace / "dos.txt").write_bytes(b"a\r\nb\r\n")
     (place.workspace / "nbsp.txt").write_text("a\u00a0b\nc\n")
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         assert not await asks(host, "write_file", {"path": "new.txt", "content": text})
         assert not await asks(host, "edit_file", {"path": "dos.txt", "old_string": "a", "new_string": "c"})
         assert not await asks(host, "edit_file", {"path": "nbsp.txt", "old_string": "a\xa0b", "new_string": "d\xa0e"})
@@ -87,7 +87,7 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     assert hides_something("\u202e")
 
 
-async def called(host: Host, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
+async def called(host: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:
     run_id = await host.start_call(name, given, caller)
     await host.wait([run_id], until="rest", wait_s=20, caller=caller)
     output = host.report(run_id, caller).output
@@ -97,11 +97,11 @@ async def called(host: Host, name: str, given: dict[str, Any], caller: Caller = 
 
 async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_nothing_else(place):
     edits = [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         plan = {"plan_id": (await called(host, "plan_edits", {"edits": edits}))["data"]["plan_id"]}
         assert (await called(host, "apply_edit_plan", plan, Caller("somebody-else")))["data"]["code"] == "not_found"
     turn = {"content": "go", "tool_calls": [{"name": "apply_edit_plan", "arguments": plan}]}
-    async with Host.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(turn, says("done"), gate=ALLOWED), via="mcp") as host:
         await rests(host, (await host.start_planner(PlannerRequest("apply", tools=WRITING), ME)).run_id)
         assert (place.workspace / "a.txt").read_text() == "alpha\n"
         assert not (await called(host, "apply_edit_plan", plan))["is_error"]
@@ -110,7 +110,7 @@ async def test_a_plan_of_a_single_call_is_applied_by_another_single_call_and_by_
 
 
 async def test_a_path_with_a_character_that_nobody_sees_is_refused_for_that_reason(place):
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         for path in ("a\nb.txt", "a\x07.txt", "\u202etxt.a", "docs/\u200bAGENTS.md"):
             for name, given in (
                 ("write_file", {"content": "x"}),

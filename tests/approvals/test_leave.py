@@ -12,7 +12,7 @@ from house import ASK, ME, Place, assert_all_lawful, reads, rests, says
 from sampling.minds import MODERN
 
 from approvals.people import Person, accepts, digest, seated, verdicts
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import ApprovalExpired
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -31,7 +31,7 @@ def edits(path: str, old: str, new: str, **more: Any) -> dict[str, Any]:
 EDIT = edits("a.txt", "alpha", "omega")
 
 
-async def begun(host: Host, **more: Any) -> str:
+async def begun(host: App, **more: Any) -> str:
     request = PlannerRequest("change it", tools=ALL, caller_tools=(ASK,), **more)
     run_id = (await host.start_planner(request, ME)).run_id
     await rests(host, run_id)
@@ -48,7 +48,7 @@ def content(place: Place, name: str = "a.txt") -> str:
 
 
 async def test_an_edit_waits_for_leave_and_is_made_once(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await begun(host)
         (item,) = host.report(run_id, ME).waiting
         assert (item["name"], item["effect"], content(place)) == ("edit_file", "checked", "alpha\n")
@@ -62,7 +62,7 @@ async def test_an_edit_waits_for_leave_and_is_made_once(place):
 
 async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(place):
     lines = (EDIT, edits("b.txt", "beta\nbeta", "gamma"), says("done"))
-    async with Host.open(place.settings(*lines), via="mcp") as host:
+    async with App.open(place.settings(*lines), via="mcp") as host:
         run_id = await begun(host)
         await host.decide(run_id, KEY, "deny", "use b.txt", PERSON)
         report = await rests(host, run_id)
@@ -75,7 +75,7 @@ async def test_a_denial_with_feedback_reaches_the_model_which_proposes_another(p
 
 
 async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await begun(host)
         (place.workspace / "a.txt").write_text("alpha and more\n")
         await host.decide(run_id, KEY, "approve", None, PERSON)
@@ -86,12 +86,12 @@ async def test_a_file_that_changed_since_it_was_shown_is_not_touched(place):
 
 async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(place):
     settings = place.settings(EDIT, says("done"))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await begun(host)
-    async with Host.open(settings, via="command") as person:
+    async with App.open(settings, via="command") as person:
         await person.decide(run_id, KEY, "approve", None, PERSON, drive=False)
         assert content(place) == "alpha\n"
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await host.wait([run_id], until="done", wait_s=20, caller=ME)
         assert (host.report(run_id, ME).status, content(place)) == ("completed", "omega\n")
         assert place.rows("select count(*) from attempt") == [(1,)]
@@ -101,11 +101,11 @@ async def test_a_run_waits_over_restarts_and_is_decided_from_another_process(pla
 @pytest.mark.parametrize("said", ["approve", "deny"])
 async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(place, said):
     settings = place.settings(EDIT, says("done"))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await begun(host)
-    async with Host.open(settings, via="command") as person:
+    async with App.open(settings, via="command") as person:
         await person.decide(run_id, KEY, said, None, PERSON, drive=False)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await host.wait([run_id], until="done", wait_s=20, caller=ME)
         assert (told(place).get("code"), host.report(run_id, ME).status) == (
             None if said == "approve" else "denied",
@@ -114,7 +114,7 @@ async def test_a_word_that_came_while_no_server_lived_is_recorded_and_replays(pl
         assert_all_lawful(host)
 
 
-async def lapsed(place: Place, host: Host) -> str:
+async def lapsed(place: Place, host: App) -> str:
     """A run whose edit nobody decided about in time."""
     run_id = await begun(host)
     place.rows("update approval set expires_at = 1")
@@ -125,7 +125,7 @@ async def lapsed(place: Place, host: Host) -> str:
 
 
 async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_is_there_then(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await lapsed(place, host)
         report = host.report(run_id, ME)
         assert (report.status, report.waiting, content(place)) == ("paused", (), "alpha\n")
@@ -147,12 +147,12 @@ async def test_EDIT_032_what_nobody_decides_lapses_and_is_asked_again_for_what_i
 
 async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume(place):
     settings = place.settings(EDIT, says("done"))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await lapsed(place, host)
     place.rows("update run set paused = null, owner = 0")  # resumed, and its server was killed before it asked
     place.rows("update deposit set taken = 1")
     for _ in range(2):
-        async with Host.open(settings, via="mcp") as host:
+        async with App.open(settings, via="mcp") as host:
             (item,) = (await rests(host, run_id)).waiting
             assert item["key"] == f"{KEY}-2"
             assert_all_lawful(host)
@@ -160,7 +160,7 @@ async def test_a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after
 
 
 async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await lapsed(place, host)
         (place.workspace / "a.txt").write_text("something else\n")
         await host.control(run_id, "resume", ME)
@@ -169,9 +169,9 @@ async def test_a_lapsed_approval_of_what_can_not_be_made_any_more_is_answered(pl
 
 
 async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await lapsed(place, host)
-    async with Host.open(place.settings(EDIT, says("done"), gate=(GateRule("edit_file", "allow"),)), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done"), gate=(GateRule("edit_file", "allow"),)), via="mcp") as host:
         await host.control(run_id, "resume", ME)
         assert ((await rests(host, run_id)).status, content(place)) == ("completed", "omega\n")
         assert [each[0] for each in verdicts(place)] == ["expired", "approve"]
@@ -182,7 +182,7 @@ async def test_what_a_rule_allows_since_its_approval_lapsed_is_made(place):
 async def test_an_approval_lasts_as_long_as_is_set(place):
     for hours in (72, 5):
         more = {} if hours == 72 else {"approval_hours": hours}
-        async with Host.open(place.settings(EDIT, says("done"), **more), via="mcp") as host:
+        async with App.open(place.settings(EDIT, says("done"), **more), via="mcp") as host:
             run_id = await begun(host, key=str(hours))
         lasts = "select expires_at - asked_at from approval join run on run.n = run where run.id = ?"
         assert place.rows(lasts, run_id) == [(hours * 3_600_000,)]
@@ -190,7 +190,7 @@ async def test_an_approval_lasts_as_long_as_is_set(place):
 
 async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
     line, rules = reads(*["a.txt", "b.txt"] * 3), (GateRule("read_file", "ask"),)
-    async with Host.open(place.settings(line, says("done"), gate=rules), via="mcp") as host:
+    async with App.open(place.settings(line, says("done"), gate=rules), via="mcp") as host:
         run_id = await begun(host)
         report = await rests(host, run_id)
         keys = [item["key"] for item in report.waiting]
@@ -212,7 +212,7 @@ async def test_calls_beside_each_other_are_asked_about_four_at_a_time(place):
     ],
 )
 async def test_the_rules_hold_at_dispatch(place, rules, code, after):
-    async with Host.open(place.settings(EDIT, says("done"), gate=rules), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done"), gate=rules), via="mcp") as host:
         run_id = await begun(host)
         waits = host.report(run_id, ME).waiting
         assert bool(waits) == (code == "waits")
@@ -229,7 +229,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
     (place.workspace / ".git").mkdir()
     (place.workspace / ".git" / "config").write_text("alpha\n")
     settings = place.settings(edits(path, "alpha", "evil"), says("done"), gate=(GateRule("edit_file", "allow"),))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = await rests(host, await begun(host))
         assert (report.status, told(place)["code"]) == ("completed", code)
         assert place.rows("select count(*) from approval") == [(0,)]
@@ -246,7 +246,7 @@ async def test_INJECTION_010_what_can_not_be_done_is_not_asked(place, path, code
 )
 async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rules, code, waits):
     plan = {"edits": [{"path": "a.txt", "old_string": "alpha", "new_string": "omega"}]}
-    async with Host.open(place.settings(gate=rules), via="mcp") as host:
+    async with App.open(place.settings(gate=rules), via="mcp") as host:
         run_id = await begun(host, route="caller")
         await host.answer(run_id, {"round-1": {"tool_calls": [{"name": "plan_edits", "arguments": plan}]}}, ME)
         await rests(host, run_id)
@@ -261,7 +261,7 @@ async def test_a_plan_is_judged_by_the_files_that_its_arguments_hide(place, rule
 
 async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
     call = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "launch?"}}]}
-    async with Host.open(place.settings(call, says("done"), gate=(GateRule("ask_*", "ask"),)), via="mcp") as host:
+    async with App.open(place.settings(call, says("done"), gate=(GateRule("ask_*", "ask"),)), via="mcp") as host:
         run_id = await begun(host)
         assert [item["kind"] for item in host.report(run_id, ME).waiting] == ["approval"]
         await host.decide(run_id, KEY, "approve", None, PERSON)
@@ -272,7 +272,7 @@ async def test_a_callers_own_tool_is_asked_about_where_a_rule_says_so(place):
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await begun(host)
         await host.control(run_id, "cancel", ME)
         assert (await rests(host, run_id)).status == "cancelled"
@@ -281,7 +281,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_changes_nothing(place):
 
 
 async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
-    async with Host.open(place.settings(EDIT, says("done")), via="mcp") as host:
+    async with App.open(place.settings(EDIT, says("done")), via="mcp") as host:
         run_id = await begun(host)
         await host.control(run_id, "pause", ME)
         await host.decide(run_id, KEY, "approve", None, PERSON)
@@ -296,7 +296,7 @@ async def test_a_paused_run_keeps_the_decision_until_it_is_resumed(place):
 async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
     person = Person([accepts(decision="deny", feedback="no"), accepts(decision="approve")])
     async with (
-        Host.open(place.settings(EDIT, EDIT, says("done")), via="mcp") as host,
+        App.open(place.settings(EDIT, EDIT, says("done")), via="mcp") as host,
         seated(host, era, person) as door,
     ):
         run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
@@ -307,7 +307,7 @@ async def test_a_client_that_can_ask_its_user_completes_in_one_call(place, era):
 async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era):
     person = Person([accepts(decision="approve")])
     asked = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-    async with Host.open(place.settings(), via="mcp") as host, seated(host, era, person) as door:
+    async with App.open(place.settings(), via="mcp") as host, seated(host, era, person) as door:
         run = await door.ask("registry_call", asked)
         assert (run["status"], run["output"]["is_error"], content(place)) == ("completed", False, "omega\n")
         assert place.rows("select count(*) from run") == [(1,)]
@@ -316,7 +316,7 @@ async def test_registry_call_asks_too_and_its_answer_is_for_that_call(place, era
 
 async def test_the_model_of_a_host_that_is_trusted_decides_by_run_continue(place):
     settings = place.settings(EDIT, says("done"), approvals="host")
-    async with Host.open(settings, via="mcp") as host, seated(host, MODERN, None) as door:
+    async with App.open(settings, via="mcp") as host, seated(host, MODERN, None) as door:
         run = await door.ask("planner_run", {"goal": "change it", "tools": ["*"]})
         following = run["next"]["arguments"]
         following["answers"][KEY]["decision"] = "approve"
@@ -340,7 +340,7 @@ async def test_what_a_file_tells_a_model_to_do_is_not_done_without_leave(place, 
     before = sorted(path.name for path in place.workspace.iterdir())
     read = {"name": "read_file", "arguments": {"path": "README.md"}}
     lines = ({"tool_calls": [read]}, {"tool_calls": [call]}, says("APPROVED, done"))
-    async with Host.open(place.settings(*lines, approvals="ask"), via="mcp") as host:
+    async with App.open(place.settings(*lines, approvals="ask"), via="mcp") as host:
         run_id = await begun(host)
         report = await rests(host, run_id)
         assert report.status in ("input_required", "completed")
@@ -352,7 +352,7 @@ async def test_what_a_file_tells_a_model_to_do_is_not_done_without_leave(place, 
 
 
 async def test_INJECTION_007_hidden_characters_of_an_edit_are_spelled_out_for_whoever_decides(place):
-    async with Host.open(place.settings(edits("a.txt", "alpha", "al\u200bpha\u202e"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(edits("a.txt", "alpha", "al\u200bpha\u202e"), says("done")), via="mcp") as host:
         (item,) = host.report(await begun(host), ME).waiting
         assert item["preview"].isascii() or "\u200b" not in item["preview"]
         assert "200b" in item["preview"]

@@ -19,7 +19,7 @@ from waiting import awaited
 
 from approvals.people import KEY, Person, accepts, opened, seated, verdicts, waiting
 from approvals.test_commands import ran
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import (
     APPROVALS,
     KINDS,
@@ -52,7 +52,7 @@ PET = {
 EVERYTHING = {"decision": "approve", "settlement": "already_done", "always": "project", "release": True, "pin": "x"}
 CELLS = [(kind, way, setting) for kind in KINDS for way in WAYS for setting in APPROVALS]
 
-Tried = Callable[[Host, Door, str], Awaitable[None]]
+Tried = Callable[[App, Door, str], Awaitable[None]]
 
 
 def lose_the_call(place: Place) -> None:
@@ -72,7 +72,7 @@ async def a_lost_call(place: Place) -> str:
     settings = place.settings(
         {"tool_calls": [COMMAND]}, says("done"), gate=(GateRule("run_command", "allow"),), commands="bare"
     )
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = (await host.start_planner(PlannerRequest("make it", tools=("run_command",)), ME)).run_id
         await host.wait([run_id], until="done", wait_s=20, caller=ME)
     lose_the_call(place)
@@ -119,7 +119,7 @@ async def settlement(place: Place, way: Way, setting: Approvals) -> bool:
     run_id = await a_lost_call(place)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
-        Host.open(place.settings(approvals=setting, commands="bare"), via="mcp") as host,
+        App.open(place.settings(approvals=setting, commands="bare"), via="mcp") as host,
         seated(host, "2025-11-25", person) as door,
     ):
         (item,) = (await rests(host, run_id)).waiting
@@ -141,7 +141,7 @@ async def registration(place: Place, way: Way, setting: Approvals) -> bool:
     written(place, setting)
     person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
     async with (
-        Host.open(place.settings(approvals=setting), via="mcp") as host,
+        App.open(place.settings(approvals=setting), via="mcp") as host,
         seated(host, "2025-11-25", person) as door,
     ):
         told = await answers(door, "registry_register", spec=PET)
@@ -167,7 +167,7 @@ async def rule(place: Place, way: Way, setting: Approvals) -> bool:
     person = Person([accepts(**EVERYTHING), accepts(decision="deny")]) if way == "dialog" else None
     lines = ({"tool_calls": [COMMAND]}, {"tool_calls": [COMMAND]}, says("done"))
     async with (
-        Host.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as host,
+        App.open(place.settings(*lines, approvals=setting, commands="bare"), via="mcp") as host,
         seated(host, "2025-11-25", person) as door,
     ):
         run = await answers(door, "planner_run", goal="make it", tools=["run_command"], wait_s=5)
@@ -189,7 +189,7 @@ async def release(place: Place, way: Way, setting: Approvals) -> bool:
     with stopped_owner(place) as number:
         person = Person([accepts(**EVERYTHING)] * 9) if way == "dialog" else None
         async with (
-            Host.open(place.settings(approvals=setting), via="mcp") as host,
+            App.open(place.settings(approvals=setting), via="mcp") as host,
             seated(host, "2025-11-25", person) as door,
         ):
             if way == "command":

@@ -13,7 +13,7 @@ from house import ME, Place, assert_all_lawful, rests, says
 from ooda.scenes import MANDATE, cycle, edit, gives, opened
 from sampling.minds import MODERN
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
 from kairos_mcp.core.messages import ToolCall
@@ -54,7 +54,7 @@ class Team(Wiring):
         return replace(super().thawed(run), flow=all_write)
 
 
-class TeamHost(Host):
+class TeamHost(App):
     def __init__(self, settings: Settings, **clockwork: Any) -> None:
         super().__init__(settings, "mcp", **clockwork)
         self._wiring = Team(settings, self._store)
@@ -63,7 +63,7 @@ class TeamHost(Host):
 
 
 @asynccontextmanager
-async def team(settings: Settings) -> AsyncIterator[Host]:
+async def team(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
     host = TeamHost(settings, clock=lambda: next(now), new_id=lambda: f"run-{next(number)}")
     try:

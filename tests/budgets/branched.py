@@ -11,7 +11,7 @@ from typing import Any
 from daybook import Clock, assert_days_add_up, by_steps, used
 from house import Place, assert_all_lawful, total
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import Asks
 from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
@@ -87,8 +87,8 @@ class Teams(Wiring):
         return replace(plain, flow=lambda: self.team.flow(brief))
 
 
-def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> Host:
-    host = Host(settings, "mcp", clock, new_id)
+def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
+    host = App(settings, "mcp", clock, new_id)
     wiring = Teams(settings, host._store)
     wiring.team = team
     host._wiring = wiring
@@ -99,7 +99,7 @@ def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: 
 
 
 @asynccontextmanager
-async def team_house(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[Host]:
+async def team_house(settings: Settings, team: Team, clock: Clock | None = None) -> AsyncIterator[App]:
     """A house of this team; its runs, branches and days are held against their rows when the block ends."""
     host = team_host(settings, team, clock or Clock(), lambda: f"run-{secrets.token_hex(6)}")
     try:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from house import ME, WITHIN_S, Place, assert_all_lawful, total
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import Units, counts_of, shared_part
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
@@ -41,9 +41,9 @@ class Clock:
 
 
 @asynccontextmanager
-async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[Host]:
+async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[App]:
     """A house with this clock; its runs and days are held against their rows when the block ends."""
-    host = Host(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
+    host = App(settings, "mcp", clock, lambda: f"run-{secrets.token_hex(6)}")
     try:
         yield host
         assert_all_lawful(host)
@@ -52,7 +52,7 @@ async def house_at(settings: Settings, clock: Clock) -> AsyncIterator[Host]:
         await host._close()
 
 
-async def ended(host: Host, *run_ids: str) -> RunReport:
+async def ended(host: App, *run_ids: str) -> RunReport:
     """The report of the first run, once all have ended by themselves."""
     await host.wait(run_ids, until="done", wait_s=WITHIN_S, caller=ME)
     report = host.report(run_ids[0], ME)

@@ -9,7 +9,7 @@ from daybook import used
 from house import ME, Place, answered, assert_lawful, rests, started
 from providers.servers import Standin, chat, sends
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 
 IMPOSSIBLE: dict[str, dict[str, int]] = {
@@ -26,7 +26,7 @@ def doubts(degraded: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("usage", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_the_callers_report_that_can_not_be_is_none(place: Place, usage: dict[str, int]) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, "go")
         answer = {"content": "A text of some length.", "finish": "stop", "usage": usage}
         report = await answered(host, run_id, round_1=answer)
@@ -41,7 +41,7 @@ async def test_the_callers_report_that_can_not_be_is_none(place: Place, usage: d
 
 
 async def test_a_report_that_can_be_is_believed(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, "go")
         usage = {"input_tokens": 10, "output_tokens": 5, "cached_tokens": 10}
         report = await answered(host, run_id, round_1={"content": "Done.", "finish": "stop", "usage": usage})
@@ -53,7 +53,7 @@ async def test_a_report_that_can_be_is_believed(place: Place) -> None:
 
 
 async def test_what_is_no_count_is_refused_as_ever(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, "go")
         with pytest.raises(BadArguments):
             await host.answer(run_id, {"round-1": {"content": "x", "usage": {"input_tokens": -1}}}, ME)
@@ -61,7 +61,7 @@ async def test_what_is_no_count_is_refused_as_ever(place: Place) -> None:
 
 async def test_a_scripts_report_that_can_not_be_is_none(place: Place) -> None:
     line: dict[str, Any] = {"content": "Done.", "finish": "stop", **used(0, 0)}
-    async with Host.open(place.settings(line), via="mcp") as host:
+    async with App.open(place.settings(line), via="mcp") as host:
         report = await rests(host, await started(host, "go"))
         assert (report.status, report.usage["exactness"]) == ("completed", "estimated")
         assert len(doubts(report.degraded)) == 1
@@ -70,7 +70,7 @@ async def test_a_scripts_report_that_can_not_be_is_none(place: Place) -> None:
 async def test_a_providers_report_that_can_not_be_is_charged_as_bounded(place: Place, server: Standin) -> None:
     server.will(sends(chat("Done.", usage=(100, 20, 4_000))))
     settings = place.settings(model="openai:small", base_url=server.openai)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await started(host, "go")
         report = await rests(host, run_id)
         assert (report.status, report.usage["exactness"]) == ("completed", "bounded")

@@ -23,7 +23,7 @@ from daybook import (
 from house import ASK, ME, Place, answered, asked_digests, begun, outcome_of, place_in, reads, rests, says, started
 from providers.servers import WITHIN_S, Standin, calls, refuses, silent, talks
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -126,7 +126,7 @@ async def test_runs_of_two_servers_can_not_take_a_day_over(place: Place) -> None
     assert sorted(book.spent.model_calls for book in days_of(place).values()) == [3, 7, 7, 7]
 
 
-async def settled(one: Host, other: Host, runs: list[str]) -> None:
+async def settled(one: App, other: App, runs: list[str]) -> None:
     """Return once each run has ended or is paused until a later day."""
     async with asyncio.timeout(WITHIN_S):
         while True:
@@ -141,7 +141,7 @@ async def settled(one: Host, other: Host, runs: list[str]) -> None:
             await one._drivers.bell.heard(0.05 if later else 0.01)
 
 
-def due_rows(host: Host) -> list[tuple[int]]:
+def due_rows(host: App) -> list[tuple[int]]:
     return Place(host.settings.home.parent).rows(
         "select resume_at from run where resume_at is not null and outcome is null"
     )
@@ -220,10 +220,10 @@ async def test_a_cancelled_run_holds_nothing_of_the_day(place: Place, server: St
 @pytest.mark.unreplayed
 async def test_a_stuck_run_that_is_cancelled_holds_nothing_of_the_day(place: Place) -> None:
     clock = Clock()
-    async with Host.open(place.settings(time_zone=ZONE), via="mcp") as host:
+    async with App.open(place.settings(time_zone=ZONE), via="mcp") as host:
         run_id = await started(host, route="caller")
     place.rows("update mark set digest = x'00'")
-    async with Host.open(place.settings(time_zone=ZONE), via="mcp") as host:
+    async with App.open(place.settings(time_zone=ZONE), via="mcp") as host:
         await host.control(run_id, "cancel", ME)
         await ended(host, run_id)
     (book,) = days_of(place).values()
@@ -236,7 +236,7 @@ async def test_budget_011_a_lost_attempt_stays_charged_on_its_day(place: Place, 
     server.will(silent, talks("done", usage=(900, 10, 0)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     clock = Clock()
-    host = Host(settings, "mcp", clock, lambda: "run-lost")
+    host = App(settings, "mcp", clock, lambda: "run-lost")
     run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         await server.came.wait()
@@ -257,7 +257,7 @@ async def test_interrupted_and_folded_again_the_sums_stay(place: Place) -> None:
     settings = place.settings(*LINES, day=Limits(model_calls=2), time_zone=ZONE)
     request = PlannerRequest("look around", caller_tools=(ASK,), key="one")
     for nth in range(8):
-        host = Host(settings, "mcp", clock, lambda: "run-one")
+        host = App(settings, "mcp", clock, lambda: "run-one")
         going = asyncio.create_task(host.start_planner(request, ME))
         while host._store.writer.commits < nth and not going.done():  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0)
@@ -319,7 +319,7 @@ async def test_a_damaged_day_refuses_instead_of_beginning_anew(place: Place, dam
         await started(host, "first")
         waiting = await started(host, "waiting", route="caller")
     place.rows(damage)
-    host = Host(settings, "mcp", clock, lambda: "run-second")
+    host = App(settings, "mcp", clock, lambda: "run-second")
     try:
         run_id = await started(host, "second")
         report = host.report(run_id, ME)

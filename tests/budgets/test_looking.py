@@ -16,7 +16,7 @@ from daybook import MIDNIGHT, ZONE, Clock, house_at, used
 from house import Place, reads, says, started
 from mcp.client.client import Client
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.spending import show_budget
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.limits import Limits
@@ -27,10 +27,10 @@ ERAS = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 LINES = (reads("a.txt", **used(2_000)), says("done", **used(3_000)))
 
 
-async def asked(host: Host, mode: str, **arguments: Any) -> wire.CallToolResult:
+async def asked(host: App, mode: str, **arguments: Any) -> wire.CallToolResult:
     """What `budget_status` tells a client of this era."""
 
-    async def reach() -> Host:
+    async def reach() -> App:
         return host
 
     async with Client(build_server(reach, host.settings), mode=mode) as client:
@@ -108,7 +108,7 @@ def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[s
 
 
 async def one_run(place: Place) -> str:
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         return await started(host)
 
 

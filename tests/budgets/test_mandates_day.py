@@ -11,7 +11,7 @@ from daybook import MIDNIGHT, ZONE, Clock, days_of, ended, house_at, passed, use
 from house import ME, Place, outcome_of, rests, says, started
 from providers.servers import WITHIN_S, Standin, talks
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.identity import Caller
@@ -26,7 +26,7 @@ def mandate(**more: Any) -> dict[str, Any]:
     return {"id": "tidy", "goal": "Tidy up.", **more}
 
 
-async def oriented(host: Host, meant: Meant = TIDY, caller: Caller = ME) -> str:
+async def oriented(host: App, meant: Meant = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
     looked = (await host.start_phase("observe", meant, None, Asked(), caller)).run_id
     await host.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
@@ -140,7 +140,7 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
         await host.save_mandate(mandate(day={"model_calls": 3}), ME)
         await oriented(host)
     place.rows(damage)
-    host = Host(settings, "mcp", Clock(), lambda: "run-second")
+    host = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
         looked = (await host.start_phase("observe", TIDY, None, Asked(), ME)).run_id
         await host.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)

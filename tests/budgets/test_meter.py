@@ -8,7 +8,7 @@ from daybook import ZONE
 from house import ME, Place, outcome_of, rests, started
 from providers.servers import Standin, talks
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.status_line import standing_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.limits import Limits
@@ -75,7 +75,7 @@ async def test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider
     """Else a caller that reports next to nothing would make the provider's next call hold next to nothing."""
     server.will(talks("done", usage=(9_000, 10, 0)))
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
-    async with Host.open(settings, via="serve") as host:
+    async with App.open(settings, via="serve") as host:
         run_id = await started(
             host, "x" * 9_000, route="caller", tools=("read_file",), limits=Limits(total_tokens=90_000)
         )

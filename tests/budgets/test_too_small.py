@@ -7,7 +7,7 @@ import re
 import pytest
 from house import ME, Place, reads, rests, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 
 LINES = (
@@ -20,7 +20,7 @@ LINES = (
 async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the_round_runs(
     place: Place, unit: str
 ) -> None:
-    async with Host.open(place.settings(*LINES), via="test") as host:
+    async with App.open(place.settings(*LINES), via="test") as host:
         small = host.report(await started(host, "small", limits=Limits(**{unit: 100})), ME)
         assert (small.status, small.stop_reason, small.rounds) == ("completed", "budget", 0)
         (told,) = [note for note in small.degraded if note.startswith("round-1 was not begun")]
@@ -35,13 +35,13 @@ async def test_a_limit_below_one_round_says_what_a_round_needs_and_with_that_the
 
 @pytest.mark.parametrize("total", [3_000, 5_000, 8_000])
 async def test_no_run_of_no_rounds_is_without_a_word_why(place: Place, total: int) -> None:
-    async with Host.open(place.settings(*LINES), via="test") as host:
+    async with App.open(place.settings(*LINES), via="test") as host:
         report = host.report(await started(host, limits=Limits(total_tokens=total)), ME)
     assert report.rounds or any("limits.total_tokens" in note for note in report.degraded)
 
 
 async def test_a_day_without_room_for_one_call_says_what_it_needs(place: Place) -> None:
-    async with Host.open(place.settings(*LINES, day=Limits(total_tokens=2_000)), via="test") as host:
+    async with App.open(place.settings(*LINES, day=Limits(total_tokens=2_000)), via="test") as host:
         report = await rests(host, await started(host))
     told = next(note for note in report.degraded if note.startswith("day.total_tokens"))
     assert re.search(r"needs up to \d{4,}, more than that", told)

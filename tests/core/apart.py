@@ -105,7 +105,7 @@ def main() -> None:
 async def hosted(root: Path, path: str) -> None:
     from house import Place
 
-    from kairos_mcp.app.app import Host
+    from kairos_mcp.app.app import App
     from kairos_mcp.core.errors import KairosError
     from kairos_mcp.settings.settings import GateRule
 
@@ -114,7 +114,7 @@ async def hosted(root: Path, path: str) -> None:
     place = Place(root)
     gate = (GateRule("run_command", "allow"),)
     settings = place.settings({"content": "done", "finish": "stop", "delay_s": 0.1}, gate=gate, commands="bare")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         while asked := await reader.readline():
             given = json.loads(asked)
             if (do := given.pop("do")) == "end":

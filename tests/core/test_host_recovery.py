@@ -24,7 +24,7 @@ from house import (
     watched,
 )
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import KairosError, NotForCallers, StoreCorrupt, Unreadable
 from kairos_mcp.core.limits import Limits
@@ -53,7 +53,7 @@ def orphan(place: Place, run_id: str, *, paused: bool = False) -> None:
 
 async def test_an_answer_left_through_another_host_reaches_the_owner(place: Place) -> None:
     settings = place.settings()
-    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+    async with watched(settings) as one, App.open(settings, via="mcp") as other:
         turn = {"tool_calls": reads("a.txt")["tool_calls"] + ASKS["tool_calls"]}
         run_id = await started(one, route="caller", caller_tools=(ASK,))
         await answered(one, run_id, round_1=turn)
@@ -67,7 +67,7 @@ async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) ->
     ask = ASK.__class__(**{name: getattr(ASK, name) for name in ASK.__slots__} | {"effect": "read"})
     slow = {"tool_calls": ASKS["tool_calls"] * 2}
     settings = place.settings(slow, says("never", delay_s=60))
-    async with watched(settings) as owner, Host.open(settings, via="mcp") as other:
+    async with watched(settings) as owner, App.open(settings, via="mcp") as other:
         run_id = await started(owner, caller_tools=(ask,))
         await answered(other, run_id, round_1__call_1={"content": "yes"})
         await other.answer(run_id, {"round-1/call-2": {"content": "yes"}}, ME)
@@ -80,7 +80,7 @@ async def test_an_answer_and_a_wish_reach_an_owner_that_is_busy(place: Place) ->
 
 async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> None:
     settings = place.settings(says("never", delay_s=60))
-    async with watched(settings) as owner, Host.open(settings, via="mcp") as other:
+    async with watched(settings) as owner, App.open(settings, via="mcp") as other:
         run_id = (await owner.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(owner, "round-1")
         async with asyncio.timeout(5):
@@ -91,7 +91,7 @@ async def test_another_host_can_cancel_what_this_one_performs(place: Place) -> N
 
 async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
     settings = place.settings(says("done"))
-    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+    async with watched(settings) as one, App.open(settings, via="mcp") as other:
         run_id = await started(one, route="caller")
         waits = asyncio.create_task(other.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME))
         await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_a_wait_ends_with_what_another_host_does(place: Place) -> None:
 
 async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> None:
     settings = place.settings()
-    async with watched(settings) as one, Host.open(settings, via="mcp") as other:
+    async with watched(settings) as one, App.open(settings, via="mcp") as other:
         run_id = await started(one, route="caller")
         outcomes = await asyncio.gather(
             one.answer(run_id, {"round-1": DONE}, ME),
@@ -118,7 +118,7 @@ async def test_two_hosts_answer_at_once_and_one_answer_is_kept(place: Place) -> 
 async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Place) -> None:
     settings = place.settings(reads("a.txt"), reads("b.txt", delay_s=60), says("done"))
     place.script.write_text(place.script.read_text().replace('"delay_s": 60', '"delay_s": 1.5'))
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-2")
     async with watched(settings) as second:
@@ -129,11 +129,11 @@ async def test_a_run_whose_host_left_in_the_middle_goes_on_elsewhere(place: Plac
 
 async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
     before = place.rows("select owner, fence from run")
-    async with Host.open(settings, via="mcp") as prober:
+    async with App.open(settings, via="mcp") as prober:
         assert prober.report(run_id, ME).status == "paused"
         assert prober.health()["exists"]
         assert place.rows("select owner, fence from run") == before
@@ -143,10 +143,10 @@ async def test_a_host_that_was_only_looked_at_takes_nothing(place: Place) -> Non
 
 async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_needs(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=1.5), says("done"))
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
-    async with Host.open(place.settings(workspaces=()), via="mcp") as stranger:
+    async with App.open(place.settings(workspaces=()), via="mcp") as stranger:
         await stranger.wait([run_id], until="rest", wait_s=0, caller=ME)
         report = stranger.report(run_id, ME)
         assert report.status == "paused"
@@ -159,7 +159,7 @@ async def test_a_host_without_the_workspace_leaves_the_run_and_says_what_it_need
 
 async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> None:
     settings = place.settings()
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         run_id = await started(first, route="caller")
         await answered(first, run_id, round_1=ASKS | {"tool_calls": reads("a.txt")["tool_calls"]})
     orphan(place, run_id, paused=True)
@@ -173,7 +173,7 @@ async def test_a_paused_run_whose_owner_died_can_be_resumed(place: Place) -> Non
 
 async def test_a_paused_run_whose_owner_died_can_be_cancelled(place: Place) -> None:
     settings = place.settings()
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         run_id = await started(first, route="caller")
     orphan(place, run_id, paused=True)
     async with watched(settings) as second:
@@ -217,12 +217,12 @@ async def test_starts_that_meet_a_locked_store_all_come_through(place: Place) ->
 @pytest.mark.unreplayed
 async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: str) -> None:
     settings = place.settings(reads("a.txt"), says("done"))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         bad = await started(host, "bad", route="caller")
         await answered(host, bad, round_1=reads("a.txt"))
     place.rows(damage)
     orphan(place, bad)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         good = await started(host, "good")
         assert host.report(good, ME).summary == "done"
         await host.wait([good], until="done", wait_s=2, caller=ME)
@@ -252,7 +252,7 @@ async def test_one_damaged_run_does_not_stop_the_others(place: Place, damage: st
 )
 @pytest.mark.unreplayed
 async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> None:
-    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
         run_id = await started(host)
         assert host.replay(run_id, ME).identical
         before = place.rows("select total_changes()")
@@ -264,7 +264,7 @@ async def test_a_changed_row_is_found_by_replay(place: Place, tamper: str) -> No
 
 @pytest.mark.unreplayed
 async def test_a_changed_text_is_found_by_its_hash_before_anything_is_replayed(place: Place) -> None:
-    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
         run_id = await started(host)
         place.rows("update text set body = replace(body, 'look around', 'look away')")
         with pytest.raises(Unreadable):
@@ -318,7 +318,7 @@ async def test_a_commit_refused_in_the_middle_is_made_again_and_nothing_is_asked
 class Refusing:
     """A disk that is full from the nth commit on: SQLite itself refuses, by its own hook."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: App) -> None:
         self.connection = host._store.writer._connection
         self.left = self.times = 0
 
@@ -350,7 +350,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
         assert host.report(run_id, ME).status == "cancelled"
 
 
-async def wish_at(host: Host, place: Place, run_id: str) -> None:
+async def wish_at(host: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
     while not host._store.writer._in_thread:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
@@ -377,7 +377,7 @@ async def test_a_start_on_a_store_that_can_not_be_written_says_so_and_a_later_on
 
 async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -> None:
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done", delay_s=0.5))
-    async with watched(settings) as first, Host.open(settings, via="mcp") as second:
+    async with watched(settings) as first, App.open(settings, via="mcp") as second:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         await begun(first, "round-1")
         orphan(place, run_id)  # as if the first had been stopped for so long that it was thought dead
@@ -390,7 +390,7 @@ async def test_an_owner_whose_run_was_taken_commits_nothing_more(place: Place) -
 
 @pytest.mark.parametrize("came", ["an answer", "a wish", "nothing"])
 async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(place: Place, came: str) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, route="caller")
         run = queries.run_by_id(host._store.reader, run_id)
         (waits,) = queries.waiting(host._store.reader, run.n).values()
@@ -410,7 +410,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
 
 @pytest.mark.unreplayed
 async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         await started(host, route="caller")
         ((mark,),) = place.rows("select id from mark")
 
@@ -425,7 +425,7 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
 
 @pytest.mark.unreplayed
 async def test_a_file_damaged_under_the_host_is_said_to_be_damaged(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, route="caller")
         host._store.writer._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         whole = place.db.read_bytes()

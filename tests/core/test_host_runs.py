@@ -23,7 +23,7 @@ from house import (
     watched,
 )
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import (
     AlreadyAnswered,
     BadArguments,
@@ -479,7 +479,7 @@ async def test_a_clock_that_is_set_back_does_not_stop_a_tool_for_long(place: Pla
         assert [item["key"] for item in report.waiting] == ["round-4/call-1"]
 
 
-async def answer_each_call(host: Host, run_id: str) -> Any:
+async def answer_each_call(host: App, run_id: str) -> Any:
     report = await rests(host, run_id)
     while report.waiting and report.waiting[0]["kind"] == "tool_call":
         await host.answer(run_id, {item["key"]: {"content": "yes"} for item in report.waiting}, ME)
@@ -559,7 +559,7 @@ async def test_the_parked_run_in_memory_and_the_one_built_again_go_on_alike(plac
             answers = iter(({"round-1": turn}, {"round-1/call-2": {"content": "yes"}}, {"round-2": DONE}))
             for answer in answers:
                 if again:
-                    async with Host.open(settings, via="mcp") as fresh:
+                    async with App.open(settings, via="mcp") as fresh:
                         await fresh.answer(run_id, answer, ME)
                         await rests(fresh, run_id)
                 else:
@@ -579,7 +579,7 @@ def clocked(place: Place, at: list[int]) -> Any:
         ids = iter(
             f"run-{place.rows('select count(*) from run')[0][0] if place.db.exists() else 0}-{n}" for n in range(9)
         )
-        host = Host(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
+        host = App(place.settings(), "mcp", lambda: at[0], lambda: next(ids))
         try:
             yield host
         finally:

@@ -3,7 +3,7 @@
 import pytest
 from house import ME, WITHIN_S, Place
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.views.trace import TraceQuery
@@ -16,7 +16,7 @@ DAMAGE = {
 
 async def stuck(place: Place, damage: str) -> str:
     """A run on the caller route that waits for round 2, damaged while nobody has it in memory."""
-    async with Host.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as host:
         run = await host.start_planner(PlannerRequest("Look.", route="caller"), ME)
         await host.wait([run.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         asked = {"content": "", "tool_calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]}
@@ -30,7 +30,7 @@ async def stuck(place: Place, damage: str) -> str:
 @pytest.mark.unreplayed
 async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with Host.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as host:
         report = host.report(run_id, ME)
         assert report.status == "paused"
         assert report.next is not None
@@ -44,7 +44,7 @@ async def test_a_stuck_run_is_shown_and_says_how_to_go_on(place: Place, damage: 
 @pytest.mark.unreplayed
 async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with Host.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as host:
         new = await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)
         await host.wait([new.run_id], until="rest", wait_s=WITHIN_S, caller=ME)
         (item,) = host.report(new.run_id, ME).waiting
@@ -55,7 +55,7 @@ async def test_a_new_run_goes_on_from_a_stuck_one(place: Place, damage: str) -> 
 @pytest.mark.unreplayed
 async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
     run_id = await stuck(place, damage)
-    async with Host.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as host:
         await host.control(run_id, "cancel", ME)
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(run_id, ME).status == "cancelled"
@@ -63,6 +63,6 @@ async def test_a_stuck_run_can_be_cancelled(place: Place, damage: str) -> None:
 
 async def test_a_run_that_only_waits_is_not_gone_on_from(place: Place) -> None:
     run_id = await stuck(place, "select 1")
-    async with Host.open(place.settings(), via="test") as host:
+    async with App.open(place.settings(), via="test") as host:
         with pytest.raises(Stale):
             await host.start_planner(PlannerRequest("Go on.", route="caller", continues=run_id), ME)

@@ -10,7 +10,7 @@ import apsw
 import pytest
 from house import ME, WITHIN_S, Place, assert_lawful, begun, reads, rests, says, started, watched
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
 from kairos_mcp.core.limits import Limits
@@ -25,7 +25,7 @@ from kairos_mcp.store.inbox import Deposit, deposit, take_up, wish
 from kairos_mcp.store.ownership import Ownership
 
 
-async def owned(host: Host) -> tuple[queries.RunRow, int, int]:
+async def owned(host: App) -> tuple[queries.RunRow, int, int]:
     """A run that waits and that a living server owns: with its owner's number and its fence."""
     run = queries.run_by_id(host._store.reader, await started(host, route="caller"))
     mine = await host._store.own(1)
@@ -36,7 +36,7 @@ async def owned(host: Host) -> tuple[queries.RunRow, int, int]:
 
 @pytest.mark.unreplayed
 async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         for dead in ((), (mine + 1,)):
             assert await host._store.submit(lambda c, dead=dead: runs.take(c, run.n, mine + 2, dead)) is None
@@ -45,7 +45,7 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
 
 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
@@ -57,7 +57,7 @@ async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
 
 
 async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run, mine, _ = await owned(host)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
@@ -76,7 +76,7 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
 
 
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         (waits,) = queries.waiting(host._store.reader, run.n).values()
         brought = [Deposit("round-1", Completion("came", finish="stop"))]
@@ -91,17 +91,17 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
 @pytest.mark.unreplayed
 async def test_an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more(place: Place) -> None:
     settings = place.settings(says("done"))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await started(host, route="caller")
     place.rows("update account set spent_total_tokens = spent_total_tokens + 1 where scope = 'run'")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await host.control(run_id, "reroute", ME, route="scripted")
         assert "not the sum of its rows" in str((await rests(host, run_id)).degraded)
         assert place.rows("select count(*) from answer") == [(0,)]
 
 
 async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         _, mine, _ = await owned(host)
         other = Ownership(host._store.home)
         try:
@@ -114,7 +114,7 @@ async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
 
 
 async def test_a_release_raises_the_fence(place: Place) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         _, mine, fence = await owned(host)
         assert await host._store.submit(lambda c: ownership.release(c, mine)) == 1
         assert place.rows("select owner, fence from run") == [(ownership.NOBODY, fence + 1)]
@@ -141,7 +141,7 @@ async def test_a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun
 async def test_a_lost_attempt_is_charged_with_the_time_that_has_passed_at_most(place: Place, clock: str) -> None:
     """What a step may take is all the time that is left: were that charged, a crash would end each run with a limit."""
     settings = place.settings(reads("a.txt", delay_s=0.5), says("done"))
-    async with Host.open(settings, via="mcp") as first:
+    async with App.open(settings, via="mcp") as first:
         asked = PlannerRequest("look", limits=Limits(milliseconds=300_000))
         run_id = (await first.start_planner(asked, ME)).run_id
         await begun(first, "round-1")
@@ -163,7 +163,7 @@ class Forestalling:
     that was waiting for the loop, and the step would be begun before anything else is looked at.
     """
 
-    def __init__(self, host: Host, place: Place, path: str) -> None:
+    def __init__(self, host: App, place: Place, path: str) -> None:
         self._host, self._place, self._path = host, place, path
         self.when: list[tuple[str, bool]] = []
         host._store.writer._connection.set_profile(self._ran)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from house import ME, PERSON, Place, rests
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import THREADS
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
@@ -30,7 +30,7 @@ async def so(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def approved(host: Host, run_id: str) -> None:
+async def approved(host: App, run_id: str) -> None:
     await host.decide(run_id, "call-1/approval", "approve", None, PERSON)
 
 
@@ -39,7 +39,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
     hold, late = place.workspace / "hold", place.workspace / "late.txt"
     hold.write_text("")
     argvs = [*(["sh", "-c", BUSY, str(n)] for n in range(THREADS)), ["touch", "late.txt"]]
-    async with Host.open(place.settings(commands="bare"), via="mcp") as host:
+    async with App.open(place.settings(commands="bare"), via="mcp") as host:
         *busy, waits = [await host.start_call("run_command", {"argv": argv}, ME) for argv in argvs]
         await rests(host, waits, *busy)
         for run_id in busy:
@@ -48,7 +48,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         await approved(host, waits)
         await so(lambda: place.rows("select count(*) from attempt") == [(THREADS + 1,)])
         ((owner,),) = place.rows("select distinct owner from run")
-        async with Host.open(place.settings(), via="command") as person:
+        async with App.open(place.settings(), via="command") as person:
             assert await person.release(owner, PERSON) == THREADS + 1
         hold.unlink()
         threads = host._wiring._workers

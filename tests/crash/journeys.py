@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from house import ASK, ME, PERSON, Place, asks, reads, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
 from kairos_mcp.core.urls import host_rule
@@ -34,7 +34,7 @@ class Journey:
     `outside` tells from the world, not from the rows, what it has done by now.
     """
 
-    start: Callable[[Host], Awaitable[str]]
+    start: Callable[[App], Awaitable[str]]
     lines: tuple[Mapping[str, Any], ...] = ()
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Journey:
         return place.settings(*self.lines, **changes)
 
 
-async def gone_through(host: Host, place: Place, journey: Journey) -> None:
+async def gone_through(host: App, place: Place, journey: Journey) -> None:
     """Start the run, or find it, and bring it to its end as a person would."""
     known = host.newest(ME)
     run_id = known[0] if known else await journey.start(host)
@@ -66,7 +66,7 @@ async def gone_through(host: Host, place: Place, journey: Journey) -> None:
     raise AssertionError(f"it never ended: {report}")
 
 
-async def _tended(host: Host, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
+async def _tended(host: App, place: Place, journey: Journey, run_id: str, item: Mapping[str, Any]) -> None:
     key = item["key"]
     match item["kind"]:
         case "approval":
@@ -149,16 +149,16 @@ def _calls(name: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def _planned(**asked: Any) -> Callable[[Host], Awaitable[str]]:
-    async def start(host: Host) -> str:
+def _planned(**asked: Any) -> Callable[[App], Awaitable[str]]:
+    async def start(host: App) -> str:
         request = PlannerRequest("look around", key="reference", **asked)
         return (await host.start_planner(request, ME)).run_id
 
     return start
 
 
-def _called(name: str, **arguments: Any) -> Callable[[Host], Awaitable[str]]:
-    async def start(host: Host) -> str:
+def _called(name: str, **arguments: Any) -> Callable[[App], Awaitable[str]]:
+    async def start(host: App) -> str:
         return await host.start_call(name, arguments, ME)
 
     return start
@@ -204,13 +204,13 @@ SAID: Mapping[str, Any] = {"orient": ORIENTED, "decide": CHANGED, "reflect": JUD
 
 
 def _phase(phase: Phase) -> Journey:
-    async def start(host: Host) -> str:
+    async def start(host: App) -> str:
         return (await host.start_phase(phase, Meant(mandate=MANDATE), GIVEN[phase], Asked(), ME)).run_id
 
     return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_written)
 
 
-async def _cycles(host: Host) -> str:
+async def _cycles(host: App) -> str:
     return (await host.start_cycles(Meant(mandate=MANDATE), Asked(cycles=2), ME)).run_id
 
 

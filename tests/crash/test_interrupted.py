@@ -24,14 +24,14 @@ from house import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 
 LINES = (reads("a.txt", "b.txt", "a.txt"), asks("why"), reads("b.txt"), reads("missing.txt", "a.txt"), says("done"))
 REQUEST = PlannerRequest("look around", caller_tools=(ASK,), key="reference")
 
 
-async def gone_through(host: Host) -> str:
+async def gone_through(host: App) -> str:
     run_id = (await host.start_planner(REQUEST, ME)).run_id
     await finished(host, run_id)
     return run_id
@@ -39,7 +39,7 @@ async def gone_through(host: Host) -> str:
 
 async def left_after(place: Place, commits: int) -> None:
     """Leave a host, as politely as it may be, when it has made so many commits."""
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         going = asyncio.create_task(gone_through(host))
         writer = host._store.writer
         while writer.commits < commits and not going.done():  # noqa: ASYNC110 - another's file or count has no event

@@ -21,7 +21,7 @@ from house import ME, Books, Place, rests, says, started
 from talker import Talker
 from waiting import awaited
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
 from kairos_mcp.core.identity import Caller
@@ -169,14 +169,14 @@ def settling_words(text: str) -> tuple[str, ...]:
 
 async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
     place.rows(  # lost once more, in no time
         "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
         " select mark, fence, at, held, sent, ?, ended, handed_out, shared from attempt",
         encode_units(NOTHING),
     )
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         (again,) = (await rests(host, run_id)).waiting
         assert (again["key"], again["digest"] != item["digest"]) == (item["key"], True)
         with pytest.raises(ApprovalMismatch):
@@ -185,7 +185,7 @@ async def test_a_settlement_is_of_one_attempt_and_of_no_later_one(place: Place) 
 
 async def test_another_principal_settles_nothing(place: Place) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
         with pytest.raises(UnknownRun):
             await host.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
@@ -222,7 +222,7 @@ async def edited_once(place: Place) -> tuple[Any, str, Path]:
         says("done"),
         gate=(GateRule("edit_file", "allow"),),
     )
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await started(host, tools=("edit_file",))
         assert host.report(run_id, ME).summary == "done"
     return settings, run_id, place.workspace / "a.txt"
@@ -232,7 +232,7 @@ async def test_an_edit_that_was_made_before_the_crash_is_not_made_again(place: P
     settings, run_id, file = await edited_once(place)
     assert file.read_text() == "alpha alpha\n"
     lose(place)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = await rests(host, run_id)
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         report = host.report(run_id, ME)
@@ -244,7 +244,7 @@ async def test_an_edit_that_was_not_made_before_the_crash_is_made_now(place: Pla
     settings, run_id, file = await edited_once(place)
     file.write_text("alpha\n")
     lose(place)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await rests(host, run_id)
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(run_id, ME).status == "completed"
@@ -264,7 +264,7 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
     place: Place,
 ) -> None:
     settings, run_id, _file = await lost_and_changed_since(place)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = await rests(host, run_id)
         assert [item["kind"] for item in report.waiting] == ["settle"]
         assert place.rows("select name from memory") == [(INTENT,)]  # a person may still need it
@@ -276,7 +276,7 @@ async def test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit
 async def test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now(place: Place) -> None:
     settings, run_id, file = await lost_and_changed_since(place)
     file.write_text("alpha, and more\n")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         (item,) = (await rests(host, run_id)).waiting
         await host.settle(run_id, item["key"], "reattempt", PERSON)
         await host.wait([run_id], until="done", wait_s=WITHIN_S, caller=ME)

@@ -16,13 +16,13 @@ from typing import Any
 from house import Place, asked_digests, assert_all_lawful, outcome_of, place_in
 from journeys import JOURNEYS, Journey, arrive, counting, gone_through
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.store import integrity
 
 
 async def counted(place: Place, journey: Journey) -> int:
     """Go through the run undisturbed; the number of its commits."""
-    async with Host.open(journey.settings(place), via="mcp") as host:
+    async with App.open(journey.settings(place), via="mcp") as host:
         await gone_through(host, place, journey)
         return host._store.writer.commits
 
@@ -34,7 +34,7 @@ class Ending:
         self.way, self.left = way, nth
         self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def watch(self, host: Host) -> None:
+    def watch(self, host: App) -> None:
         connection = host._store.writer._connection
         if self.way == "killed after":
             connection.set_profile(self._ran)
@@ -63,13 +63,13 @@ class Ending:
 
 
 async def ended_at(place: Place, journey: Journey, way: str, nth: int) -> None:
-    async with Host.open(journey.settings(place), via="mcp") as host:
+    async with App.open(journey.settings(place), via="mcp") as host:
         Ending(way, nth).watch(host)
         await gone_through(host, place, journey)
 
 
 async def recovered(place: Place, journey: Journey) -> None:
-    async with Host.open(journey.settings(place), via="mcp") as host:
+    async with App.open(journey.settings(place), via="mcp") as host:
         await gone_through(host, place, journey)
         assert_all_lawful(host)
         assert integrity.damage(host._store.reader) == []

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.decision_rights import KINDS, WAYS, cells
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -163,7 +163,7 @@ def caller_output() -> str:
             workspace = Path(folder) / "hello"
             workspace.mkdir()
             flags = Flags(home=str(Path(folder) / "home"), workspaces=(str(workspace),))
-            async with Host.open(load_settings(flags, {}), via="readme") as host:
+            async with App.open(load_settings(flags, {}), via="readme") as host:
                 run = await host.start_planner(PlannerRequest("What is in README.md?", tools=("read_file",)), Caller())
                 await host.wait([run.run_id], until="rest", wait_s=20, caller=Caller())
                 return host.report(run.run_id, Caller()).as_json()

@@ -14,7 +14,7 @@ import pytest
 from bench import PEER
 from house import ME, Place, met, place_in, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
@@ -37,7 +37,7 @@ def peer(place: Place, *how: str, **more: Any) -> ServerSetting:
     return ServerSetting("x", command, **{"sandbox": False, "effects": (("echo", "read"), ("pid", "read")), **more})
 
 
-async def run_with(host: Host, *globs: str) -> str:
+async def run_with(host: App, *globs: str) -> str:
     return (await (await met(host)).start_planner(PlannerRequest("use it", tools=globs), ME)).run_id
 
 
@@ -57,7 +57,7 @@ async def test_a_run_calls_a_server_that_dies_and_goes_on(place: Place) -> None:
         says("done"),
     )
     allowed = (GateRule("x__*", "allow"), GateRule("x__die", "allow"))
-    async with Host.open(place.settings(*lines, servers=(peer(place),), gate=allowed[::-1]), via="test") as host:
+    async with App.open(place.settings(*lines, servers=(peer(place),), gate=allowed[::-1]), via="test") as host:
         report = await rests(host, await run_with(host, "x__*"))
     said = results(place)
     assert report.status == "completed"
@@ -78,7 +78,7 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
     listing.write_text(json.dumps([{"name": "echo", "description": text, "inputSchema": {"type": "object"}}]))
     lines = (calling(("read_file", {"path": "~/.ssh/id_rsa"})), says("done"))
     settings = place.settings(*lines, servers=(peer(place, f"listing={listing}"),))
-    async with Host.open(settings, via="test") as host:
+    async with App.open(settings, via="test") as host:
         report = await rests(host, await run_with(host, "x__*"))
         specs = host._wiring.registry(host._wiring.workspace(None)).specs
     (refused,) = results(place)
@@ -90,7 +90,7 @@ async def test_a_poisoned_description_is_data_and_grants_nothing(place: Place) -
 
 async def test_a_server_that_was_killed_between_rounds_is_started_again(place: Place) -> None:
     lines = (calling(("x__pid", {})), calling(("x__pid", {})), says("done"))
-    async with Host.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
+    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
         registry = host._wiring.registry(host._wiring.workspace(None))
         await met(host)
         (server,) = [each for each in registry._sources if isinstance(each, Downstream)]
@@ -107,7 +107,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
 
 async def test_what_may_not_be_done_without_leave_is_not(place: Place) -> None:
     lines = (calling(("x__write", {"text": str(place.workspace / "w")})), says("done"))
-    async with Host.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
+    async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
         await rests(host, await run_with(host, "x__*"))
     assert not (place.workspace / "w").exists()
     assert "call write" not in (place.root / "log").read_text()
@@ -115,7 +115,7 @@ async def test_what_may_not_be_done_without_leave_is_not(place: Place) -> None:
 
 async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it_is(place: Place) -> None:
     before = SERVED.read_bytes()
-    async with Host.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
+    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
         host.health()
         host.newest(ME)
         assert host._wiring.registry(host._wiring.workspace(None)).find("read_file") is not None
@@ -127,10 +127,10 @@ async def test_opening_the_house_starts_no_server_and_our_own_list_stays_what_it
 
 async def test_a_house_that_opens_again_knows_the_tools_of_a_run_without_starting_their_server(place: Place) -> None:
     ask = calling(("x__echo", {"text": "one"}))
-    async with Host.open(place.settings(ask, says("done"), servers=(peer(place),)), via="test") as host:
+    async with App.open(place.settings(ask, says("done"), servers=(peer(place),)), via="test") as host:
         await rests(host, await run_with(host, "x__echo"))
     starts = (place.root / "log").read_text().count("start")
-    async with Host.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
+    async with App.open(place.settings(says("done"), servers=(peer(place),)), via="test") as host:
         registry = host._wiring.registry(host._wiring.workspace(None))
         assert registry.find("x__echo") is not None
     assert (place.root / "log").read_text().count("start") == starts

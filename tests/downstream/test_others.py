@@ -16,7 +16,7 @@ import pytest
 from bench import Bench, called, names
 from house import ME, met, place_in, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.tools_import import Wanted, import_tools
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
@@ -182,7 +182,7 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     lines = [{"content": "on", "tool_calls": [{"name": name, "arguments": given}]} for name, given in calls]
     rules = (GateRule("memory__create_entities", "allow"),)
     settings = place.settings(*lines, says("done"), servers=servers, gate=rules)
-    async with Host.open(settings, via="test") as host:
+    async with App.open(settings, via="test") as host:
         globs = ("files__*", "memory__*", "every__*", "getPet")
         await met(host)
         report = await rests(host, (await host.start_planner(PlannerRequest("use them", tools=globs), ME)).run_id)

@@ -13,7 +13,7 @@ import pytest
 from bench import PEER
 from house import ME, Place, met, place_in, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
@@ -75,7 +75,7 @@ def codes(place: Place) -> list[str | None]:
     return [json.loads(body).get("code") for (body,) in found]
 
 
-async def run_with(host: Host) -> str:
+async def run_with(host: App) -> str:
     run_id = (await (await met(host)).start_planner(PlannerRequest("use it", tools=("x__*",)), ME)).run_id
     await rests(host, run_id)
     return run_id
@@ -89,7 +89,7 @@ async def test_instructions_to_agents_are_asked_about_in_every_form_though_a_rul
             servers=(server(place),),
             gate=(GateRule("x__change", "allow"),),
         )
-        async with Host.open(settings, via="mcp") as host:
+        async with App.open(settings, via="mcp") as host:
             run_id = await run_with(host)
             report = host.report(run_id, ME)
         assert [item["kind"] for item in report.waiting] == ["approval"], (number, arguments)
@@ -105,7 +105,7 @@ async def test_a_deny_rule_on_paths_holds_in_every_form_for_what_reads_and_what_
         settings = place.settings(
             {"content": "look", "tool_calls": calls}, says("done"), servers=(server(place),), gate=rules
         )
-        async with Host.open(settings, via="mcp") as host:
+        async with App.open(settings, via="mcp") as host:
             await run_with(host)
         assert set(codes(place)) == {"denied"}
     assert logged(place) == []
@@ -122,7 +122,7 @@ async def test_the_servers_own_files_are_never_written_by_anybodys_tool(place: P
             servers=(server(place),),
             gate=(GateRule("x__change", "allow"),),
         )
-        async with Host.open(settings, via="mcp") as host:
+        async with App.open(settings, via="mcp") as host:
             await run_with(host)
     assert codes(place) == ["denied"] * len(own)
     assert logged(place) == []
@@ -139,7 +139,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
         servers=(server(place),),
         gate=rules,
     )
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = host.report(await run_with(host), ME)
     assert logged(place) == ["call change"]
     assert [item["key"] for item in report.waiting] == ["round-2/call-1/approval"]
@@ -148,7 +148,7 @@ async def test_what_a_rule_allows_and_touches_nothing_else_is_called(place: Plac
 async def test_a_path_that_leads_elsewhere_since_a_person_approved_it_is_not_followed(place: Place) -> None:
     (place.workspace / "notes").symlink_to("a.txt")
     settings = place.settings(calling("x__change", {"path": "notes"}), says("done"), servers=(server(place),))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await run_with(host)
         assert "a.txt" in host.report(run_id, ME).waiting[0]["preview"]
         (place.workspace / "notes").unlink()
@@ -174,7 +174,7 @@ async def test_a_path_that_leads_elsewhere_between_the_gate_and_the_call_is_not_
         servers=(swapping,),
         gate=(GateRule("x__change", "allow"), GateRule("x__die", "allow")),
     )
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await run_with(host)
     assert os.readlink(link) == "AGENTS.md"
     assert codes(place)[1] == "stale_file"

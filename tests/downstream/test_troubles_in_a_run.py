@@ -15,7 +15,7 @@ import pytest
 from bench import PEER, gone
 from house import ME, Place, assert_lawful, met, place_in, rests, says, watched
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 
@@ -62,7 +62,7 @@ async def test_a_run_goes_on_though_servers_are_killed_hang_flood_and_change_the
     )
     # Met before the run, as by a list of tools; then one of them lists another definition.
     settings = place.settings(servers=servers)
-    async with Host.open(settings, via="test") as host:
+    async with App.open(settings, via="test") as host:
         await host.tools()
     listing.write_text(json.dumps([{"name": "echo", "description": "Says it, and posts it.", "inputSchema": SAY}]))
     lines = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from house import ME, Place, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.settings.settings import GateRule
 
@@ -41,7 +41,7 @@ GIVEN = {
 SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
 
 
-async def cycles(host: Host, place: Place) -> str:
+async def cycles(host: App, place: Place) -> str:
     """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
     run_id = (await host.start_cycles(Meant(mandate=MANDATE), Asked(), ME)).run_id
     while (await rests(host, run_id)).status == "paused":
@@ -59,10 +59,10 @@ cycles.lines = (  # type: ignore[attr-defined]  # a scenario is a function with 
 cycles.settings = {"gate": (GateRule("edit_file", "allow"),)}  # type: ignore[attr-defined]  # as above
 
 
-def alone(phase: Any) -> Callable[[Host, Place], Awaitable[str]]:
+def alone(phase: Any) -> Callable[[App, Place], Awaitable[str]]:
     """The scenario of one phase."""
 
-    async def scenario(host: Host, place: Place) -> str:
+    async def scenario(host: App, place: Place) -> str:
         started = await host.start_phase(phase, Meant(mandate=MANDATE), GIVEN[phase], Asked(), ME)
         await rests(host, started.run_id)
         return started.run_id

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cycles import GIVEN, alone, cycles
 from house import ASK, ME, Place, asks, place_in, reads, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.specs.build import VERSIONS
@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "requi
 LONG = "line\n" * 6_000
 
 
-async def tools(host: Host, place: Place) -> str:
+async def tools(host: App, place: Place) -> str:
     """Reads side by side, a file that is not there, a call with bad arguments, a tool that was not offered."""
     return await _planner(host, PlannerRequest("What is in the two files?"))
 
@@ -48,7 +48,7 @@ tools.lines = (
 )
 
 
-async def compaction(host: Host, place: Place) -> str:
+async def compaction(host: App, place: Place) -> str:
     """A conversation that is shortened in the middle."""
     (place.workspace / "long.txt").write_text(LONG)
     return await _planner(host, PlannerRequest("Read the long file twice."))
@@ -65,7 +65,7 @@ compaction.lines = (
 compaction.settings = {"context_tokens": 9_000}
 
 
-async def repair(host: Host, place: Place) -> str:
+async def repair(host: App, place: Place) -> str:
     """An output that fits its schema at the second try."""
     return await _planner(host, PlannerRequest("How many lines has b.txt?", output_schema=SCHEMA))
 
@@ -73,7 +73,7 @@ async def repair(host: Host, place: Place) -> str:
 repair.lines = (reads("b.txt"), says("two lines"), says('{"lines": "two"}'), says('{"lines": 2}'))
 
 
-async def closing(host: Host, place: Place) -> str:
+async def closing(host: App, place: Place) -> str:
     """A limit on rounds, and the summary after it."""
     return await _planner(host, PlannerRequest("Go on for ever.", limits=Limits(rounds=2)))
 
@@ -81,7 +81,7 @@ async def closing(host: Host, place: Place) -> str:
 closing.lines = (reads("a.txt"), reads("b.txt"), says("Two files were read."))
 
 
-async def stalled(host: Host, place: Place) -> str:
+async def stalled(host: App, place: Place) -> str:
     """The same call again and again: a warning, then the end."""
     return await _planner(host, PlannerRequest("Look.", limits=Limits(rounds=9)))
 
@@ -89,7 +89,7 @@ async def stalled(host: Host, place: Place) -> str:
 stalled.lines = (*(reads("a.txt") for _ in range(5)), says("It is alpha, always."))
 
 
-async def caller(host: Host, place: Place) -> str:
+async def caller(host: App, place: Place) -> str:
     """The caller thinks, and has a tool of its own."""
     request = PlannerRequest("Ask somebody.", caller_tools=(ASK,), route="caller")
     run_id = (await host.start_planner(request, ME)).run_id
@@ -101,7 +101,7 @@ async def caller(host: Host, place: Place) -> str:
     return run_id
 
 
-async def continued(host: Host, place: Place) -> str:
+async def continued(host: App, place: Place) -> str:
     """A run that goes on from another."""
     first = await _planner(host, PlannerRequest("What is in a.txt?"))
     return await _planner(host, PlannerRequest("And in b.txt?", continues=first))
@@ -110,7 +110,7 @@ async def continued(host: Host, place: Place) -> str:
 continued.lines = (reads("a.txt"), says("alpha"))
 
 
-async def cancelled(host: Host, place: Place) -> str:
+async def cancelled(host: App, place: Place) -> str:
     """Ended by its caller while it waited."""
     run_id = (await host.start_planner(PlannerRequest("Wait.", caller_tools=(ASK,)), ME)).run_id
     await rests(host, run_id)
@@ -122,21 +122,21 @@ async def cancelled(host: Host, place: Place) -> str:
 cancelled.lines = (asks("why"),)
 
 
-async def call(host: Host, place: Place) -> str:
+async def call(host: App, place: Place) -> str:
     """One tool, called outside a loop."""
     run_id = await host.start_call("read_file", {"path": "b.txt", "start_line": 2}, ME)
     await rests(host, run_id)
     return run_id
 
 
-async def call_failed(host: Host, place: Place) -> str:
+async def call_failed(host: App, place: Place) -> str:
     """One tool that fails."""
     run_id = await host.start_call("read_file", {"path": "missing.txt"}, ME)
     await rests(host, run_id)
     return run_id
 
 
-Scenario = Callable[[Host, Place], Awaitable[str]]
+Scenario = Callable[[App, Place], Awaitable[str]]
 SCENARIOS: dict[str, tuple[str, Scenario]] = {
     "tools": ("planner", tools),
     "compaction": ("planner", compaction),
@@ -159,7 +159,7 @@ def file_of(name: str) -> Path:
     return HERE / f"{flow}-{VERSIONS[flow]}-{name}.jsonl"
 
 
-async def _planner(host: Host, request: PlannerRequest) -> str:
+async def _planner(host: App, request: PlannerRequest) -> str:
     run_id = (await host.start_planner(request, ME)).run_id
     await rests(host, run_id)
     return run_id
@@ -171,7 +171,7 @@ async def recorded(name: str, root: Path) -> bytes:
     place = place_in(root / name)
     settings = place.settings(*getattr(scenario, "lines", ()), **getattr(scenario, "settings", {}))
     ticks, numbers = itertools.count(1_700_000_000_000, 10), itertools.count(1)
-    host = Host(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
+    host = App(settings, "history", lambda: next(ticks), lambda: f"run-{name}-{next(numbers)}")
     try:
         run_id = await scenario(host, place)
         return b"".join(host.export(run_id, ME))

@@ -17,7 +17,7 @@ from crash.talker import Talker
 from house import ME, PERSON, Place, place_in, started
 
 import kairos_mcp
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.command_text import CommandLine
 from kairos_mcp.cli.command_table import COMMANDS, GROUPS
 from kairos_mcp.core import placeholders
@@ -71,7 +71,7 @@ def test_the_commands_of_show_and_of_an_error_work_when_pasted(place: Place) -> 
 
 async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -> None:
     tenant = Caller(principal="tenant")
-    async with Host.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
+    async with App.open(place.settings(WRITES, {"content": "Written."}), via="mcp") as host:
         from kairos_mcp.core.run_spec import PlannerRequest
 
         run_id = (await host.start_planner(PlannerRequest("Write.", tools=("write_file",)), tenant)).run_id
@@ -135,7 +135,7 @@ def test_no_tool_takes_a_placeholder_for_what_it_stands_for(place: Place) -> Non
 
 
 async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(place: Place) -> None:
-    async with Host.open(place.settings(), via="command") as host:
+    async with App.open(place.settings(), via="command") as host:
         run_id = await started(host, route="caller")
         for value in (
             {"content": placeholders.ANSWER},

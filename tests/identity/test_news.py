@@ -12,7 +12,7 @@ import pytest
 from house import ASK, ME, Place, asks, rests, says
 from sampling.minds import Door, connected
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 
@@ -23,7 +23,7 @@ PATIENCE_S = 8.0
 
 @asynccontextmanager
 async def door_of(place: Place, *lines: Any) -> AsyncIterator[Door]:
-    async with Host.open(place.settings(*lines), via="mcp") as host, connected(host) as door:
+    async with App.open(place.settings(*lines), via="mcp") as host, connected(host) as door:
         yield door
 
 

@@ -15,7 +15,7 @@ from commanding import command
 from house import ME, Place, place_in, rests
 from sampling.minds import connected
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
 from kairos_mcp.core.identity import Caller
@@ -45,8 +45,8 @@ class Two:
         return self.place.root / "other"
 
     @asynccontextmanager
-    async def server(self, *folders: Path, lines: tuple[Any, ...] = (), via: str = "mcp") -> AsyncIterator[Host]:
-        async with Host.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as host:
+    async def server(self, *folders: Path, lines: tuple[Any, ...] = (), via: str = "mcp") -> AsyncIterator[App]:
+        async with App.open(replace(self.place.settings(*lines), workspaces=folders), via=via) as host:
             yield host
 
     def said(self, *words: str, folder: Path | None = None) -> Any:
@@ -62,7 +62,7 @@ def two(tmp_path: Path) -> Two:
     return found
 
 
-async def begun(host: Host, caller: Caller = ME, **more: Any) -> str:
+async def begun(host: App, caller: Caller = ME, **more: Any) -> str:
     run_id = (await host.start_planner(PlannerRequest("Think.", **more), caller)).run_id
     await host.wait([run_id], until="rest", wait_s=20, caller=caller)
     return run_id
@@ -212,7 +212,7 @@ async def test_lists_show_the_workspaces_at_hand_and_others_on_request(two: Two)
     assert all(word in shown for word in ("Think.", "old", str(two.one)))
 
 
-async def saved(host: Host, **more: Any) -> dict[str, Any]:
+async def saved(host: App, **more: Any) -> dict[str, Any]:
     return await host.save_mandate({**TIDY, **more}, ME)
 
 

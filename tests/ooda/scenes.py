@@ -11,7 +11,7 @@ from approvals.people import UNHURRIED, Person, accepts, seated
 from house import Place, assert_all_lawful
 from sampling.minds import ERAS, Door
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
 
 __all__ = ["ERAS", "Person", "accepts"]
@@ -76,7 +76,7 @@ async def opened(
     place: Place, era: str, *lines: Mapping[str, Any], person: Person | None = None, **changes: Any
 ) -> AsyncIterator[Door]:
     """A house with this script, and a client of this era; in the end every run is held against the laws."""
-    async with Host.open(place.settings(*lines, **changes), via="mcp") as host:
+    async with App.open(place.settings(*lines, **changes), via="mcp") as host:
         async with seated(host, era, person, patience=UNHURRIED) as door:
             yield door
         if place.db.exists():

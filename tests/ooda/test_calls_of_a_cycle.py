@@ -16,7 +16,7 @@ from approvals.people import UNHURRIED, seated
 from house import assert_all_lawful
 from sampling.minds import Mind, spoken
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from ooda.scenes import MANDATE, cycle, noop
 
 ONE_CYCLE = {"mandate": MANDATE, "cycles": 1, "route": "sampling"}
@@ -39,7 +39,7 @@ class Greedy(Mind):
 
 async def one_cycle(place: Any, era: str, mind: Mind) -> tuple[dict[str, Any], dict[str, int]]:
     """The run's result after as many calls as it takes, and its steps by kind."""
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with seated(host, era, None, patience=UNHURRIED, mind=mind) as door:
             run = await door.ask("ooda_run", ONE_CYCLE)
             while run["status"] == "input_required":  # eight rounds of one call are the most

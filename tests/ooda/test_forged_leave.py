@@ -12,7 +12,7 @@ from crash.talker import Talker
 from house import Place
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
 from ooda.scenes import MANDATE, PAGE, Person, accepts, cycle, edit, opened, page
@@ -157,7 +157,7 @@ async def test_a_dialogs_answer_without_its_seal_or_under_another_one_is_none(pl
     """2026-07-28: what the client carries between two calls of one run, made up, spoilt, or taken to another run."""
     yes = accepts(decision="approve")
     async with (
-        Host.open(place.settings(*LINES), via="mcp") as host,
+        App.open(place.settings(*LINES), via="mcp") as host,
         seated(host, MODERN, Person(), patience=UNHURRIED) as door,
     ):
         start = {"mandate": ONCE}

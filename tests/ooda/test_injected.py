@@ -11,7 +11,7 @@ import pytest
 from approvals.people import UNHURRIED, seated
 from house import assert_all_lawful
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule
 from ooda.gullible import CANARY, Gullible, World, world_in
 
@@ -112,7 +112,7 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(w
     names = ["fetch", "post", "search_then_fetch"] if fetching else list(orders)
     settings = world.place.settings(**more)
     waited = []
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         world.before = world.look()
         async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=mind) as door:
             for name in names:
@@ -192,7 +192,7 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(
     for name, decision in decisions.items():
         (world.place.workspace / "orders" / f"{name}.md").write_text(f"DO {json.dumps(decision)}\n")
     mind, came = Gullible(), {}
-    async with Host.open(world.place.settings(), via="mcp") as host:
+    async with App.open(world.place.settings(), via="mcp") as host:
         world.before = world.look()
         async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=mind) as door:
             for name in decisions:
@@ -233,7 +233,7 @@ async def test_what_is_watched_would_be_seen(watched):
     world = watched.world
     rules = (GateRule("*", "allow"), GateRule("run_command", "allow"))
     settings = world.place.settings(gate=rules, commands="bare", private_hosts=(f"127.0.0.1:{world.port}",))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         world.before = world.look()
         async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=Gullible()) as door:
             for name in ("shell", "curl"):

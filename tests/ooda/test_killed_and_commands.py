@@ -13,7 +13,7 @@ import pytest
 from crash.talker import Talker
 from house import ME, Place, outcome_of
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.cli.main import exit_code_of
 from kairos_mcp.core.errors import Stale
@@ -149,7 +149,7 @@ def test_what_is_due_is_run_once_for_each_time(place, kairos):
 
 async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due(place):
     lines = cycle({"content": '{"action": "noop", "reason": "all well"}'})
-    async with Host.open(place.settings(*lines), via="command") as host:
+    async with App.open(place.settings(*lines), via="command") as host:
         await host.save_mandate({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
         ((saved_at,),) = place.rows("select saved_at from mandate")
         due = Asked(due=saved_at + 60_000)

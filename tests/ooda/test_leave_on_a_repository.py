@@ -15,7 +15,7 @@ from approvals.test_commands import kairos
 from crash.talker import Gone, Talker
 from house import Place
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from ooda.repository import INSTALL, LINKS, about, change, changed, dead_links, lines_changed, repository_in
 from ooda.scenes import Person, accepts
 
@@ -76,7 +76,7 @@ async def test_a_denial_in_a_dialog_is_read_by_the_model_which_proposes_another_
     """The caller thinks, so that what it is shown can be seen; its user decides."""
     person = Person([accepts(decision="deny", feedback=FEEDBACK), accepts(decision="approve")])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         seated(host, era, person, patience=UNHURRIED) as door,
     ):
         run = await door.ask("ooda_run", {"mandate": {**LINKS, "max_cycles": 2}, "route": "caller"})

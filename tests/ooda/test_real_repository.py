@@ -15,7 +15,7 @@ from providers.servers import standin
 from sampling.minds import LEGACY, MODERN, Mind, paths
 from sampling.test_every_route import provided
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import GateRule, Settings
 from ooda.repository import LINKS, MENDS_LINKS, MENDS_SUITE, SUITE, changed, dead_links, repository_in, suite_passes
 
@@ -83,7 +83,7 @@ async def ran(
     settings: Settings, era: str, mandate: Mapping[str, Any], mind: Mind | None = None, turns: Any = ()
 ) -> dict[str, Any]:
     """The run once it has ended; its record replays. With turns the caller is the one who thinks."""
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         async with seated(host, era, None, patience=UNHURRIED, mind=mind) as door:
             route = {"route": "sampling"} if mind else {"route": "caller"} if turns else {}
             run = await door.ask("ooda_run", {"mandate": dict(mandate), **route})

@@ -9,7 +9,7 @@ from approvals.people import UNHURRIED, Person, accepts, seated
 from house import asked_digests, assert_all_lawful
 from sampling.minds import Mind
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from ooda.scenes import EDITS_ALLOWED, MANDATE, MENDED, PAGE, cycle, noop, opened, page
 
 FREE = {**MANDATE, "checkpoint_every": 3}
@@ -30,7 +30,7 @@ async def test_the_steps_are_the_same_on_every_route(place, era):
         asked["caller"] = run
     (place.workspace / "docs" / "index.md").write_text(PAGE)
     texts = [json.dumps({"final": line["content"]}) for line in MENDED]
-    async with Host.open(place.settings(gate=EDITS_ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=EDITS_ALLOWED), via="mcp") as host:
         async with seated(host, era, None, patience=UNHURRIED, mind=Mind(texts)) as door:
             run = await door.ask("ooda_run", {"mandate": {**FREE, "id": "by-client"}, "route": "sampling"})
             if run["status"] == "input_required":  # eight rounds of one call are the most

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from house import ME, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Stale
 from kairos_mcp.server.truncation import RESULT_CHARS, size
 from kairos_mcp.views.trace import TraceQuery
@@ -38,7 +38,7 @@ async def test_at_a_checkpoint_the_output_tells_the_cycles_so_far(place, era):
         (brief,) = (await door.ask("run_status", {"run_ids": [first["run_id"]], "view": "brief"}))["runs"]
         assert (brief["status"], brief["goal"]) == ("paused", first["goal"])
         assert "output" not in brief
-    async with Host.open(place.settings(*MENDED, gate=EDITS_ALLOWED), via="mcp") as elsewhere:
+    async with App.open(place.settings(*MENDED, gate=EDITS_ALLOWED), via="mcp") as elsewhere:
         assert elsewhere.report(first["run_id"], ME).output == first["output"]
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         done = await ended(door, first)
@@ -129,7 +129,7 @@ async def test_the_messages_of_cycles_that_another_version_asked_are_refused_wit
     async with opened(place, era, *MENDED, gate=EDITS_ALLOWED) as door:
         run = await door.ask("ooda_run", {"mandate": MANDATE})
     place.rows("update run set version = 1")
-    async with Host.open(place.settings(*MENDED), via="mcp") as host:
+    async with App.open(place.settings(*MENDED), via="mcp") as host:
         with pytest.raises(Stale, match="is of version 1"):
             host.trace(run["run_id"], TraceQuery("messages"), ME)
         assert host.trace(run["run_id"], TraceQuery("events"), ME)["total"] > 0

@@ -8,7 +8,7 @@ import json
 import pytest
 from house import ME, Place, rests, watched
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
 from providers.servers import WITHIN_S, Reply, Standin, breaks_off, refuses, talks
@@ -37,7 +37,7 @@ def between_tries() -> bool:
     return False
 
 
-async def cancelled_between_tries(host: Host) -> str:
+async def cancelled_between_tries(host: App) -> str:
     run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
     async with asyncio.timeout(WITHIN_S):
         while not between_tries():  # noqa: ASYNC110 - what another task waits for has no event

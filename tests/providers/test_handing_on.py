@@ -10,7 +10,7 @@ from sys import executable
 import pytest
 from house import ME, Place, started, watched
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from providers.servers import WITHIN_S, Standin, calls, talks
 
 CHANGES = ("write_file", {"path": "new.txt", "content": "new\n"})
@@ -30,7 +30,7 @@ async def approve(place: Place, run_id: str, key: str) -> CompletedProcess[str]:
     return await asyncio.to_thread(run, words, capture_output=True, text=True, timeout=60, check=False, env=environ)
 
 
-async def asking(host: Host) -> tuple[str, str]:
+async def asking(host: App) -> tuple[str, str]:
     """A run that waits for leave, and the key that it waits under."""
     run_id = await started(host, tools=("write_file",))
     (item,) = host.report(run_id, ME).waiting
@@ -48,7 +48,7 @@ async def test_what_a_server_goes_on_with_after_a_command_is_told_as_it_comes(pl
 async def test_where_no_server_can_go_on_the_command_says_so_and_what_is_missing(
     place: Place, changing: Standin
 ) -> None:
-    async with Host.open(place.settings(model="openai:small", base_url=changing.openai), via="mcp") as able:
+    async with App.open(place.settings(model="openai:small", base_url=changing.openai), via="mcp") as able:
         waits = await asking(able)
     async with asyncio.timeout(WITHIN_S):
         done = await approve(place, *waits)

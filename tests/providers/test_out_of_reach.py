@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from house import ME, PERSON, Place, assert_all_lawful, begun, rests, started, watched
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.views.run_report import RunReport
@@ -29,7 +29,7 @@ def provided(place: Place, server: Standin, **more: object) -> Settings:
 async def left_in_the_middle(place: Place, server: Standin) -> str:
     """A run whose server has gone while its provider was thinking."""
     server.will(silent)
-    async with Host.open(provided(place, server), via="mcp") as first:
+    async with App.open(provided(place, server), via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             await server.came.wait()
@@ -38,7 +38,7 @@ async def left_in_the_middle(place: Place, server: Standin) -> str:
 
 async def looked_at(settings: Settings, run_id: str) -> RunReport:
     """What a server of these settings says of the run, once it has been called."""
-    async with Host.open(settings, via="mcp") as other:
+    async with App.open(settings, via="mcp") as other:
         await other.wait([run_id], until="rest", wait_s=1, caller=ME)
         return other.report(run_id, ME)
 
@@ -66,9 +66,9 @@ async def test_it_can_be_rerouted_where_its_provider_is_not(place: Place, server
 
 async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(place: Place, server: Standin) -> None:
     server.will(talks(None, WRITES, finish="tool_calls"), talks("written"))
-    async with Host.open(provided(place, server), via="mcp") as first:
+    async with App.open(provided(place, server), via="mcp") as first:
         run_id = await started(first, tools=("write_file",))
-    async with Host.open(place.settings(), via="command") as command:
+    async with App.open(place.settings(), via="command") as command:
         await command.decide(run_id, KEY, "approve", None, PERSON)
         await command.drive_here(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
@@ -84,10 +84,10 @@ async def test_leave_given_where_the_provider_is_not_is_carried_out_where_it_is(
 @pytest.mark.unreplayed
 async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) -> None:
     lines = ({"tool_calls": [{"name": "write_file", "arguments": {"path": "new.txt", "content": "new\n"}}]},)
-    async with Host.open(place.settings(*lines), via="mcp") as first:
+    async with App.open(place.settings(*lines), via="mcp") as first:
         run_id = await started(first, tools=("write_file",))
     place.rows("update run set version = version + 1")
-    async with Host.open(place.settings(*lines), via="command") as command:
+    async with App.open(place.settings(*lines), via="command") as command:
         await command.decide(run_id, KEY, "approve", None, PERSON)
         await command.drive_here(run_id)
         await command.wait([run_id], until="rest", wait_s=1, caller=ME)
@@ -97,13 +97,13 @@ async def test_a_command_goes_on_with_no_run_of_another_version(place: Place) ->
 
 async def test_a_run_with_tools_that_are_not_here_says_so_and_is_left(place: Place) -> None:
     lines = ({"content": "done", "finish": "stop", "delay_s": 1.5},)
-    async with Host.open(place.settings(*lines, http_fetch=True), via="mcp") as first:
+    async with App.open(place.settings(*lines, http_fetch=True), via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look", tools=("http_fetch",)), ME)).run_id
         await begun(first, "round-1")
     report = await looked_at(place.settings(*lines), run_id)
     assert report.status == "paused"
     assert any("the tools that it was given" in text for text in report.degraded)
     assert place.rows("select count(*) from answer") == [(0,)]
-    async with Host.open(place.settings(*lines, http_fetch=True), via="mcp") as able:
+    async with App.open(place.settings(*lines, http_fetch=True), via="mcp") as able:
         assert (await rests(able, run_id)).summary == "done"
         assert_all_lawful(able)

@@ -4,7 +4,7 @@ import apsw
 import pytest
 from house import ME, WITHIN_S, Place, assert_lawful, begun, place_in
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -28,7 +28,7 @@ BUSY = {"error": {"code": "provider_busy", "message": "Later.", "retryable": Tru
 
 async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
     """The script fails for good in its place, and the caller answers what it could not."""
-    async with Host.open(place.settings(BUSY), via="test") as host:
+    async with App.open(place.settings(BUSY), via="test") as host:
         run = await host.start_planner(PlannerRequest("Look."), ME)
         await begun(host, "round-1")
         await host.control(run.run_id, "pause", ME)
@@ -42,7 +42,7 @@ async def test_a_failed_attempt_is_handed_to_the_caller(place: Place) -> None:
         assert report.remaining["rounds"] == 4
         assert_lawful(place, run.run_id)
         assert rows(place, "select ended, handed_out from attempt order by id")[-1] == ("provider_busy", 1)
-    async with Host.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
+    async with App.open(place.settings(BUSY), via="test") as other:  # and from the rows alone
         assert [item["key"] for item in other.report(run.run_id, ME).waiting] == ["round-1"]
         await other.answer(run.run_id, {"round-1": {"content": "Done.", "finish": "stop"}}, ME)
         await other.wait([run.run_id], until="done", wait_s=WITHIN_S, caller=ME)
@@ -60,7 +60,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
     """As at a start: a script has no price, and the provider has."""
     priced = {"model": "openai:small", "base_url": "http://127.0.0.1:9/v1", "price_input": 1.0, "price_output": 2.0}
     dollar = Limits(nano_usd=10**9)
-    async with Host.open(place.settings(BUSY, **priced), via="test") as host:
+    async with App.open(place.settings(BUSY, **priced), via="test") as host:
         run_id = (await host.start_planner(PlannerRequest("Look.", route="provider", limits=dollar), ME)).run_id
         await begun(host, "round-1")
         await host.control(run_id, "reroute", ME, route="auto")
@@ -74,7 +74,7 @@ async def test_auto_passes_over_a_script_where_dollars_are_limited(place: Place)
 
 async def test_a_handed_out_attempt_can_be_rerouted_back(place: Place) -> None:
     lines = ({**BUSY, "for": "round-1"}, {"content": "unused"})
-    async with Host.open(place.settings(*lines), via="test") as host:
+    async with App.open(place.settings(*lines), via="test") as host:
         run = await host.start_planner(PlannerRequest("Look."), ME)
         await begun(host, "round-1")
         for action, route in (("pause", None), ("reroute", "caller"), ("resume", None)):

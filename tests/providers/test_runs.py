@@ -11,7 +11,7 @@ import pytest
 from house import ASK, ME, Place, answered, asked_digests, assert_all_lawful, outcome_of, reads, rests, started, watched
 from house import says as line_says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -111,7 +111,7 @@ async def test_a_provider_that_stays_busy_pauses_the_run_which_goes_on_by_itself
 
 async def test_a_pause_that_is_over_names_what_it_takes_to_go_on(place: Place, server: Standin) -> None:
     server.will(*[refuses(429, "too many", Retry_After="0")] * 4)
-    async with Host.open(openai(place, server), via="mcp") as able:
+    async with App.open(openai(place, server), via="mcp") as able:
         run_id = await started(able)
     async with watched(place.settings()) as other:
         needed = "it needs one with a provider"
@@ -127,7 +127,7 @@ async def test_what_to_do_next_says_what_a_run_needs_that_nobody_here_can_perfor
     place: Place, server: Standin
 ) -> None:
     server.will(looks(("ask_person", {"question": "Is it?"})), talks("done"))
-    async with Host.open(openai(place, server), via="mcp") as able:
+    async with App.open(openai(place, server), via="mcp") as able:
         run_id = await started(able, caller_tools=(ASK,))
     async with watched(place.settings()) as other:
         report = await answered(other, run_id, round_1__call_1={"content": "yes"})
@@ -215,7 +215,7 @@ async def test_dollars_clamp_what_may_be_written_and_then_end_the_run(place: Pla
 async def test_dollars_without_a_price_are_refused_with_the_cure(
     place: Place, server: Standin, more: dict[str, float]
 ) -> None:
-    async with Host.open(openai(place, server, **more), via="mcp") as host:
+    async with App.open(openai(place, server, **more), via="mcp") as host:
         with pytest.raises(BadArguments) as refused:
             await host.start_planner(PlannerRequest("x", limits=Limits(nano_usd=1)), ME)
     assert "price_input" in str(refused.value)
@@ -276,7 +276,7 @@ async def test_thinking_with_tools_goes_on_where_a_missing_signature_is_refused(
 
 async def test_thinking_survives_a_restart_in_the_middle(place: Place, server: Standin) -> None:
     server.will(strict(then=LOOKS), silent)
-    async with Host.open(anthropic(place, server), via="mcp") as first:
+    async with App.open(anthropic(place, server), via="mcp") as first:
         run_id = (await first.start_planner(PlannerRequest("look"), ME)).run_id
         async with asyncio.timeout(WITHIN_S):
             while len(server.heard) < 2:

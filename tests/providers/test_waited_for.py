@@ -9,7 +9,7 @@ from pathlib import Path
 
 from house import ME, Place, place_in
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.run_spec import PlannerRequest
 from providers.servers import Standin, chat, refuses, sends, silent
 
@@ -20,7 +20,7 @@ def waits(degraded: tuple[str, ...]) -> list[str]:
     return [text for text in degraded if text.startswith("Waiting: ")]
 
 
-async def told(host: Host, run_id: str) -> str:
+async def told(host: App, run_id: str) -> str:
     """The one thing that the run says that it waits for, once it says so."""
     async with asyncio.timeout(20):
         while not (found := waits(host.report(run_id, ME).degraded)):
@@ -38,7 +38,7 @@ def house_of(folder: Path, server: Standin) -> tuple[Place, object]:
 async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_path: Path, server: Standin) -> None:
     server.will(silent)
     place, settings = house_of(tmp_path / "place", server)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = (await host.start_planner(PlannerRequest("go", key="one"), ME)).run_id
         text = await told(host, run_id)
         since, until = (
@@ -55,7 +55,7 @@ async def test_of_a_provider_that_hangs_it_says_since_when_and_until_when(tmp_pa
 async def test_of_a_provider_that_is_asked_again_it_says_why_and_when(tmp_path: Path, server: Standin) -> None:
     server.will(refuses(429, "later", retry_after="3"), sends(chat("Done.")))
     _, settings = house_of(tmp_path / "place", server)
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = (await host.start_planner(PlannerRequest("go"), ME)).run_id
         text = await told(host, run_id)
         assert re.search(rf"failed \(provider_busy\); it is asked again at {MOMENT} \(attempt 2 of 4\)", text), text

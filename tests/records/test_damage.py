@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from house import ASK, Books, Place, asks, reads, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.store import integrity, queries
 from kairos_mcp.store.database import CHECKED_BYTES
@@ -18,10 +18,10 @@ from kairos_mcp.store.database import CHECKED_BYTES
 async def filled(place: Place) -> Place:
     """A store with a run that has ended and one that waits."""
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
-    async with Host.open(place.settings(*lines), via="mcp") as host:
+    async with App.open(place.settings(*lines), via="mcp") as host:
         await started(host, "wait", caller_tools=(ASK,))
         (place.workspace / "long.txt").write_text("line\n" * 6_000)
-    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
         await started(host, "end", key="end")
     return place
 
@@ -157,7 +157,7 @@ def test_an_index_that_does_not_fit_its_table_is_found(filled: Place, kairos: Ca
 
 
 async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -> None:
-    async with Host.open(filled.settings(), via="mcp") as host:
+    async with App.open(filled.settings(), via="mcp") as host:
         for run_id, n in filled.rows("select id, n from run"):
             books = Books.of(filled, run_id)
             assert integrity.sums(host._store.reader, n) == (books.spent_by_rows, books.held)
@@ -169,7 +169,7 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
 @pytest.mark.unreplayed
 async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
     filled.rows(DAMAGE[what][0])
-    async with Host.open(filled.settings(), via="mcp") as host:
+    async with App.open(filled.settings(), via="mcp") as host:
         ((run_id,),) = filled.rows("select id from run where key is null")
         run = queries.run_by_id(host._store.reader, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):

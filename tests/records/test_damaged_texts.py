@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, answered, asks, reads, rests, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
@@ -38,7 +38,7 @@ def body(place: Place, content_hash: str) -> bytes:
 
 async def two_runs(place: Place) -> tuple[str, str]:
     """Two runs that wait for their caller, with prompts and tools in common."""
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         return (
             await started(host, "this one, of many words that are its own alone", caller_tools=(ASK,)),
             await started(host, "the other", caller_tools=(ASK,)),
@@ -54,7 +54,7 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
     said = kairos("doctor", "--json")
     texts = [finding["text"] for finding in said.json["findings"] if finding["state"] == "bad"]
     assert texts == [f"texts are damaged of {this}"]
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
         assert any(this in note and "damaged" in note for note in shown[this].degraded), shown[this].degraded
         with pytest.raises(Unreadable, match=this):
@@ -70,13 +70,13 @@ async def test_a_damaged_text_of_one_run_stops_it_by_name_and_no_other(
 @pytest.mark.parametrize("part", ["tools", "system", "prompts", "dialect"])
 async def test_a_shared_text_is_put_back_by_whoever_reads_it(place: Place, how: str, part: str) -> None:
     """The tools are those of the house here: what a caller brings is at nobody's hand."""
-    async with Host.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("a.txt"), says("done")), via="mcp") as host:
         run_id = await started(host, route="caller")
         ((spec,),) = place.rows("select spec from run where id = ?", run_id)
         before = body(place, json.loads(spec)[f"{part}_text"])
     content_hash = damage(place, how, part, run_id)
     assert body(place, content_hash) != before
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         assert host.report(run_id, ME).waiting[0]["kind"] == "completion"
         report = await answered(host, run_id, round_1={"content": "done"})
         assert report.status == "completed"
@@ -91,7 +91,7 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
     this, _ = await two_runs(place)
     content_hash = damage(place, how, part, this)
     damaged = body(place, content_hash)
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         fresh = await started(host, "a third", caller_tools=(ASK,))
         assert host.report(fresh, ME).status == "input_required"
         assert body(place, content_hash) != damaged
@@ -101,7 +101,7 @@ async def test_a_new_run_puts_back_what_it_shares(place: Place, how: str, part: 
 @pytest.mark.parametrize("how", DAMAGE)
 async def test_a_damaged_result_is_not_shown_as_what_it_was(place: Place, how: str) -> None:
     (place.workspace / "long.txt").write_text("line\n" * 6_000)
-    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
         run_id = await started(host)
         kept = place.rows("select json_extract(body, '$.kept') from answer where json_extract(body, '$.kept') <> ''")
         place.rows(f"update text set body = {DAMAGE[how]} where hash = ?", kept[0][0])

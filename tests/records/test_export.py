@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import Completion, Private
 from kairos_mcp.core.redaction import MASK
@@ -28,7 +28,7 @@ LONG = "line\n" * 6_000
 async def lines(place: Place) -> list[dict[str, Any]]:
     """The lines of a run with a long result, a failure, a waiting call and a note."""
     (place.workspace / "long.txt").write_text(LONG)
-    async with Host.open(place.settings(reads("long.txt", "missing.txt"), asks("why")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt", "missing.txt"), asks("why")), via="mcp") as host:
         run_id = await started(host, caller_tools=(ASK,))
         return [json.loads(line) for line in host.export(run_id, ME)]
 
@@ -61,7 +61,7 @@ async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str,
 
 
 async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: list[dict[str, Any]]) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         traced = host.trace(lines[0]["run"], TraceQuery(view="messages", max_chars=1_000_000), ME)["items"]
     told = [(m["role"], m["content"]) for m in of_kind(lines, "message")]
     assert told == [(item["role"], item["content"]) for item in traced]
@@ -69,14 +69,14 @@ async def test_its_messages_are_those_that_a_trace_tells(place: Place, lines: li
 
 
 async def test_a_file_is_the_same_however_often_it_is_written(place: Place, lines: list[dict[str, Any]]) -> None:
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         twice = [b"".join(host.export(lines[0]["run"], ME)) for _ in range(2)]
     assert twice[0] == twice[1]
     assert verified(twice[0].splitlines(keepends=True)).identical
 
 
 async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> None:
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         run_id = await started(host)
         ((body,),) = place.rows("select body from answer")
         private = replace(decode_answer(body), private=Private("a provider", "signature-of-a-thought"))
@@ -89,7 +89,7 @@ async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> No
 async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Place) -> None:
     key = "c0ffee-4711-c0ffee"
     (place.workspace / "a.txt").write_text(f"the word is {key}\n")
-    async with Host.open(
+    async with App.open(
         place.settings(reads("b.txt"), reads("a.txt"), reads("b.txt"), says("done")), via="mcp"
     ) as host:
         run_id = await started(host)
@@ -112,7 +112,7 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
 
 async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place: Place) -> None:
     key = "c0ffee-4711-c0ffee"
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         run_id = await started(host, f"say {key} aloud")
         host._wiring.mask.learn(key)
         whole = b"".join(host.export(run_id, ME))

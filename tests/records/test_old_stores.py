@@ -11,7 +11,7 @@ import pytest
 from house import ME, Place, answered, assert_all_lawful, assert_replays, place_in, rests
 from talker import Gone, Talker
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import StoreTooNew
 from kairos_mcp.server.results import NEWEST
 from kairos_mcp.store.database import Store
@@ -42,7 +42,7 @@ def test_every_version_before_this_one_has_a_store() -> None:
 
 async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> None:
     before = old.rows("select path, digest, body from mark left join answer on answer.mark = mark.id order by mark.id")
-    async with Host.open(old.settings(), via="mcp") as host:
+    async with App.open(old.settings(), via="mcp") as host:
         report = host.report(run_of(old, "ended"), ME)
         assert (report.status, report.stop_reason, report.summary) == ("completed", "max_rounds", "Two files.")
         assert [call["name"] for call in report.calls] == ["read_file", "read_file"]
@@ -59,7 +59,7 @@ async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> Non
 
 
 async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
-    async with Host.open(old.settings(), via="mcp") as host:
+    async with App.open(old.settings(), via="mcp") as host:
         report = await answered(host, run_of(old, "waiting"), round_1__call_1={"content": "because"})
         assert (report.status, report.summary) == ("completed", "Because.")
 
@@ -139,7 +139,7 @@ async def test_a_run_whose_folder_is_gone_is_shown_with_what_it_waits_for(old: P
     """From version 3 on the store has runs that wait in a folder that no machine has."""
     if "parked" not in {key for (key,) in old.rows("select key from run")}:
         return
-    async with Host.open(old.settings(), via="mcp") as host:
+    async with App.open(old.settings(), via="mcp") as host:
         report = host.report(run_of(old, "parked"), ME)
         (item,) = report.waiting
         assert (report.status, item["kind"]) == ("input_required", "completion")

@@ -11,7 +11,7 @@ from house import ASK, ME, Place, answered, asks, assert_all_lawful, few, place_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _removal_of_texts
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
@@ -37,7 +37,7 @@ def texts(place: Place) -> set[str]:
 
 async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_own(place: Place) -> None:
     (place.workspace / "long.txt").write_text(LONG)
-    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
         kept = await started(host, "stay")
         before, accounts = texts(place), place.rows("select count(*) from account")
         gone = await started(host, "go away", key="gone", messages=())
@@ -62,7 +62,7 @@ async def test_an_old_run_goes_with_its_rows_its_account_and_the_texts_of_its_ow
 
 
 async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         first = await started(host, "one", key="mine")
         aged(place, 31, first)
         await host.prune(30, shrink=False)
@@ -71,7 +71,7 @@ async def test_a_key_is_free_again_when_its_run_has_gone(place: Place) -> None:
 
 
 async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> None:
-    async with Host.open(place.settings(asks("why"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as host:
         waiting = await started(host, "wait", caller_tools=(ASK,))
         paused = await started(host, "pause", caller_tools=(ASK,), key="other")
         await host.control(paused, "pause", ME)
@@ -83,7 +83,7 @@ async def test_what_waits_or_is_paused_stays_however_old_it_is(place: Place) -> 
 
 
 async def test_a_run_that_a_kept_one_goes_on_from_stays_and_so_on(place: Place) -> None:
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         first = await started(host, "first")
         second = await started(host, "second", continues=first)
         third = await started(host, "third", continues=second)
@@ -107,7 +107,7 @@ async def test_no_run_that_is_needed_ever_goes(
 ) -> None:
     """Any tree of runs of any age, some of them waiting: only what nobody needs goes, and all of that."""
     place = place_in(tmp_path_factory.mktemp("pruned") / "place")
-    async with Host.open(place.settings(asks("why"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(asks("why"), says("done")), via="mcp") as host:
         runs: list[tuple[str, int, str | None, bool]] = []
         for number, (age, earlier, waits) in enumerate(shapes):
             ended = [run_id for run_id, *_, waiting in runs if not waiting]
@@ -132,7 +132,7 @@ async def test_no_run_that_is_needed_ever_goes(
 
 async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
     """As the original of an edit, which a tool's memory names by its hash."""
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         gone, kept = await started(host, "go"), await started(host, "stay", key="stay")
         for content_hash in ("a" * 64, "b" * 64):
             place.rows("insert into text(hash, body) values (?, 'kept')", content_hash)
@@ -146,7 +146,7 @@ async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
 
 async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(place: Place) -> None:
     """A run that starts meanwhile may share a text that nobody needed a moment ago."""
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         await started(host, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
         with host._store.aside() as watch:
@@ -160,16 +160,16 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
 
 
 async def test_with_keep_days_a_server_prunes_beside_its_work(place: Place) -> None:
-    async with Host.open(place.settings(says("done")), via="mcp") as host:
+    async with App.open(place.settings(says("done")), via="mcp") as host:
         old = await started(host, "old")
         aged(place, 8, old)
-    async with Host.open(place.settings(says("done"), keep_days=7), via="mcp") as host:
+    async with App.open(place.settings(says("done"), keep_days=7), via="mcp") as host:
         new = await started(host, "new", key="new")
         async with asyncio.timeout(10):
             while old in left(place):  # noqa: ASYNC110 - another's rows have no event
                 await asyncio.sleep(0.01)
         assert left(place) == {new}
-    async with Host.open(place.settings(says("done")), via="mcp") as host:  # without it: kept for ever
+    async with App.open(place.settings(says("done")), via="mcp") as host:  # without it: kept for ever
         aged(place, 10_000, new)
         await started(host, "newer", key="newer")
         assert new in left(place)
@@ -179,7 +179,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
     place: Place, kairos: Callable[..., object], tmp_path: Path
 ) -> None:
     (place.workspace / "long.txt").write_text(LONG)
-    async with Host.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
+    async with App.open(place.settings(reads("long.txt"), says("done")), via="mcp") as host:
         runs = []
         for number in range(6):
             (place.workspace / "long.txt").write_text(f"{number}" + LONG)
@@ -200,7 +200,7 @@ async def test_the_command_says_what_went_and_gives_the_space_back(
 async def test_that_space_waits_for_servers_to_go_is_said_only_where_one_lives(
     place: Place, kairos: Callable[..., object]
 ) -> None:
-    async with Host.open(place.settings(*[says("done")] * 2), via="mcp") as host:
+    async with App.open(place.settings(*[says("done")] * 2), via="mcp") as host:
         first, second = [await started(host, name, key=name) for name in ("first", "second")]
         aged(place, 40, first)
         said = await asyncio.to_thread(kairos, "runs", "--prune", "--older-than", "30d")

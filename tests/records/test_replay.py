@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from house import ASK, ME, Place, asks, reads, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
@@ -23,7 +23,7 @@ LINES = (reads("a.txt", "b.txt"), reads("a.txt"), says("done"))
 
 async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     """A run as its rows tell it."""
-    async with Host.open(place.settings(*(lines or LINES)), via="mcp") as host:
+    async with App.open(place.settings(*(lines or LINES)), via="mcp") as host:
         run_id = await started(host, **more)
         run = queries.run_by_id(host._store.reader, run_id)
         rows = queries.record(host._store.reader, run.n)
@@ -149,7 +149,7 @@ async def test_an_answer_that_was_changed_is_found_and_nothing_is_made_up(place:
 
 @pytest.mark.unreplayed
 async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., Any]) -> None:
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         run_id = await started(host)
     same = kairos("replay", run_id)
     assert (same.code, "6 steps" in same.out) == (0, True)
@@ -163,7 +163,7 @@ async def test_the_command_shows_both_sides(place: Place, kairos: Callable[..., 
 
 
 async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos: Callable[..., Any]) -> None:
-    async with Host.open(place.settings(*LINES), via="mcp") as host:
+    async with App.open(place.settings(*LINES), via="mcp") as host:
         run_id = await started(host)
     place.rows("update run set version = 0")
     said = kairos("replay", run_id)
@@ -171,7 +171,7 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
     assert f'planner_run continues="{run_id}"' in said.err
     assert kairos("show", run_id).code == 0
     assert kairos("export", run_id).code == 0
-    async with Host.open(place.settings(says("gone on")), via="mcp") as host:
+    async with App.open(place.settings(says("gone on")), via="mcp") as host:
         later = host.report(await started(host, "go on", continues=run_id), ME)
         assert later.summary == "gone on"
 

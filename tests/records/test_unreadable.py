@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from house import ASK, ME, WITHIN_S, Books, Place, asks, outcome_of, place_in, reads, says, started
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.views.trace import TraceQuery
@@ -75,10 +75,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Filled:
 
 async def _three_runs(place: Place) -> list[str]:
     lines = (reads("a.txt", "missing.txt"), asks("why"), says("done"))
-    async with Host.open(place.settings(*lines), via="mcp") as host:
+    async with App.open(place.settings(*lines), via="mcp") as host:
         made = [await started(host, "wait", caller_tools=(ASK,))]
     for key in ("one", "two"):
-        async with Host.open(place.settings(reads("b.txt"), says("done")), via="mcp") as host:
+        async with App.open(place.settings(reads("b.txt"), says("done")), via="mcp") as host:
             made.append(await started(host, "end", key=key))
     return made
 
@@ -102,7 +102,7 @@ EVERY = ANSWERS | AMOUNTS | SENT | SPECS
 @pytest.mark.parametrize("damage", EVERY)
 async def test_a_list_names_a_run_that_cannot_be_read_and_shows_the_others(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         shown = {run_id: host.report(run_id, ME) for run_id in host.newest(ME)}
     assert {shown[run_id].status for run_id in (filled.ended, filled.other)} == {"completed"}
     assert all(shown[run_id].calls for run_id in (filled.ended, filled.other))
@@ -134,7 +134,7 @@ def test_the_commands_name_runs_that_cannot_be_read_and_the_way_on(filled: Fille
 @pytest.mark.parametrize("damage", ANSWERS | SPECS | OUTCOMES)
 async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS | OUTCOMES)[damage], filled.ended)
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         shown = {run_id: host.report(run_id, ME, full=False) for run_id in host.newest(ME)}
     assert shown[filled.other].status == "completed"
     assert shown[filled.waits].status == "input_required"
@@ -146,7 +146,7 @@ async def test_a_list_names_an_ended_run_that_cannot_be_read(filled: Filled, dam
 async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) -> None:
     broken = filled.ended if damage in OUTCOMES else filled.waits
     filled.place.rows((EVERY | OUTCOMES)[damage], broken)
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         told = " ".join(host.health(thorough=True)["damage"])
     assert "can't be read of" in told
     assert broken in told
@@ -156,7 +156,7 @@ async def test_doctor_names_the_run_and_no_other(filled: Filled, damage: str) ->
 @pytest.mark.parametrize("damage", EVERY)
 async def test_a_run_that_cannot_be_read_is_cancelled_at_once(filled: Filled, damage: str) -> None:
     filled.place.rows(EVERY[damage], filled.waits)
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         async with asyncio.timeout(WITHIN_S / 2):
             await host.control(filled.waits, "cancel", ME)
             await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
@@ -187,7 +187,7 @@ async def test_a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_
     ((tokens, calls),) = place.rows(
         f"select spent_total_tokens, spent_tool_calls from account where id = {account}", filled.waits
     )
-    async with Host.open(place.settings(), via="command") as host:
+    async with App.open(place.settings(), via="command") as host:
         await host.control(filled.waits, "cancel", ME)
         await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
     found = place.rows(
@@ -215,7 +215,7 @@ GONE = {
 async def test_a_run_whose_account_does_not_fit_is_cancelled_at_once(filled: Filled, damage: str) -> None:
     account = "(select account from run where id = ?1)"
     filled.place.rows(GONE[damage].format(account=account), filled.waits)
-    async with Host.open(filled.place.settings(), via="command") as host, asyncio.timeout(WITHIN_S / 2):
+    async with App.open(filled.place.settings(), via="command") as host, asyncio.timeout(WITHIN_S / 2):
         await host.control(filled.waits, "cancel", ME)
         await host.wait([filled.waits], until="done", wait_s=WITHIN_S, caller=ME)
         assert host.report(filled.waits, ME).status == "cancelled"
@@ -228,7 +228,7 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
     place.rows(ANSWERS["null for an answer"], filled.waits)
     place.rows("insert into owner(id, lock, pid, via, started_at) values (77, 'gone', 1, 'mcp', 0)")
     place.rows("update run set owner = 77 where id = ?", filled.waits)
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         await host.wait([filled.waits], until="rest", wait_s=WITHIN_S, caller=ME)
         assert host.report(filled.waits, ME).status == "paused"
         ((owner,),) = place.rows("select owner from run where id = ?", filled.waits)
@@ -242,7 +242,7 @@ async def test_a_server_that_stands_still_on_such_a_run_hears_of_its_end_from_an
 async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled: Filled, damage: str) -> None:
     filled.place.rows(SPECS[damage], filled.ended)
     filled.place.rows("update run set ended_at = ended_at - 86400000 * 40 where ended_at is not null")
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         done = await host.prune(30, shrink=True)
         assert (done.runs, done.unreadable) == (1, (filled.ended,))
         assert (await host.prune(30, shrink=True)).unreadable == (filled.ended,)
@@ -252,7 +252,7 @@ async def test_pruning_leaves_a_run_whose_spec_cannot_be_read_and_says_so(filled
 
 @pytest.mark.parametrize("damage", SENT | AMOUNTS)
 async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(filled: Filled, damage: str) -> None:
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         whole = host.spending("day", ME)["spent"]
         filled.place.rows((SENT | AMOUNTS)[damage], filled.waits)
         said = host.spending("day", ME)
@@ -263,7 +263,7 @@ async def test_what_a_day_has_used_is_told_also_where_one_row_cannot_be_read(fil
 
 async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Filled) -> None:
     filled.place.rows("update answer set spent = ''")
-    async with Host.open(filled.place.settings(), via="command") as host:
+    async with App.open(filled.place.settings(), via="command") as host:
         (share,) = host.spending("day", ME)["by"]
     assert (share["attempts"], share["total_tokens"]) == (0, 0)
 
@@ -271,7 +271,7 @@ async def test_a_share_of_a_day_that_no_row_tells_is_shown_as_nothing(filled: Fi
 @pytest.mark.parametrize("damage", SENT | AMOUNTS | SPECS | ANSWERS)
 async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: str) -> None:
     filled.place.rows((SENT | AMOUNTS | SPECS | ANSWERS)[damage], filled.waits)
-    async with Host.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as host:
+    async with App.open(filled.place.settings(reads("b.txt"), says("done")), via="mcp") as host:
         fresh = await started(host, "another", key="three")
         assert host.report(fresh, ME).status == "completed"
 
@@ -280,7 +280,7 @@ async def test_another_run_of_the_day_goes_on_beside_it(filled: Filled, damage: 
 async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: Filled, damage: str) -> None:
     filled.place.rows((ANSWERS | SPECS)[damage], filled.waits)
     answer = {"round-2/call-1": {"content": "because"}}
-    async with Host.open(filled.place.settings(), via="mcp") as host:
+    async with App.open(filled.place.settings(), via="mcp") as host:
         with pytest.raises(Unreadable, match=filled.waits) as refused:
             await host.answer(filled.waits, answer, ME)
         assert "cancel" in refused.value.hint
@@ -294,10 +294,10 @@ async def test_whatever_is_asked_of_such_a_run_names_it_and_the_way_on(filled: F
 async def test_an_approval_whose_files_cannot_be_read_is_named_and_its_run_can_be_ended(tmp_path: Path) -> None:
     place = place_in(tmp_path / "asks")
     edit = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-    async with Host.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as host:
+    async with App.open(place.settings({"tool_calls": [edit]}, says("done")), via="mcp") as host:
         run_id = await started(host, "change it", tools=("*",))
     place.rows("update approval set base = '['")
-    async with Host.open(place.settings(), via="command") as host:
+    async with App.open(place.settings(), via="command") as host:
         (told,) = host.health(thorough=True)["damage"]
         assert run_id in told
         await host.wait([run_id], until="rest", wait_s=WITHIN_S, caller=ME)

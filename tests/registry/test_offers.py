@@ -13,7 +13,7 @@ import pytest
 from house import ME, PERSON, assert_lawful, assert_replays, met, rests, says, watched
 from registrydesk import Desk, listed
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -48,16 +48,16 @@ def sent_to(desk: Desk, path: str) -> str | None:
     return json.loads(sent or "{}").get("route")
 
 
-async def planned(host: Host, *globs: str, **more: Any) -> str:
+async def planned(host: App, *globs: str, **more: Any) -> str:
     """A run that began with the server known to it."""
     return await begun(await met(host), *globs, **more)
 
 
-async def begun(host: Host, *globs: str, **more: Any) -> str:
+async def begun(host: App, *globs: str, **more: Any) -> str:
     return (await host.start_planner(PlannerRequest("use it", tools=globs, **more), ME)).run_id
 
 
-def offered_at(host: Host, run_id: str) -> list[str]:
+def offered_at(host: App, run_id: str) -> list[str]:
     """The names that the step that waits is asked with."""
     (item,) = host.report(run_id, ME).waiting
     return [tool["name"] for tool in item["tools"]]
@@ -132,7 +132,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
     ask = ToolSpec("ask_person", "Asks.", {"type": "object"}, source="caller")
     lines = (calls(("ask_person", {})), calls(("x__echo", {"text": "two"})), says("done"))
     settings = desk.place.settings(*lines, servers=(desk.server(),), gate=(GateRule("ask_person", "allow"),))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await planned(host, "x__*", caller_tools=(ask,))
         await rests(host, run_id)
         definitions = Definitions(host._store)
@@ -212,7 +212,7 @@ async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(des
     )
     search = {"tool_calls": [{"id": "1", "name": SEARCH, "arguments": {"names": ["x__echo"]}}]}
     ask = {"tool_calls": [{"id": "1", "name": "x__echo", "arguments": {"text": "later"}}]}
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         run_id = await planned(host, "x__*", route="caller")
         await rests(host, run_id)
         await host.answer(run_id, {"round-1": search}, ME)
@@ -249,7 +249,7 @@ async def test_with_a_crowd_the_name_of_the_search_is_taken(desk: Desk) -> None:
             await planned(host, "y__*")
 
 
-def _source(host: Host) -> str:
+def _source(host: App) -> str:
     from kairos_mcp.tools.mcp_servers import source_of
 
     return source_of(host.settings.servers[0])

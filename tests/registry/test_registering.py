@@ -17,7 +17,7 @@ import pytest
 from house import ME, PERSON, place_in, rests, says, watched
 from registrydesk import PEER, Desk
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.registering import RESERVED
 from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDenied, KairosError, TooLarge, UnknownTool
 from kairos_mcp.core.messages import ToolSpec
@@ -103,7 +103,7 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
         desk.place.settings(),
         desk.place.settings(line, says("done")),
     )
-    async with Host.open(proposer, via="mcp") as one, watched(other) as two:
+    async with App.open(proposer, via="mcp") as one, watched(other) as two:
         assert (await two.registry_search("pet", None, None, None))["tools"] == []
         told = await one.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}"), ME)
         assert told["status"] == "pending"
@@ -127,7 +127,7 @@ async def test_a_proposal_is_called_only_once_a_person_approved_it_in_every_open
 
 async def test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it(desk: Desk, pets: Pets) -> None:
     lists(desk, pets)
-    async with Host.open(desk.place.settings(), via="mcp") as host:
+    async with App.open(desk.place.settings(), via="mcp") as host:
         told = await host.propose_tool(spec(url=f"http://{pets.host}/pets/{{id}}", effect="irreversible"), ME)
         await person(desk, *typed(told))
         run_id = await host.start_call("pet", {"id": "7"}, ME)
@@ -210,7 +210,7 @@ async def test_a_changed_proposal_waits_again_and_the_old_one_goes_on(desk: Desk
 
 def test_a_person_is_shown_all_of_it_and_no_command_approves_what_was_not_looked_at(desk: Desk) -> None:
     async def propose() -> dict[str, Any]:
-        async with Host.open(desk.place.settings(), via="mcp") as host:
+        async with App.open(desk.place.settings(), via="mcp") as host:
             return await host.propose_tool(spec(headers={"X-Api-Key": "env:PETS_KEY"}), ME)
 
     told = asyncio.run(propose())
@@ -266,7 +266,7 @@ BAD: dict[str, tuple[dict[str, Any], type[KairosError], str]] = {
 
 async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk: Desk) -> None:
     """Shadowing, private addresses, keys, sizes, types: each is told where it is wrong, and no key is repeated."""
-    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
         for case, (given, error, word) in BAD.items():
             with pytest.raises(KairosError) as refused:
                 pytest.fail(f"{case}: {await host.propose_tool(given, ME)}")
@@ -280,7 +280,7 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk:
 
 
 async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(desk: Desk) -> None:
-    async with Host.open(desk.place.settings(), via="mcp") as host:
+    async with App.open(desk.place.settings(), via="mcp") as host:
         for n in range(PROPOSED):
             await host.propose_tool(spec(name=f"pet_{n}"), ME)
         with pytest.raises(ApprovalsFull):
@@ -294,7 +294,7 @@ async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_
 
 
 async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:
-    async with Host.open(desk.place.settings(), via="mcp") as host:
+    async with App.open(desk.place.settings(), via="mcp") as host:
         told = await host.propose_tool({"kind": "server", "name": "x", "command": "echo"}, ME)
     desk.configured()
     refused = desk(*typed(told))
@@ -325,7 +325,7 @@ def test_the_house_opens_without_a_state_file_and_makes_none(tmp_path: Path) -> 
     place = place_in(tmp_path / "p")
 
     async def search() -> None:
-        async with Host.open(place.settings(), via="mcp") as host:
+        async with App.open(place.settings(), via="mcp") as host:
             await host.registry_search("read", None, None, None)
 
     asyncio.run(search())

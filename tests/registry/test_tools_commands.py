@@ -13,7 +13,7 @@ import pytest
 from house import ME, rests
 from registrydesk import Desk, listed
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import PERSON
 from kairos_mcp.cli.tools_import import Wanted, import_tools
 from kairos_mcp.core.errors import UnknownTool
@@ -48,11 +48,11 @@ def tools(desk: Desk) -> dict[str, dict[str, Any]]:
 async def met(desk: Desk, *then: dict[str, Any]) -> None:
     """The server was met; then it was started again, listed other tools, and the call that started it was refused."""
     settings = desk.place.settings(servers=(desk.server(),))
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await host.tools()
     if then:
         desk.lists(*then)
-        async with Host.open(settings, via="mcp") as host:
+        async with App.open(settings, via="mcp") as host:
             report = await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))
         assert report.output["is_error"]
 
@@ -96,16 +96,16 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     reached = canonical([list(desk.argv), None, None])
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
     definition = listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
-    async with Host.open(desk.place.settings(), via="mcp") as host:
+    async with App.open(desk.place.settings(), via="mcp") as host:
         Definitions(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
 
     found = desk("doctor", "--json").json["findings"]
     assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]
-    async with Host.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
+    async with App.open(desk.place.settings(servers=(desk.server(),)), via="mcp") as host:
         assert (await rests(host, await host.start_call("x__echo", {"text": "hi"}, ME))).output["content"] == "hi"
 
     edited = desk.place.settings(servers=(desk.server(env=(("MODE", "a"),)),))
-    async with Host.open(edited, via="mcp") as host:
+    async with App.open(edited, via="mcp") as host:
         with pytest.raises(UnknownTool, match="approval"):
             await host.start_call("x__echo", {"text": "hi"}, ME)
         assert not any("adopted" in note for note in host.tool_notes())

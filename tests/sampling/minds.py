@@ -13,7 +13,7 @@ import mcp_types as wire
 from house import Place, assert_all_lawful
 from mcp.client.client import Client
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from kairos_mcp.server.mcp_server import build_server
@@ -99,7 +99,7 @@ class Door:
     """A connected client of one era, and the house behind the door."""
 
     client: Client
-    host: Host
+    host: App
 
     async def ask(self, name: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """The structured result of a call, within a time that no test should need."""
@@ -141,8 +141,8 @@ class Door:
         return result.structured_content
 
 
-def reaching(host: Host) -> Callable[[], Awaitable[Host]]:
-    async def reach() -> Host:
+def reaching(host: App) -> Callable[[], Awaitable[App]]:
+    async def reach() -> App:
         return host
 
     return reach
@@ -150,7 +150,7 @@ def reaching(host: Host) -> Callable[[], Awaitable[Host]]:
 
 @asynccontextmanager
 async def connected(
-    host: Host,
+    host: App,
     era: str = LEGACY,
     mind: Mind | None = None,
     *,
@@ -175,7 +175,7 @@ async def at_the_door(
     settings: Settings, era: str = LEGACY, mind: Mind | None = None, **ways: Any
 ) -> AsyncIterator[Door]:
     """The same with a house of its own, whose every run is held against the laws in the end, and replayed."""
-    async with Host.open(settings, via="mcp") as host, connected(host, era, mind, **ways) as door:
+    async with App.open(settings, via="mcp") as host, connected(host, era, mind, **ways) as door:
         yield door
         assert_all_lawful(host)
 

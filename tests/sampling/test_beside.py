@@ -14,7 +14,7 @@ import mcp_types as wire
 import pytest
 from house import assert_all_lawful, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.client_requests import Asks, Reply
 from kairos_mcp.app.run_factory import Wiring
 from kairos_mcp.app.run_pool import Drivers
@@ -55,7 +55,7 @@ class Pairs(Wiring):
         return replace(super().thawed(run), flow=two_at_once)
 
 
-class PairHost(Host):
+class PairHost(App):
     """A house with that wiring."""
 
     def __init__(self, settings: Settings, **clockwork: Any) -> None:
@@ -67,7 +67,7 @@ class PairHost(Host):
 
 
 @asynccontextmanager
-async def pair_host(settings: Settings) -> AsyncIterator[Host]:
+async def pair_host(settings: Settings) -> AsyncIterator[App]:
     now, number = count(10**12), count(1)
     host = PairHost(settings, clock=lambda: next(now), new_id=lambda: f"run-{next(number)}")
     try:

@@ -8,7 +8,7 @@ import pytest
 from house import ASK, ME, answered, reads, rests, says, started, watched
 from providers.servers import calls, standin, talks
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from sampling.minds import LEGACY, MODERN, Mind, at_the_door, connected, spoken
@@ -33,7 +33,7 @@ async def test_how_a_client_was_asked_stands_with_its_answer(place, era, native)
 
 async def test_clients_that_are_asked_otherwise_leave_each_their_own(place):
     """A run begun by a client with tools, finished by one without, in the other era."""
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, MODERN, Mind([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
             answers = {"round-1": spoken(reads("a.txt"), native=True)}
@@ -75,7 +75,7 @@ async def test_a_changed_setting_bends_no_run_that_has_begun(place, begun, later
         else:
             server.will(talks(text_turn("", [ToolCall("", "ask_person", {})])), talks(text_turn("done", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect=begun)
-        async with Host.open(configured, via="test") as host:
+        async with App.open(configured, via="test") as host:
             run_id = await started(host, caller_tools=(ASK,))
         async with watched(place.settings(model="openai:small", base_url=server.openai, dialect=later)) as host:
             report = await answered(host, run_id, round_1__call_1={"content": "yes"})
@@ -88,7 +88,7 @@ async def test_a_run_of_before_the_dialect_was_frozen_goes_by_the_setting(place)
     async with standin() as server:
         server.will(talks(text_turn("done", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect="text")
-        async with Host.open(configured, via="test") as host:
+        async with App.open(configured, via="test") as host:
             run_id = await started(host, route="caller")
         ((spec,),) = place.rows("select spec from run")
         older = {name: value for name, value in json.loads(spec).items() if name != "dialect"}

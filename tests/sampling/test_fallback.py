@@ -11,7 +11,7 @@ import pytest
 from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.server.patience import PATIENCE, Patience
 from sampling.minds import (
     LEGACY,
@@ -114,7 +114,7 @@ async def test_after_a_reroute_an_ask_of_before_is_no_refusal(place):
 
 
 async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(place):
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, MODERN, Mind([])) as door:
             first = await door.asked("planner_run", {"goal": "go"})
             again = await door.asked("planner_run", {"goal": "go"})
@@ -139,7 +139,7 @@ async def test_a_client_that_has_answered_once_is_waited_for_longer(place):
     """The first answer has 0.1 s here, later ones as long as the test: only a client that is known gets them."""
     mind = Silent([reads("a.txt"), says("done")])
     patience = Patience(first_s=0.2, later_s=60.0)
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, LEGACY, Mind([says("one")]), patience=patience) as door:
             await door.ask("planner_run", {"goal": "one"})
         async with connected(host, LEGACY, mind, patience=patience) as door:

@@ -17,7 +17,7 @@ import pytest
 from house import Books, says
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.models.dialects import text_turn
 from kairos_mcp.server.request_state import KEY_FILE
@@ -166,7 +166,7 @@ def test_PROTOCOL_037_a_modern_request_on_a_legacy_connection_is_refused(server)
 async def test_PROTOCOL_009_a_state_counts_for_its_own_client_and_gives_no_other_the_run(place):
     """Two clients of one principal share its runs; a principal's state is refused to another (test_rounds)."""
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, MODERN, Mind([]), name="a") as one,
         connected(host, MODERN, Mind([])) as two,
     ):

@@ -11,7 +11,7 @@ import mcp_types as wire
 import pytest
 from house import Place, assert_all_lawful, assert_lawful, reads, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.server.patience import PATIENCE
 from sampling.minds import LEGACY, MODERN, Door, Mind, Reply, Silent, at_the_door, bodies, connected, said, spoken
 
@@ -76,7 +76,7 @@ async def test_a_model_slower_than_its_clients_patience_still_gets_to_the_end(pl
 
 
 async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: Place):
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         mind = Counting([])
         async with connected(host, LEGACY, mind) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.5) is None
@@ -96,7 +96,7 @@ async def test_an_ask_ends_with_its_session_and_is_charged_at_its_bound(place: P
 @pytest.mark.parametrize("limits", [{"model_calls": 2}, {"total_tokens": 9_000}], ids=str)
 async def test_no_limit_is_passed_by_clients_that_go_away_again_and_again(place: Place, limits: dict[str, int]):
     begun = 0
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         run: dict[str, Any] = {"status": "", "run_id": None}
         for _ in range(6):
             mind = Counting([])
@@ -126,7 +126,7 @@ async def test_another_client_takes_the_ask_over_at_once_and_the_silent_one_is_h
     dead, living = Counting([]), Mind([reads("a.txt"), says("by the living")])
     hasty = replace(PATIENCE, first_s=1.0)
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, dead, patience=hasty, name="dead") as one,
         connected(host, LEGACY, living, name="living") as two,
     ):
@@ -146,7 +146,7 @@ async def test_a_late_answer_counts_while_its_step_waits_and_its_real_charge_rep
     """The first client was taken over from; it answers first all the same, and the other one's ask is called off."""
     late, other = Counting([says("late")]), Counting([])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, late, name="late") as one,
         connected(host, LEGACY, other, name="other") as two,
     ):
@@ -165,7 +165,7 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
     """Where nobody was asked in its place, since the client that took over refused: nothing of the bound is left."""
     late = Counting([says("late")])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, late, name="late") as one,
         connected(host, LEGACY, Mind([wire.ErrorData(code=-1, message="no")]), name="refuses") as two,
     ):
@@ -189,7 +189,7 @@ async def test_a_late_answer_alone_is_charged_with_what_it_cost(place: Place):
 
 async def test_a_client_that_was_silent_is_not_waited_for_again_in_its_session(place: Place):
     hasty = replace(PATIENCE, first_s=0.2)
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         mind = Counting([])
         async with connected(host, LEGACY, mind, patience=hasty) as door:
             first = await door.ask("planner_run", {"goal": "one"})
@@ -229,7 +229,7 @@ async def test_an_answer_that_comes_while_no_call_is_open_is_taken(place: Place)
 
 async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next(place: Place):
     """What stands in the rows is all that is left of it: its bound is charged before another client is asked."""
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, LEGACY, Counting([])) as door:
             assert await gives_up(door, "planner_run", {"goal": "go"}, 0.3) is None
         place.rows("update request set ended = null, ended_at = null, charged = null")
@@ -241,7 +241,7 @@ async def test_an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_b
 
 
 async def test_on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts(place: Place):
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, MODERN, Mind([]), name="one") as one:
             first = await one.asked("planner_run", {"goal": "go"})
             run_id = (await the_run(one))["run_id"]

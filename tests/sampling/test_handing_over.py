@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from house import reads, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from sampling.minds import LEGACY, MODERN, Mind, Silent, at_the_door, bodies, connected, paths, spoken
 
 STEPS = ["round-1", "round-1/call-1", "round-2", "round-2/call-1", "round-3"]
@@ -40,7 +40,7 @@ async def test_a_run_passes_from_a_client_to_the_caller_and_back(place, era):
 
 
 async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, LEGACY, Silent([])) as door:
             waiting = await door.ask("planner_run", {"goal": "go", "wait_s": 1})
             assert waiting["status"] == "input_required"
@@ -61,7 +61,7 @@ async def test_begun_legacy_gone_on_with_modern_finished_by_the_caller(place):
 async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
     mind = Silent([reads("a.txt"), says("late")])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, mind) as door,
         connected(host, LEGACY) as other,
     ):
@@ -89,7 +89,7 @@ async def test_a_wish_while_a_push_is_in_the_air_is_heard(place, action):
 async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(place):
     mind = Silent([says("late"), says("never asked")])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, mind) as door,
         connected(host, LEGACY) as other,
     ):
@@ -106,7 +106,7 @@ async def test_a_step_that_the_caller_answered_meanwhile_takes_no_second_answer(
 async def test_two_calls_for_one_run_ask_the_client_once(place):
     mind = Silent([says("once")])
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, LEGACY, mind) as door,
     ):
         first = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
@@ -122,7 +122,7 @@ async def test_two_calls_for_one_run_ask_the_client_once(place):
 
 async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
     mind = Silent([says("later")])
-    async with Host.open(place.settings(), via="mcp") as host, connected(host, LEGACY, mind) as door:
+    async with App.open(place.settings(), via="mcp") as host, connected(host, LEGACY, mind) as door:
         call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
         await asyncio.wait_for(mind.reached.wait(), 5)
         call.cancel()
@@ -136,7 +136,7 @@ async def test_a_cancelled_call_withdraws_its_push_and_the_run_waits(place):
 
 async def test_a_client_that_goes_away_during_a_push_refuses_nothing(place):
     mind = Silent([])
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, LEGACY, mind) as door:
             call = asyncio.create_task(door.ask("planner_run", {"goal": "go"}))
             await asyncio.wait_for(mind.reached.wait(), 5)

@@ -9,7 +9,7 @@ import pytest
 from house import ASK, reads, says
 from mcp.client.client import Client
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
 from kairos_mcp.core.routes import Minds, chosen
 from kairos_mcp.core.steps import RequestCompletion, Sent
@@ -147,7 +147,7 @@ async def test_progress_is_told_while_a_push_is_in_the_air(place):
 
 async def test_a_client_that_only_looks_makes_no_key(place, era):
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         Client(build_server(reaching(host), host.settings), mode=ERAS[era]) as client,
     ):
         await client.list_tools()

@@ -12,7 +12,7 @@ import pytest
 from house import reads, says
 from mcp.shared.exceptions import MCPError
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.server.request_state import KEY_FILE, state_key
@@ -135,7 +135,7 @@ async def test_of_eight_retries_at_once_one_is_first(place):
 async def test_two_clients_that_were_asked_the_same_answer_once(place):
     """Each has an ask of its own; the second answer comes for a step that has one."""
     async with (
-        Host.open(place.settings(), via="mcp") as host,
+        App.open(place.settings(), via="mcp") as host,
         connected(host, MODERN, Mind([]), name="one") as one,
         connected(host, MODERN, Mind([])) as two,
     ):
@@ -221,7 +221,7 @@ async def test_a_damaged_key_is_made_anew_and_old_states_are_refused(place):
 
 async def test_a_folder_that_can_t_be_made_is_an_error_of_the_call(place, era):
     place.home.write_text("a file stands where the folder should be")
-    async with Host.open(place.settings(), via="mcp") as host, connected(host, era, Mind([])) as door:
+    async with App.open(place.settings(), via="mcp") as host, connected(host, era, Mind([])) as door:
         result = await door.step("planner_run", GO)
         assert result.is_error
         assert result.structured_content["code"] in ("store_unavailable", "config_error")
@@ -263,7 +263,7 @@ async def test_unknown_keys_are_ignored_and_the_missing_ones_asked_again(place):
 
 async def test_what_was_asked_in_one_dialect_is_read_in_it(place):
     """Capabilities may differ from call to call: the ask says how its answer is to be read."""
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, MODERN, Mind([], native=True)) as door:
             asked = await door.asked("planner_run", GO)
         async with connected(host, MODERN, Mind([])) as door:

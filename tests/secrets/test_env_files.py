@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from house import ME, Place, rests, says
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.env_files import alike, is_env_file, masked_env
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -27,7 +27,7 @@ def with_env(place: Place) -> Place:
     return place
 
 
-async def called(host: Host, name: str, **given: Any) -> dict[str, Any]:
+async def called(host: App, name: str, **given: Any) -> dict[str, Any]:
     report = await rests(host, await host.start_call(name, given, ME))
     if report.status == "input_required":
         return {"asked": report.waiting[0]}
@@ -43,7 +43,7 @@ def in_rows(place: Place) -> list[str]:
 
 async def test_reading_a_file_of_settings_is_asked_about_and_its_example_is_not(place: Place) -> None:
     with_env(place)
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         assert "asked" in await called(host, "read_file", path="conf/.env.local")
         assert "asked" in await called(host, "search_files", pattern="x", path="conf/.env.local")
         edit = {"path": "conf/.env.local", "old_string": "plainword", "new_string": "x"}
@@ -59,7 +59,7 @@ async def test_reading_a_file_of_settings_is_asked_about_and_its_example_is_not(
 
 async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place: Place) -> None:
     with_env(place)
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         read = (await called(host, "read_file", path="conf/.env.local"))["content"]
         assert read.startswith("# the shop\nNAME=[secret]\nexport DB_PASSWORD=[secret]\n[secret]\nEMPTY=\n")
         assert "of conf/.env.local are not shown" in read
@@ -76,7 +76,7 @@ async def test_where_a_rule_allows_it_no_value_is_shown_found_or_recorded(place:
 
 async def test_a_preview_says_that_a_value_changes_which_it_does_not_show(place: Place) -> None:
     with_env(place)
-    async with Host.open(place.settings(), via="mcp") as host:
+    async with App.open(place.settings(), via="mcp") as host:
         asked = await called(host, "edit_file", path="conf/.env.local", old_string="plainword", new_string="another")
         shown = asked["asked"]["preview"]
     assert "-NAME=[secret]\n+NAME=[secret]\n export DB_PASSWORD=[secret]\n [secret]\n" in shown
@@ -89,7 +89,7 @@ async def test_new_text_with_the_mark_where_a_value_stood_is_refused(place: Plac
     with_env(place)
     (place.workspace / "settings.py").write_text('A = 1\nDB_PASSWORD = "hunter"\n')
     before = (place.workspace / name).read_text()
-    async with Host.open(place.settings(gate=ALLOWED), via="mcp") as host:
+    async with App.open(place.settings(gate=ALLOWED), via="mcp") as host:
         shown = (await called(host, "read_file", path=name))["content"].split("\n[")[0]
         assert "[secret]" in shown
         value = "hunter" if name == "settings.py" else "plainword"
@@ -106,7 +106,7 @@ async def test_new_text_with_the_mark_where_a_value_stood_is_refused(place: Plac
 async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(place: Place) -> None:
     with_env(place)
     turn = {"content": "look", "tool_calls": [{"name": "read_file", "arguments": {"path": "conf/.env.local"}}]}
-    async with Host.open(place.settings(turn, says("done")), via="mcp") as host:
+    async with App.open(place.settings(turn, says("done")), via="mcp") as host:
         report = await rests(host, (await host.start_planner(PlannerRequest("look"), ME)).run_id)
     assert [item["name"] for item in report.waiting] == ["read_file"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from house import ME, Place, rests
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.settings.settings import ServerSetting
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
@@ -26,7 +26,7 @@ async def test_a_listed_secret_becomes_no_row_and_its_tool_is_called(place: Plac
     key.chmod(0o600)
     command = (sys.executable, str(PEER), f"listing={listing}")
     server = ServerSetting("x", command, sandbox=False, effects=(("echo", "read"),), env=(("PEER_KEY", f"file:{key}"),))
-    async with Host.open(place.settings(servers=(server,)), via="mcp") as host:
+    async with App.open(place.settings(servers=(server,)), via="mcp") as host:
         run_id = await host.start_call("x__echo", {"text": "hello"}, ME)
         report = await rests(host, run_id)
         assert (report.status, report.output) == ("completed", {"content": "hello", "is_error": False})

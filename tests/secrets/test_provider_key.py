@@ -9,7 +9,7 @@ import pytest
 from house import ME, Place, started
 from providers.servers import Standin, calls, refuses, standin, talks
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.redaction import MASK
 
 KEY = "kq-4711-provider-c0ffee"
@@ -30,7 +30,7 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
     file.write_text(f"{KEY}\n")
     server.will(talks(f"I was told {KEY}"), refuses(401, f"Incorrect API key provided: {KEY}."))
     settings = place.settings(model="openai:small", base_url=server.openai, model_key=f"file:{file}")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         await started(host)
         assert server.heard[0].headers["authorization"] == f"Bearer {KEY}"
         failed = host.report(await started(host, key="other"), ME)
@@ -43,7 +43,7 @@ async def test_a_key_in_a_file_reaches_the_provider_and_no_row(place: Place, ser
 
 async def test_a_key_that_is_not_there_fails_the_run_and_not_the_server(place: Place, server: Standin) -> None:
     settings = place.settings(model="openai:small", base_url=server.openai, model_key="env:KAIROS_TEST_NO_SUCH_KEY")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = host.report(await started(host), ME)
     assert (report.status, report.stop_reason) == ("failed", "llm_error")
     assert any("Set KAIROS_TEST_NO_SUCH_KEY" in text for text in report.degraded)
@@ -54,7 +54,7 @@ async def test_the_key_goes_to_no_other_provider(place: Place, server: Standin, 
     file = tmp_path / "key"
     file.write_text(KEY)
     settings = place.settings(model="groq:small", model_key=f"file:{file}", route="provider")
-    async with Host.open(settings, via="mcp") as host:
+    async with App.open(settings, via="mcp") as host:
         report = host.report(await started(host), ME)
     assert any("model_key does not go with groq" in text for text in report.degraded)
 
@@ -67,7 +67,7 @@ async def test_a_key_in_a_turn_with_calls_is_in_none_of_its_parts_and_is_not_sen
     monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
     wanted = calls(("read_file", {"path": f"{KEY}.txt"}), (KEY, {}), ("read_file", f'{{"path": "{KEY}'))
     server.will(talks(f"I look for {KEY}", wanted), talks("done"))
-    async with Host.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
+    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
         report = host.report(await started(host), ME)
         assert KEY not in str(report)
     ids = [call["id"] for call in wanted]
@@ -84,7 +84,7 @@ async def test_a_key_in_the_name_of_a_start_or_of_a_model_is_no_row(
     monkeypatch.setenv("CANARY_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "any-1234")
     server.will(refuses(404), refuses(404))
-    async with Host.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
+    async with App.open(place.settings(model="openai:small", base_url=server.openai), via="mcp") as host:
         first = await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}")
         assert await started(host, key=f"deploy {KEY}", model=f"openai:{KEY}") == first
         assert KEY not in str(host.report(first, ME))

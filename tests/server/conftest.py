@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp.client.client import Client
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
@@ -54,8 +54,8 @@ class Door:
         return result.structured_content
 
 
-def reaching(host: Host) -> Callable[[], Awaitable[Host]]:
-    async def reach() -> Host:
+def reaching(host: App) -> Callable[[], Awaitable[App]]:
+    async def reach() -> App:
         return host
 
     return reach
@@ -97,7 +97,7 @@ def opened(era: str) -> Callable[[Settings], AbstractAsyncContextManager[Door]]:
     @asynccontextmanager
     async def opened(settings: Settings) -> AsyncIterator[Door]:
         async with (
-            Host.open(settings, via="mcp") as host,
+            App.open(settings, via="mcp") as host,
             Client(build_server(reaching(host), settings), mode=ERAS[era]) as client,
         ):
             assert client.protocol_version == era

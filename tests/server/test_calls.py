@@ -9,7 +9,7 @@ import anyio
 import pytest
 from mcp.client.client import Client
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, size
@@ -224,7 +224,7 @@ async def test_a_long_conversation_is_handed_out_with_older_results_as_refs(sett
 
 
 async def test_a_bug_is_an_answer_without_a_stack(settings, era):
-    async def reach() -> Host:
+    async def reach() -> App:
         raise RuntimeError("/secret/path")
 
     async with Client(build_server(reach, settings), mode=ERAS[era]) as client:

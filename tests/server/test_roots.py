@@ -9,7 +9,7 @@ from house import Place, place_in
 from mcp.client.client import Client
 from sampling.minds import ERAS, reaching
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.server.mcp_server import build_server
 
 
@@ -26,7 +26,7 @@ async def test_PATH_043_roots_of_a_client_widen_nothing_and_are_not_even_asked_f
         return wire.ListRootsResult(roots=[wire.Root.model_construct(uri=each) for each in wanted])
 
     for mode in ERAS.values():
-        async with Host.open(place.settings(), via="mcp") as host:
+        async with App.open(place.settings(), via="mcp") as host:
             server = build_server(reaching(host), host.settings)
             async with Client(server, mode=mode, list_roots_callback=roots) as client:
                 for path in (str(secret), "../elsewhere/secret.txt"):

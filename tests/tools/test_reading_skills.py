@@ -14,7 +14,7 @@ from skills_ref.parser import parse_frontmatter
 from skills_ref.validator import validate_metadata
 from toolsdesk import Desk
 
-from kairos_mcp.app.app import Host
+from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import Asked, Meant
 from kairos_mcp.cli.doctor_checks import findings
 from kairos_mcp.core.errors import BadArguments
@@ -228,7 +228,7 @@ async def test_a_planner_loop_reads_ours_and_the_users_own(tmp_path: Path) -> No
     place: Place = place_in(tmp_path)
     written(place.home / "config" / "skills", "tidy", "Keeps it tidy.", "Sweep first.")
     lines = (asks_for("tidy"), asks_for("mandates"), asks_for("missing"), says("done"))
-    async with Host.open(place.settings(*lines), via="mcp") as host:
+    async with App.open(place.settings(*lines), via="mcp") as host:
         run_id = (await host.start_planner(PlannerRequest("tidy up"), ME)).run_id
         assert (await rests(host, run_id)).status == "completed"
         assert_all_lawful(host)
@@ -249,7 +249,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
     oriented = {"summary": "x", "priorities": ["y"], "risk_level": "low"}
     noop = {"action": "noop", "reason": "read"}
     lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
-    async with Host.open(place.settings(*lines[1:]), via="mcp") as host:
+    async with App.open(place.settings(*lines[1:]), via="mcp") as host:
         started = await host.start_phase("decide", Meant(goal="tidy"), oriented, Asked(), ME)
         assert (await rests(host, started.run_id)).status == "completed"
         assert_all_lawful(host)
