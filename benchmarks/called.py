@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.rounds import floor
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.tool import call
 
 
@@ -20,7 +20,7 @@ async def cpu(folder: Path, calls: int) -> tuple[float, float]:
         tool = host._wiring.registry(host._wiring.workspace(None)).find("read_file")
         assert tool is not None
         arguments = {"path": subjects.place(1)[0]}
-        around = Surroundings("", time.monotonic() + 600, lambda _ref: None)
+        around = ToolContext("", time.monotonic() + 600, lambda _ref: None)
         began = time.process_time()
         for _ in range(calls):
             assert not call(tool, arguments, around).is_error

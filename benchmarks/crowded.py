@@ -11,7 +11,7 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from kairos_mcp.core.messages import ToolResult, ToolSpec
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool
 
 SCHEMA = {
@@ -43,7 +43,7 @@ async def house(folder: Path, rounds: int, tools: int, *, counted: bool = False)
     async with subjects.house(chosen) as host:
         plain = host._wiring.means(host._wiring.workspace(None))
         ours = [tool for spec in plain.registry.specs if (tool := plain.registry.find(spec.name)) is not None]
-        means = replace(plain, registry=Registry([*ours, *crowd(tools)]))
+        means = replace(plain, registry=ToolRegistry([*ours, *crowd(tools)]))
         host._wiring.means = lambda _workspace: means
         began = time.process_time()
         runs = [await subjects.start_with(host, rounds, ("read_file", "many__*") if tools else ("read_file",))]

@@ -117,8 +117,8 @@ def fastmcp(transport: str, port: int, _folder: str) -> None:
 
 
 def kairos(transport: str, port: int, folder: str) -> None:
-    from kairos_mcp.server.bounds import Bounds
-    from kairos_mcp.server.http import Listening, serve
+    from kairos_mcp.server.bounds import RequestBounds
+    from kairos_mcp.server.http import ListenOptions, serve
     from kairos_mcp.server.stdio import serve as serve_stdio
     from kairos_mcp.settings.load import load_settings
     from kairos_mcp.settings.settings import Flags
@@ -127,7 +127,7 @@ def kairos(transport: str, port: int, folder: str) -> None:
     if transport == "stdio":
         serve_stdio(settings)
     else:  # no rate: one client of a benchmark asks as often as it can
-        serve(settings, Listening("http", port=port), Bounds(calls_per_s=1e9, burst=10**9))
+        serve(settings, ListenOptions("http", port=port), RequestBounds(calls_per_s=1e9, burst=10**9))
 
 
 if __name__ == "__main__":

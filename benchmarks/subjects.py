@@ -25,7 +25,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Durability, Flags, Settings
 from kairos_mcp.store import accounts
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool
 
 ME = Caller()
@@ -113,7 +113,7 @@ async def house(chosen: Settings, *, noop: bool = False) -> AsyncIterator[App]:
     """The house, warm: adapters made, file open, threads started. `noop`: the one tool there is does nothing."""
     async with App.open(chosen, via="serve") as host:
         if noop:
-            means = replace(host._wiring.means(None), registry=Registry([NOOP]))
+            means = replace(host._wiring.means(None), registry=ToolRegistry([NOOP]))
             host._wiring.means = lambda _workspace: means
         await ended(host, await start(host, 2, ["warm"]))
         yield host

@@ -29,7 +29,7 @@ from kairos_mcp.core.patterns import glob
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.skill import READ_SKILL
-from kairos_mcp.tools.touched_paths import Touched, TouchedPaths
+from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text
 OFF = frozenset({"http_fetch"})  # denied until a rule says otherwise
@@ -52,7 +52,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCall:
     """A call that somebody wants to be made. `tool` None: nobody knows it.
 
     `agent` and `mandate` name for whom. `found` are paths that the call stands on beside those that it names, as a
@@ -67,7 +67,7 @@ class Wanted:
     mandate: str | None = None
     found: tuple[str, ...] = ()
     declared: Risk = "low"
-    touched: Touched | None = None
+    touched: TouchedSet | None = None
     brings_hidden: bool = False
 
 
@@ -79,7 +79,7 @@ def idle_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[
     for rule in rules:
         fits = any(fnmatchcase(name, rule.tools) for name in names)
         if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):
-            told = _Row(rule).told
+            told = _CompiledRule(rule).told
             near = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             meant = f"; {near[0]!r} may be meant" if near else ""
             found.append(f"{told[:1].upper()}{told[1:]} of the gate fits no tool known so far{meant}.")
@@ -105,12 +105,12 @@ class Gate:
         paths: TouchedPaths | None = None,
     ) -> None:
         """Raises ConfigError for a glob that can't be read."""
-        self._rules = [_Row(rule) for rule in rules]
+        self._rules = [_CompiledRule(rule) for rule in rules]
         self._scope_of = scope_of
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 
-    def verdict(self, wanted: Wanted) -> Verdict:
+    def verdict(self, wanted: WantedCall) -> Verdict:
         tool = wanted.tool
         if tool is None:
             return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
@@ -138,11 +138,11 @@ class Gate:
         judged = any(row.is_about(tool) and not row.looks_no_further for row in self._rules)
         return judged or tool.source != "caller"
 
-    def looked(self, wanted: Wanted) -> Wanted:
+    def looked(self, wanted: WantedCall) -> WantedCall:
         """The call with what it touches now. Reads the file system where `must_look` says so."""
         return replace(wanted, touched=self._paths.of(wanted.tool, wanted.arguments))
 
-    def check_still(self, wanted: Wanted, approved: Mapping[str, str | None] | None) -> None:
+    def check_still(self, wanted: WantedCall, approved: Mapping[str, str | None] | None) -> None:
         """Look again, right before the call, whether it touches what it was judged by. `approved`: what a person was
         shown that it touches; None: nobody was asked. Raises Denied, StaleFile."""
         tool = wanted.tool
@@ -168,9 +168,9 @@ class Gate:
         if _reads_at_paths(tool):
             return False  # a file like .env may be among them
         about = [row for row in self._rules if row.is_about(tool)]
-        return all(row.looks_no_further for row in about) and self.verdict(Wanted(tool, {})).decision == "allow"
+        return all(row.looks_no_further for row in about) and self.verdict(WantedCall(tool, {})).decision == "allow"
 
-    def shuts(self, wanted: Wanted) -> Callable[[str], bool] | None:
+    def shuts(self, wanted: WantedCall) -> Callable[[str], bool] | None:
         """What a call that looks around in a folder must not show of it: whatever the same call would be denied, or a
         person be asked about, at that very path, if it may be made without a question here. None: no rule is about
         paths or scopes of this tool."""
@@ -189,16 +189,16 @@ class Gate:
 
         return shut
 
-    def allows_by_rule(self, wanted: Wanted) -> bool:
+    def allows_by_rule(self, wanted: WantedCall) -> bool:
         """Whether a rule allows this very call, so that the default is not asked."""
         seen = self._seen(wanted)
         return any(row.rule.verdict == "allow" and row.matches(seen) for row in self._rules)
 
-    def risk(self, wanted: Wanted) -> Risk:
+    def risk(self, wanted: WantedCall) -> Risk:
         """What the call risks; see risk_of."""
         return self._seen(wanted).risk
 
-    def _seen(self, wanted: Wanted) -> _Seen:
+    def _seen(self, wanted: WantedCall) -> _CallFacts:
         tool = wanted.tool
         touched = wanted.touched or self._paths.of(tool, wanted.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *wanted.found)))
@@ -207,7 +207,7 @@ class Gate:
         if tool is not None and tool.source != "caller":
             unknown: list[Scope] = ["L1"] * (len(touched.outside) + len(touched.unresolved))
             scopes = (*scopes, *unknown, "L0") if touched.own else (*scopes, *unknown)
-        return _Seen(
+        return _CallFacts(
             name=tool.name if tool is not None else "",
             effect=tool.effect if tool is not None else "irreversible",
             paths=inside,
@@ -222,7 +222,7 @@ class Gate:
             is_callers=tool is not None and tool.source == "caller",
         )
 
-    def _kept_asking(self, verdict: Verdict, by: _Row | None, seen: _Seen) -> Verdict:
+    def _kept_asking(self, verdict: Verdict, by: _CompiledRule | None, seen: _CallFacts) -> Verdict:
         """A question instead of what is allowed, where no rule can allow it, or only one that names it (`by`)."""
         touched, named = seen.touched, by is not None and bool(by.rule.paths)
         if verdict.decision != "allow" or seen.is_callers:
@@ -261,7 +261,7 @@ class Gate:
             return None
 
 
-def _why_own(seen: _Seen) -> str:
+def _why_own(seen: _CallFacts) -> str:
     """Why a call is denied that would write what is the server's own, or can't be told from it."""
     for path in seen.paths:
         if odd := [character for character in path if not character.isprintable()]:
@@ -307,7 +307,7 @@ def digest_of_ask(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _CallFacts:
     """A call as rules look at it. `folded`: its paths without regard to case, as some file systems read them."""
 
     name: str
@@ -318,14 +318,14 @@ class _Seen:
     risk: Risk
     agent: str
     mandate: str
-    touched: Touched
+    touched: TouchedSet
     instructs: bool
     hides: bool
     is_callers: bool
 
 
 @dataclass(frozen=True)
-class _Row:
+class _CompiledRule:
     """A rule with its globs compiled."""
 
     rule: GateRule
@@ -364,10 +364,10 @@ class _Row:
         rule = self.rule
         return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
 
-    def matches(self, seen: _Seen) -> bool:
+    def matches(self, seen: _CallFacts) -> bool:
         return self.fits_call(seen) and (self._allows(seen) if self.rule.verdict == "allow" else self._touches(seen))
 
-    def fits_call(self, seen: _Seen) -> bool:
+    def fits_call(self, seen: _CallFacts) -> bool:
         """Whether the rule is about this call, whatever its paths."""
         rule = self.rule
         return (
@@ -378,7 +378,7 @@ class _Row:
             and (rule.mandate is None or fnmatchcase(seen.mandate, rule.mandate))
         )
 
-    def _allows(self, seen: _Seen) -> bool:
+    def _allows(self, seen: _CallFacts) -> bool:
         """Whether all of the call lies within what the rule means: every path, and no effect that it doesn't name."""
         rule = self.rule
         if seen.effect == "irreversible" and rule.effect is None and rule.tools != seen.name:
@@ -396,7 +396,7 @@ class _Row:
         """Whether a glob of this rule that begins with a slash means this path outside the workspace."""
         return any(fits(path.lstrip("/")) for fits in self.absolute)
 
-    def is_held_by(self, folders: Sequence[str], seen: _Seen) -> bool:
+    def is_held_by(self, folders: Sequence[str], seen: _CallFacts) -> bool:
         """Whether one of these folders holds what this rule is about, by the names before its first wildcard."""
         rule = self.rule
         if not folders or not rule.paths or not self.fits_call(seen):
@@ -405,7 +405,7 @@ class _Row:
         below = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
         return any("/" in text and text.startswith(below) for text in fixed if not text.startswith("/"))
 
-    def _touches(self, seen: _Seen) -> bool:
+    def _touches(self, seen: _CallFacts) -> bool:
         """Whether any of the call lies within it, or might. A glob of what a folder holds is about the folder too, and
         one without a slash about names anywhere, outside the workspace as well."""
         rule = self.rule
@@ -425,7 +425,7 @@ def _reads_at_paths(tool: ToolSpec) -> bool:
     return "path" in properties or "edits" in properties
 
 
-def _reads_env_file(tool: ToolSpec, seen: _Seen) -> bool:
+def _reads_env_file(tool: ToolSpec, seen: _CallFacts) -> bool:
     if seen.effect != "read" or seen.is_callers or (tool.source == "builtin" and tool.name in NAMES_ALONE):
         return False
     touched = seen.touched

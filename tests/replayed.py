@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.history.replay_check import Entry, Recording, replayed
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, replayed
 from kairos_mcp.specs.build import VERSIONS, thaw
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
@@ -36,7 +36,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
     if VERSIONS.get(run.flow) != run.version:
         return None
     entries = [
-        Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+        RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
         for row in queries.record(connection, n)
     ]
     try:

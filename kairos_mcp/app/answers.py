@@ -16,7 +16,7 @@ from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
-from kairos_mcp.store.settlements import SUFFIX, Settling
+from kairos_mcp.store.settlements import SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
 
 
@@ -55,17 +55,19 @@ def _deposit(path: str, value: object, step: Step | None, remark: str | None, ru
             )
 
 
-class Brought(NamedTuple):
+class SubmittedAnswers(NamedTuple):
     """What came in one call, by what it is about: steps, approvals, calls whose end nobody knows."""
 
     steps: dict[str, object]
     decided: list[Decision]
-    settled: list[Settling]
+    settled: list[SettlementRequest]
 
 
-def split(answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]) -> Brought:
+def split(
+    answers: Mapping[str, object], is_approval: Callable[[str], bool], who: tuple[str, str, str]
+) -> SubmittedAnswers:
     """The answers by what they are about. Raises BadArguments."""
-    brought = Brought({}, [], [])
+    brought = SubmittedAnswers({}, [], [])
     for key, value in answers.items():
         if is_approval(key):
             brought.decided.append(decision_from(value, key, who))

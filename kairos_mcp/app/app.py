@@ -13,16 +13,16 @@ from contextlib import asynccontextmanager
 
 from kairos_mcp.app import inspect, registering, respond, retention, spending, start, tool_admin
 from kairos_mcp.app import mandates as mandating
-from kairos_mcp.app.client_requests import Asks
+from kairos_mcp.app.client_requests import ClientRequests
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.app.inspect import OnBeat, Purpose, Until
-from kairos_mcp.app.mandates import Asked, Due, Meant
-from kairos_mcp.app.retention import Keeping, Pruned
-from kairos_mcp.app.run_factory import Wiring
-from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.app.inspect import OnBeat, RunPurpose, Until
+from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
+from kairos_mcp.app.retention import PruneResult, RetentionSweep
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.app.server_facts import serves_of
-from kairos_mcp.app.start import Started
-from kairos_mcp.app.tool_admin import Decided, Decision, ToolLine, ToolSheet
+from kairos_mcp.app.start import StartResult
+from kairos_mcp.app.tool_admin import Decided, Decision, ToolDetails, ToolSummary
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
@@ -35,10 +35,10 @@ from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.decisions import Said
 from kairos_mcp.store.inbox import Action
-from kairos_mcp.store.ownership import Serves
+from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.settlements import Settlement
 from kairos_mcp.views import health
-from kairos_mcp.views.run_report import Beat, RunReport
+from kairos_mcp.views.run_report import Heartbeat, RunReport
 from kairos_mcp.views.trace import TraceQuery
 
 
@@ -60,12 +60,12 @@ class App:
         self.settings = settings
         serves = serves_of(settings) if via == "mcp" else None
         self._store = Store(settings.home, settings.durability, via, salvage=salvage, serves=serves)
-        self._wiring = Wiring(settings, self._store)
-        self._drivers = Drivers(self._store, self._wiring, clock)
+        self._wiring = RunFactory(settings, self._store)
+        self._drivers = RunPool(self._store, self._wiring, clock)
         by_hand = via == "command"
         self._house = AppContext(settings, self._store, self._wiring, self._drivers, clock, new_id, by_hand)
-        self._keeping = Keeping(self._house)
-        self.asks = Asks(self._house)
+        self._keeping = RetentionSweep(self._house)
+        self.asks = ClientRequests(self._house)
         self.mask = self._wiring.mask
 
     @staticmethod
@@ -96,7 +96,7 @@ class App:
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
-    async def start_planner(self, request: PlannerRequest, caller: Caller) -> Started:
+    async def start_planner(self, request: PlannerRequest, caller: Caller) -> StartResult:
         """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
         self._keeping.nudge()
         return await start.planner(self._house, request, caller)
@@ -105,14 +105,14 @@ class App:
         """Start a run of one tool call; gives its id. Raises UnknownTool, BadArguments."""
         return await start.call(self._house, name, arguments, caller)
 
-    async def start_cycles(self, meant: Meant, asked: Asked, caller: Caller) -> Started:
+    async def start_cycles(self, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
         """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
         self._keeping.nudge()
         return await mandating.run(self._house, meant, asked, caller)
 
     async def start_phase(
-        self, phase: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
-    ) -> Started:
+        self, phase: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
+    ) -> StartResult:
         """Start one phase alone. Raises BadArguments, also for what is not the whole output of the phase before;
         UnknownMandate, ConfigError."""
         self._keeping.nudge()
@@ -135,7 +135,7 @@ class App:
         that of its newest run. Raises BadArguments."""
         return mandating.listed(self._house, status, cursor, caller, everywhere=everywhere)
 
-    def mandates_due(self, only: str | None, caller: Caller) -> list[Due]:
+    def mandates_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
         """The times for which mandates of the workspaces at hand are to be run now. Raises UnknownMandate,
         BadArguments."""
         return mandating.all_due(self._house, only, caller)
@@ -179,11 +179,11 @@ class App:
             self._house, run_ids, until=until, wait_s=wait_s, caller=caller, on_beat=on_beat, since=since
         )
 
-    def purpose(self, run_id: str, caller: Caller) -> Purpose:
+    def purpose(self, run_id: str, caller: Caller) -> RunPurpose:
         """What the run is for. Raises UnknownRun."""
         return inspect.purpose(self._house, run_id, caller)
 
-    def beat(self, run_id: str, caller: Caller) -> Beat:
+    def beat(self, run_id: str, caller: Caller) -> Heartbeat:
         """A sign of life of the run."""
         return inspect.beat(self._house, run_id, caller)
 
@@ -213,11 +213,11 @@ class App:
         ApprovalsFull, Denied."""
         return await registering.proposed(self._house, spec, caller)
 
-    async def tools(self) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+    async def tools(self) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
         """Every tool there is, and what waits for a person; and what the sources have to say."""
         return await tool_admin.listed(self._house)
 
-    async def tool(self, name: str) -> ToolSheet:
+    async def tool(self, name: str) -> ToolDetails:
         """All there is to say of a tool, or of a definition SOURCE/NAME. Raises UnknownTool."""
         return await tool_admin.sheet(self._house, name)
 
@@ -234,7 +234,7 @@ class App:
         UnknownRun."""
         return spending.spending(self._house, scope, caller)
 
-    def server_of(self, run_id: str) -> tuple[Serves | None, bool]:
+    def server_of(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """What the server goes by that goes on with this run, and whether it lives. Raises UnknownRun."""
         run = queries.run_by_id(self._store.reader, run_id)
         return ownership.serving(self._store.reader, self._store.home, run.workspace)
@@ -249,7 +249,7 @@ class App:
 
     # -- keeping house -----------------------------------------------------------------------------------------------
 
-    async def prune(self, days: float, *, shrink: bool) -> Pruned:
+    async def prune(self, days: float, *, shrink: bool) -> PruneResult:
         """Remove the runs that ended so many days ago or earlier, unless a kept one goes on from them."""
         return await retention.pruned(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
 

@@ -14,7 +14,7 @@ DIALOGS = 256  # of one session that are remembered
 
 
 @dataclass(slots=True)
-class Session:
+class ClientState:
     """One session. `silent`: its model was asked and did not answer in time, and has not answered since. `ignored`: the
     dialogs that nobody answered: a run's number, the approval's key, its digest."""
 
@@ -33,14 +33,14 @@ class Session:
             del self.ignored[dialog]
 
 
-class Sessions:
+class ClientStates:
     """The sessions of this server's clients by their ids; one that was never heard of is new."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Session] = OrderedDict()
+        self._known: OrderedDict[str, ClientState] = OrderedDict()
 
-    def of(self, session: str) -> Session:
-        known = self._known.setdefault(session, Session())
+    def of(self, session: str) -> ClientState:
+        known = self._known.setdefault(session, ClientState())
         self._known.move_to_end(session)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)

@@ -27,12 +27,12 @@ from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.store import approvals, client_requests, open_completions, ownership, queries, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.store.client_requests import Asked, NewRequest
+from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.inbox import Deposit
-from kairos_mcp.store.open_completions import Asking, AskRow
+from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
-from kairos_mcp.store.settlements import Settlement, Settling
+from kairos_mcp.store.settlements import Settlement, SettlementRequest
 from kairos_mcp.tools.tool import as_arguments
 from kairos_mcp.views.waiting import ELICITED_CHARS
 
@@ -43,7 +43,7 @@ TAKEN_UP_S = 5.0  # how long a call waits until its run has left the route
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class OpenRequest:
     """One open completion: the path of its step, what was asked, what the hands add, the text dialect's prompts.
 
     `left_s` is what is left of the run's time; None where that is unlimited. `bound`: the most that it costs.
@@ -58,7 +58,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ClientReply:
     """What a client's model said, how many milliseconds a push took (0: the client called again), in which dialect, and
     to which request.
 
@@ -72,7 +72,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class LostCall:
+class UnsettledCall:
     """A call whose end nobody knows, as a person is asked about it: what it was (`preview`), and the digest of that."""
 
     key: str
@@ -82,12 +82,12 @@ class LostCall:
     digest: str
 
 
-Question = ApprovalRow | LostCall
+Question = ApprovalRow | UnsettledCall
 """What a client's user may be asked in a dialog; each has `key`, `preview` and `digest`."""
 
 
 @dataclass(frozen=True, slots=True)
-class UsersWord:
+class UserDecision:
     """What a client's user decided in a dialog about an approval."""
 
     said: Said
@@ -95,7 +95,7 @@ class UsersWord:
 
 
 @dataclass(frozen=True, slots=True)
-class UsersSettlement:
+class UserSettlement:
     """What a client's user said in a dialog of a lost call, and the digest of the one that they were shown."""
 
     settlement: Settlement
@@ -103,7 +103,7 @@ class UsersSettlement:
     note: str | None = None
 
 
-class Asks:
+class ClientRequests:
     """The asks of this server's runs."""
 
     def __init__(self, house: AppContext) -> None:
@@ -124,7 +124,7 @@ class Asks:
         run = self._house.run(run_id, caller)
         return run.route == "sampling" and run.outcome is None and run.paused is None
 
-    def open(self, run_id: str, caller: Caller) -> list[Ask]:
+    def open(self, run_id: str, caller: Caller) -> list[OpenRequest]:
         """The completions that wait for a client's model; none where the run is not on that route."""
         run = self._house.run(run_id, caller)
         if not self.goes_through_clients(run_id, caller) or not self._house.serves(run.workspace):
@@ -137,7 +137,7 @@ class Asks:
                 case RequestCompletion() if path in waiting:
                     left, sent = self._time_left(run, step), waiting[path].sent
                     left_s = None if left is None else left / 1000
-                    found.append(Ask(path, step, sent, prompts, left_s, self._bound(run, path, step, sent)))
+                    found.append(OpenRequest(path, step, sent, prompts, left_s, self._bound(run, path, step, sent)))
                 case _:
                     pass
         return found
@@ -167,7 +167,7 @@ class Asks:
     def _by_dialog(self, kind: Kind) -> bool:
         return may_decide(kind, "dialog", self._house.settings.approvals)
 
-    def _lost(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[LostCall]:
+    def _lost(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
         standing = self._drivers.standing(run)
         for path, row in lost.items():
             match standing.runner.waiting.get(path):
@@ -175,7 +175,7 @@ class Asks:
                     spec = standing.performer.reach.spec(call.name)
                     text = call.name if spec is None else as_arguments(spec, call.arguments)
                     preview = as_shown(text, self._house.wiring.mask)
-                    yield LostCall(
+                    yield UnsettledCall(
                         path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)
                     )
                 case _:
@@ -246,7 +246,7 @@ class Asks:
             self._askers[n] = TAKEN_OVER
         return False
 
-    async def begin(self, run_id: str, ask: Ask, caller: Caller) -> int | None:
+    async def begin(self, run_id: str, ask: OpenRequest, caller: Caller) -> int | None:
         """Note that this session's model is asked now; the request's number. None where something else comes first: the
         step waits no more, or what another session was asked is withdrawn and charged."""
         run, at = self._house.run(run_id, caller), self._house.clock()
@@ -272,8 +272,8 @@ class Asks:
         await self._store.submit(lambda connection: client_requests.end(connection, [request], "refused", at))
 
     async def put(
-        self, run_id: str, found: Sequence[Ask], caller: Caller, *, again_s: float | None
-    ) -> AskRow | Asked | None:
+        self, run_id: str, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
+    ) -> AskRow | RequestOutcome | None:
         """Put them to a client that answers by calling again: the ask of before while it stands, else a new one, once
         what others were asked is withdrawn and charged.
 
@@ -286,7 +286,7 @@ class Asks:
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._owner(run)
         put = await self._store.submit(lambda connection: open_completions.put(connection, run, asking, new, mine))
-        if isinstance(put, Asked):
+        if isinstance(put, RequestOutcome):
             self._drivers.go_on(run, mine, put.fence)
         return put
 
@@ -299,9 +299,9 @@ class Asks:
         asking = self._asking([each.key for each in found], caller, again_s, None)
         return await self._store.submit(lambda connection: open_completions.put_once(connection, run, asking))
 
-    def _asking(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> Asking:
+    def _asking(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> NewAsk:
         at = self._house.clock()
-        return Asking(
+        return NewAsk(
             paths=tuple(keys),
             who=(caller.principal, caller.client),
             nonce=secrets.token_hex(16),
@@ -317,7 +317,7 @@ class Asks:
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
-    async def take(self, run_id: str, nonce: str, replies: Mapping[str, Reply], caller: Caller) -> None:
+    async def take(self, run_id: str, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
         if replies:
             self._house.sessions.of(caller.session).silent = False
@@ -329,7 +329,7 @@ class Asks:
         )
         self._drivers.go_on(run, mine, fence)
 
-    async def deposit(self, run_id: str, path: str, reply: Reply, caller: Caller) -> None:
+    async def deposit(self, run_id: str, path: str, reply: ClientReply, caller: Caller) -> None:
         """Deposit the reply to a push; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
@@ -343,23 +343,28 @@ class Asks:
         self._drivers.go_on(run, mine, fence)
 
     async def decide(
-        self, run_id: str, said: Mapping[str, UsersWord | UsersSettlement], caller: Caller, *, nonce: str | None = None
+        self,
+        run_id: str,
+        said: Mapping[str, UserDecision | UserSettlement],
+        caller: Caller,
+        *,
+        nonce: str | None = None,
     ) -> None:
         """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
         or may not be decided in a dialog, stores nothing."""
         run, at = self._house.run_to_move(run_id, caller), self._house.clock()
         who = (caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
-        settled: list[Settling] = []
+        settled: list[SettlementRequest] = []
         for key, word in said.items():
             match word:
-                case UsersWord() if self._by_dialog("approval"):
+                case UserDecision() if self._by_dialog("approval"):
                     row = approvals.at_key(self._store.reader, run.n, key)
                     if row is not None:
                         decided.append(Decision(key, word.said, row.digest, who, self._masked(word.feedback)))
-                case UsersSettlement() if self._by_dialog("settlement"):
+                case UserSettlement() if self._by_dialog("settlement"):
                     path, note = key.removesuffix(settlements.SUFFIX), self._masked(word.note)
-                    settled.append(Settling(path, word.settlement, note, word.digest))
+                    settled.append(SettlementRequest(path, word.settlement, note, word.digest))
                 case _:
                     pass
         mine = await self._owner(run)
@@ -416,7 +421,7 @@ class Asks:
         left = read_account(self._store.reader, run.account).left("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
-    def _deposits(self, run: RunRow, replies: Mapping[str, Reply]) -> list[Deposit]:
+    def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[Deposit]:
         """One for each reply whose step still waits."""
         steps = self._house.open_steps(run)
         found = []
@@ -428,7 +433,7 @@ class Asks:
                     pass
         return found
 
-    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: Reply) -> Deposit:
+    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> Deposit:
         account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
         took = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:

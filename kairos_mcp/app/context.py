@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kairos_mcp.app.client_memory import Sessions
+from kairos_mcp.app.client_memory import ClientStates
 from kairos_mcp.app.command_text import CommandLine, called_as, in_this_terminal
-from kairos_mcp.app.run_factory import Wiring
-from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.decision_rights import Kind, check, way_of
 from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Recorded, Step
+from kairos_mcp.core.steps import RecordedStep, Step
 from kairos_mcp.execution.worker import out_of_step
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import approvals, ownership, queries
@@ -30,12 +30,12 @@ class AppContext:
 
     settings: Settings
     store: Store
-    wiring: Wiring
-    drivers: Drivers
+    wiring: RunFactory
+    drivers: RunPool
     clock: Callable[[], int]
     new_id: Callable[[], str]
     by_hand: bool
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: ClientStates = field(default_factory=ClientStates)
 
     async def called(self) -> None:
         """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
@@ -96,7 +96,9 @@ class AppContext:
         self.wiring.check_version(run)
         runner = Runner(self.wiring.thawed(run).flow())
         try:
-            runner.fold(Recorded(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n))
+            runner.fold(
+                RecordedStep(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n)
+            )
         except ReplayDiffers as differs:
             raise out_of_step(run.id, differs) from differs
         except Unreadable as damaged:

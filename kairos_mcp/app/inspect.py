@@ -13,39 +13,39 @@ from kairos_mcp.core.decision_rights import may_decide
 from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.steps import Recorded
+from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import out_of_step
-from kairos_mcp.history.replay_check import Entry, Recording, ReplayReport, replayed
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replayed
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, naming, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.views.mandate_view import tool_at
 from kairos_mcp.views.next_action import Decides
 from kairos_mcp.views.run_report import (
     NOTHING_WAITS,
-    Beat,
-    Circumstances,
+    Heartbeat,
     RunReport,
+    ServerView,
     Steps,
     newest_calls,
     report,
     status_of,
     unreadable,
 )
-from kairos_mcp.views.talks import Talk, talks
-from kairos_mcp.views.trace import Traced, TraceQuery, trace
+from kairos_mcp.views.talks import Transcript, talks
+from kairos_mcp.views.trace import TraceInput, TraceQuery, trace
 
 Until = Literal["rest", "attention", "news", "done"]
-OnBeat = Callable[[Beat], Awaitable[None]]
+OnBeat = Callable[[Heartbeat], Awaitable[None]]
 
 BEAT_S = 1.0  # signs of life for a waiting call, at most one a second
 
 
 @dataclass(frozen=True, slots=True)
-class Purpose:
+class RunPurpose:
     """A run by its id, with the goal that it was given (none for a single call), its mandate's id, the folder it works
     in, as its caller may see it, and for how many seconds it has been there."""
 
@@ -93,12 +93,12 @@ def _reported(house: AppContext, run_id: str, caller: Caller, *, full: bool, att
         return unreadable(house.store.reader, run, around)
 
 
-def _report(house: AppContext, run: RunRow, around: Circumstances, steps: Steps | None) -> RunReport:
+def _report(house: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
     with naming.rows_of(run):
         return report(house.store.reader, run, around, steps)
 
 
-def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> Circumstances:
+def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> ServerView:
     moves = house.drivers.moves(run.n)
     lives = moves or (run.owner is not None and ownership.owner_lives(house.store.reader, house.store.home, run.owner))
     overdue = run.resume_at is not None and queries.is_due(run.resume_at, house.clock())
@@ -106,7 +106,7 @@ def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> Ci
     lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
     trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.backing_off(run.n))
-    return Circumstances(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
+    return ServerView(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
 
 
 async def wait(
@@ -192,27 +192,27 @@ def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
     return bool(asked) and all(each in ignored for each in asked)
 
 
-def purpose(house: AppContext, run_id: str, caller: Caller) -> Purpose:
+def purpose(house: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     """What the run is for. Raises UnknownRun."""
     run = house.run(run_id, caller)
     with naming.rows_of(run):
         spec = house.wiring.thawed(run).spec
     goal = None if run.flow == "call" else spec.goal
     folder = None if run.workspace is None else caller.path_shown(run.workspace)
-    return Purpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
+    return RunPurpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
 
 
-def beat(house: AppContext, run_id: str, caller: Caller) -> Beat:
+def beat(house: AppContext, run_id: str, caller: Caller) -> Heartbeat:
     """A sign of life of the run."""
     return _beat(house, house.run(run_id, caller))
 
 
-def _beat(house: AppContext, run: RunRow) -> Beat:
+def _beat(house: AppContext, run: RunRow) -> Heartbeat:
     with naming.rows_of(run):
         account = read_account(house.store.reader, run.account)
         last = newest_calls(house.store.reader, run, 1)
     number = account.spent.rounds + account.held.rounds
-    return Beat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
+    return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
 def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
@@ -221,7 +221,7 @@ def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) ->
     run, reader = house.run(run_id, caller), house.store.reader
     record = queries.record(reader, run.n)
     with naming.rows_of(run):
-        whole = Traced(
+        whole = TraceInput(
             run,
             record,
             house.wiring.thawed(run).brief,
@@ -234,10 +234,10 @@ def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) ->
         return trace(whole, query)
 
 
-def _talks(house: AppContext, run: RunRow, record: Sequence[MarkRow]) -> Iterable[Talk]:
+def _talks(house: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
     house.wiring.check_version(run)
     try:
-        return talks(house.wiring.thawed(run), (Recorded(row.path, row.digest, row.answer) for row in record))
+        return talks(house.wiring.thawed(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
     except ReplayDiffers as differs:
         raise out_of_step(run.id, differs) from differs
 
@@ -251,7 +251,7 @@ def replay(house: AppContext, run_id: str, caller: Caller) -> ReplayReport:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
-            Entry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
+            RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
             for row in queries.record(connection, run.n)
         ]
         thawed = house.wiring.thawed(run)

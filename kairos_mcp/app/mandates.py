@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.app.start import Beginning, Started, begin, said
+from kairos_mcp.app.start import NewRunPlan, StartResult, begin, said
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
@@ -26,12 +26,12 @@ from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING
 from kairos_mcp.flows.ooda.phases import PHASES
 from kairos_mcp.specs import build_ooda
-from kairos_mcp.specs.build_ooda import Ground
+from kairos_mcp.specs.build_ooda import CycleSettings
 from kairos_mcp.specs.load_ooda import FLOWS, RUN, read_mandate
 from kairos_mcp.store import accounts, approvals, mandates
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.views.mandate_view import mandate_status
 from kairos_mcp.views.waiting import iso
 
@@ -44,7 +44,7 @@ LOOKED_AT = 500  # mandates for one page, where most are of another status than 
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class MandateRef:
     """The mandate that a call is about: one that was saved, one that stands in the call, or a bare goal.
 
     `workspace`: in which of this server's folders, where that is said.
@@ -57,7 +57,7 @@ class Meant:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ScheduledTime:
     """A time of a mandate's schedule that has come, in milliseconds since 1970."""
 
     mandate_id: str
@@ -66,7 +66,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunOptions:
     """What a caller says of a run beside its mandate; `due`: the time of the schedule that it is for."""
 
     cycles: int | None = None
@@ -144,7 +144,7 @@ def _place(row: MandateRow) -> str:
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
 
 
-async def run(house: AppContext, meant: Meant, asked: Asked, caller: Caller) -> Started:
+async def run(house: AppContext, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
     """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
     await house.called()
     mandate, secrets, workspace = _found(house, meant, caller)
@@ -155,13 +155,13 @@ async def run(house: AppContext, meant: Meant, asked: Asked, caller: Caller) -> 
     if meant.mandate is not None:  # only now: nothing is saved where nothing can start
         await _saved(house, mandate, workspace, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _rest(asked))
-    wanted = Beginning(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
+    wanted = NewRunPlan(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
     return await begin(house, wanted, caller)
 
 
 async def phase(
-    house: AppContext, name: Phase, meant: Meant, given: JsonObject | None, asked: Asked, caller: Caller
-) -> Started:
+    house: AppContext, name: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
+) -> StartResult:
     """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
     await house.called()
     mandate, secrets, workspace = _found(house, meant, caller)
@@ -178,15 +178,15 @@ async def phase(
     frozen = said(build_ooda.freeze_phase(request, ground), secrets)
     about = canonical({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _rest(asked))
-    return await begin(house, Beginning(frozen, ground.workspace, start), caller)
+    return await begin(house, NewRunPlan(frozen, ground.workspace, start), caller)
 
 
-def all_due(house: AppContext, only: str | None, caller: Caller) -> list[Due]:
+def all_due(house: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
     """The times for which mandates of the workspaces at hand are to be run now, oldest first. Raises UnknownMandate,
     BadArguments."""
-    now, found = house.clock(), list[Due]()
+    now, found = house.clock(), list[ScheduledTime]()
     if only is not None:
-        rows = [_named(house, Meant(only), caller)]
+        rows = [_named(house, MandateRef(only), caller)]
     else:
         rows = mandates.page(house.store.reader, caller.principal, house.at_hand)
     for row in rows:
@@ -195,7 +195,7 @@ def all_due(house: AppContext, only: str | None, caller: Caller) -> list[Due]:
             raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
         if schedule is not None and row.workspace is not None:
             last = row.saved_at if row.last_due is None else row.last_due
-            found += [Due(row.id, row.workspace, at) for at in due(schedule, last, now)]
+            found += [ScheduledTime(row.id, row.workspace, at) for at in due(schedule, last, now)]
     return found
 
 
@@ -212,7 +212,7 @@ def _read(house: AppContext, given: JsonObject) -> tuple[Mandate, int]:
     return (mandate_of(plain), secrets) if secrets else (checked, 0)
 
 
-def _absent(registry: Registry, mandate: Mandate) -> Iterator[str]:
+def _absent(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
     """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
     reads = {spec.name for spec in registry.select(None)} - EDITING
     for name in dict.fromkeys(look.tool for look in mandate.observe):
@@ -253,15 +253,15 @@ async def _saved(house: AppContext, mandate: Mandate, workspace: str | None, cal
     return await house.store.submit(save)
 
 
-def _found(house: AppContext, meant: Meant, caller: Caller) -> tuple[Mandate, int, str | None]:
+def _found(house: AppContext, meant: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
     """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
     match meant:
-        case Meant(mandate_id=str(), mandate=None, goal=None):
+        case MandateRef(mandate_id=str(), mandate=None, goal=None):
             row = _named(house, meant, caller)
             return _of(row), 0, row.workspace or None
-        case Meant(mandate_id=None, mandate=dict(given), goal=None):
+        case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
             mandate, secrets = _read(house, given)
-        case Meant(mandate_id=None, mandate=None, goal=str(goal)):
+        case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
             mandate, secrets = _read(house, {"goal": goal})
         case _:
             raise BadArguments("Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal.")
@@ -271,7 +271,7 @@ def _found(house: AppContext, meant: Meant, caller: Caller) -> tuple[Mandate, in
     return mandate, secrets, workspace
 
 
-def _named(house: AppContext, meant: Meant, caller: Caller) -> MandateRow:
+def _named(house: AppContext, meant: MandateRef, caller: Caller) -> MandateRow:
     """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
     UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
     mandate_id = meant.mandate_id or ""
@@ -325,16 +325,16 @@ def _of(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 
-async def _ground(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> Ground:
+async def _ground(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
     observed = tuple(look.tool for look in mandate.observe)
     registry = await house.wiring.ready(workspace, mandate.tools, observed)
     output = None
     if mandate.id is not None:
         output = mandates.newest_output(house.store.reader, caller.principal, workspace or "", mandate.id)
-    return Ground(house.settings, registry, workspace, caller.samples, output)
+    return CycleSettings(house.settings, registry, workspace, caller.samples, output)
 
 
-def _rest(asked: Asked) -> bytes:
+def _rest(asked: RunOptions) -> bytes:
     told: dict[str, Any] = asdict(asked)
     return canonical(told).encode()
 

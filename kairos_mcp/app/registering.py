@@ -14,7 +14,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.settings.proposal import Proposal, proposal
-from kairos_mcp.store.tool_pins import REGISTERED, Definitions
+from kairos_mcp.store.tool_pins import REGISTERED, DefinitionTable
 from kairos_mcp.tools.http.addresses import plainly_local
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
@@ -48,7 +48,7 @@ async def proposed(house: AppContext, spec: JsonObject, caller: Caller) -> JsonO
     check_place(house, made)
     client = " ".join(made_visible(caller.client[:CLIENT_CHARS])[0].split())
     by = f"{caller.principal} ({client})" if client else caller.principal
-    definitions = Definitions(house.store)
+    definitions = DefinitionTable(house.store)
     state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, house.clock())
     if state == "removed":
         raise Denied("A person has removed this very definition.", "Go on without it, or propose another.")

@@ -25,7 +25,7 @@ from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Said
 from kairos_mcp.store.inbox import Action, Deposit, wish
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.settlements import SUFFIX, Settlement, Settling
+from kairos_mcp.store.settlements import SUFFIX, Settlement, SettlementRequest
 from kairos_mcp.views.shell_commands import command_of
 
 BEAT_S = 1.0
@@ -98,7 +98,7 @@ async def _leave(
     caller: Caller,
     *,
     drive: bool,
-    settled: Sequence[Settling] = (),
+    settled: Sequence[SettlementRequest] = (),
 ) -> None:
     """Leave answers and decisions, all or none, and see to it that somebody goes on with the run. Whatever door a
     decision comes through, it passes here; those of dialogs come through `Asks`."""
@@ -123,7 +123,7 @@ async def _leave(
 
 
 def _check_may_decide(
-    house: AppContext, run: RunRow, said: Sequence[Decision], settled: Sequence[Settling], caller: Caller
+    house: AppContext, run: RunRow, said: Sequence[Decision], settled: Sequence[SettlementRequest], caller: Caller
 ) -> None:
     """Whoever calls a tool may be the model that wants the call. Raises ApprovalRequired."""
     for decision in said:
@@ -326,5 +326,5 @@ async def settle(
     run, path = house.run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
         meant = digest or settlements.digest_now(house.store.reader, run, path) or ""
-    said = Settling(path, settlement, note and house.wiring.mask.text(note).text, meant)
+    said = SettlementRequest(path, settlement, note and house.wiring.mask.text(note).text, meant)
     await _leave(house, run, [], [], caller, drive=drive, settled=[said])

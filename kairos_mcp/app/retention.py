@@ -23,7 +23,7 @@ TRIES = 3  # of looking for texts while nobody writes; then they are left to the
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruneResult:
     """What was removed, and how large the store was before and is now, in bytes. `texts` null: others wrote all the
     time, so texts were left to the next time. `shrunk`: what was free went back to the disk. `unreadable`: runs that
     were left since nobody can read what they need."""
@@ -36,7 +36,7 @@ class Pruned:
     unreadable: tuple[str, ...] = ()
 
 
-class Keeping:
+class RetentionSweep:
     """Where `keep_days` is set, a server that starts runs removes the old ones beside its work, once a day."""
 
     def __init__(self, house: AppContext) -> None:
@@ -65,7 +65,7 @@ class Keeping:
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
 
-async def pruned(house: AppContext, before: int, *, shrink: bool) -> Pruned:
+async def pruned(house: AppContext, before: int, *, shrink: bool) -> PruneResult:
     """Remove the runs that ended before this moment (milliseconds since 1970) and that no kept run needs.
 
     `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is used
@@ -73,7 +73,7 @@ async def pruned(house: AppContext, before: int, *, shrink: bool) -> Pruned:
     """
     store = house.store
     if not store.exists:
-        return Pruned(0, 0, 0, 0)
+        return PruneResult(0, 0, 0, 0)
     size, gone, shrunk = _size(store), 0, False
     numbers = retention.going(store.reader, before)
     for at in range(0, len(numbers), retention.AT_ONCE):
@@ -81,7 +81,7 @@ async def pruned(house: AppContext, before: int, *, shrink: bool) -> Pruned:
     texts = await _texts_removed(house) if gone else 0
     if shrink and gone and not ownership.living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
-    return Pruned(gone, texts, size, _size(store), shrunk, tuple(retention.unreadable(store.reader, before)))
+    return PruneResult(gone, texts, size, _size(store), shrunk, tuple(retention.unreadable(store.reader, before)))
 
 
 def _size(store: Store) -> int:

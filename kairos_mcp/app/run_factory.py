@@ -15,17 +15,17 @@ import apsw
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.core.redaction import Mask
-from kairos_mcp.core.routes import Minds
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.routes import AvailableRoutes
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
-from kairos_mcp.execution.executor import Means, Paid, Performer
-from kairos_mcp.execution.reach import Reach
-from kairos_mcp.execution.run_state import Standing
+from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
+from kairos_mcp.execution.reach import ToolAccess
+from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models import Asked, Model
-from kairos_mcp.models.manner import Manner
+from kairos_mcp.models import Model, ModelInput
+from kairos_mcp.models.manner import ModelManner
 from kairos_mcp.models.masked import masked_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
@@ -33,20 +33,20 @@ from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.secret_refs import secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
-from kairos_mcp.specs.build import VERSIONS, Thawed, thaw
+from kairos_mcp.specs.build import VERSIONS, LoadedSpec, thaw
 from kairos_mcp.store import mandates, runs, texts
-from kairos_mcp.store.approvals import Again, Asking
+from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import no
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.texts import DamagedText
-from kairos_mcp.tools import Commands, Shelves, builtin_tools, network_tools
+from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
 from kairos_mcp.tools.files.scopes import own_places, scopes_of
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import internal_tools
-from kairos_mcp.tools.registry import SOON_S, Registry
-from kairos_mcp.tools.sources import Elsewhere
-from kairos_mcp.tools.threads import Workers
+from kairos_mcp.tools.registry import SOON_S, ToolRegistry
+from kairos_mcp.tools.sources import ToolSources
+from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, stands_in
 
@@ -55,17 +55,17 @@ _PUT_BACK = "A text of this run was damaged in the state file; it was made again
 THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
 
 
-class Wiring:
+class RunFactory:
     """The parts that runs share in this server, each made at first use and closed at the end."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self._store = store
         self._opened = ExitStack()
-        self._workers: Workers | None = None
+        self._workers: WorkerThreads | None = None
         self._providers: dict[str, Provider] = {}
-        self.mask = Mask.of(os.environ)
-        self._elsewhere = Elsewhere(settings, store, self._key, self.mask)
+        self.mask = Redactor.of(os.environ)
+        self._elsewhere = ToolSources(settings, store, self._key, self.mask)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)
         self._mended: dict[tuple[str, int], str] = {}  # by the hash of a text and the run that was read
@@ -82,7 +82,7 @@ class Wiring:
             raise BadArguments("This workspace is not configured.", f"Configured: {names}.")
         return str(named[0])
 
-    def registry(self, workspace: str | None) -> Registry:
+    def registry(self, workspace: str | None) -> ToolRegistry:
         """The tools that there are at this moment: what a person approved or removed by a command counts at once."""
         registry = self.means(workspace).registry
         self._elsewhere.look()
@@ -90,7 +90,7 @@ class Wiring:
 
     async def ready(
         self, workspace: str | None, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S
-    ) -> Registry:
+    ) -> ToolRegistry:
         """The registry, once the sources that the globs and names may mean know what they have: within half a minute
         where one tool is meant, else within `soon_s`."""
         registry = self.registry(workspace)
@@ -114,7 +114,7 @@ class Wiring:
         elif not self._knows_tools(run):
             yield "the tools that it was given"
 
-    def minds(self, run: RunRow, *, samples: bool) -> Minds:
+    def minds(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """What there is to think with for this run, here and with this client."""
         return build.minds(self.settings, self.thawed(run).script is not None, samples)
 
@@ -132,11 +132,11 @@ class Wiring:
         """Take every spec apart anew: its texts may have been changed by another hand."""
         self._thawed.cache_clear()
 
-    def thawed(self, run: RunRow) -> Thawed:
+    def thawed(self, run: RunRow) -> LoadedSpec:
         """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
         return self._thawed(run.spec, run.workspace, run.n)
 
-    def _thaw(self, spec: str, workspace: str | None, run: int) -> Thawed:
+    def _thaw(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
         return thaw(spec, lambda content_hash: self._text(content_hash, workspace, run))
 
     async def put_back(self) -> None:
@@ -151,25 +151,25 @@ class Wiring:
 
             await self._store.submit(write)
 
-    def standing(self, run: RunRow) -> Standing:
+    def standing(self, run: RunRow) -> RunState:
         """The run in memory, not folded yet."""
         thawed = self.thawed(run)
         models: dict[str, Model] = {"scripted": scripted(replace(thawed.script, asked=[]))} if thawed.script else {}
-        paid: dict[str, Paid] = {}
+        paid: dict[str, PaidModel] = {}
         dialects: dict[str, DialectName] = {"caller": "native"}
         if self.settings.model is not None:
             named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(named if ":" in named else self.settings.model)
             dialects["provider"] = thawed.spec.dialect or self.settings.dialect
-            manner = Manner(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
+            manner = ModelManner(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
             models["provider"] = masked_model(provider.model(manner), self.mask)
-            paid["provider"] = Paid(provider.tariff.model, provider.tariff.dearest())
+            paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.dearest())
 
         def kept(ref: str) -> str | None:
             with self._store.aside() as connection:
                 return self._store.whole_text(connection, run.n, ref)
 
-        def stands(path: str, asking: Asking) -> Again | None:
+        def stands(path: str, asking: ApprovalRequest) -> ReusedApproval | None:
             if thawed.spec.mandate_text is None or not mandates.is_check(path):
                 return None
             with self._store.aside() as connection:
@@ -177,9 +177,9 @@ class Wiring:
 
         own_lines = thawed.script.by_path if thawed.script else {}
         registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
-        performer = Performer(
+        performer = StepExecutor(
             run.id,
-            Reach(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate, thawed.spec.joining),
+            ToolAccess(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate, thawed.spec.joining),
             means,
             models,
             thawed.spec.model,
@@ -190,7 +190,7 @@ class Wiring:
             temperature=thawed.spec.temperature,
             stands=stands,
         )
-        return Standing(run, performer, thawed.flow)
+        return RunState(run, performer, thawed.flow)
 
     async def close(self) -> None:
         for provider in self._providers.values():
@@ -217,16 +217,16 @@ class Wiring:
         self.mask.learn(found)
         return found
 
-    def _means(self, workspace: str | None) -> Means:
+    def _means(self, workspace: str | None) -> Resources:
         if self._workers is None:
-            self._workers = Workers(THREADS, "kairos-tools")
+            self._workers = WorkerThreads(THREADS, "kairos-tools")
         opener = None
         if workspace is not None:
-            opener = self._opened.enter_context(Opener(Path(workspace), private=self.settings.home))
+            opener = self._opened.enter_context(Workspace(Path(workspace), private=self.settings.home))
         networked, judged = self._networked()
         folder = Path(workspace) if workspace is not None else None
         scopes = scopes_of(folder, self.settings) if folder is not None else None
-        commands = Commands.of(self.settings)
+        commands = CommandSettings.of(self.settings)
         built_in = builtin_tools(
             opener,
             read_bytes=self.settings.read_bytes,
@@ -236,33 +236,35 @@ class Wiring:
             mask=self.mask,
         )
         internal = internal_tools(opener, self._store)
-        registry = Registry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
+        registry = ToolRegistry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
         own, bases = (
             own_places(self.settings),
             {f"mcp:{each.name}": stands_in(each, folder) for each in self.settings.servers},
         )
         paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
         gate = Gate(self.settings.gate, (scopes or Scopes()).of, judged, paths)
-        return Means(registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace, self._approval_ms)
+        return Resources(
+            registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace, self._approval_ms
+        )
 
     @property
     def _approval_ms(self) -> int:
         return self.settings.approval_hours * 3_600_000
 
     @cached_property
-    def _shelves(self) -> Shelves:
+    def _shelves(self) -> SkillFolders:
         """The skills, the same for every workspace."""
-        return self._opened.enter_context(closing(Shelves(skill_folders(self.settings))))
+        return self._opened.enter_context(closing(SkillFolders(skill_folders(self.settings))))
 
     def _networked(self) -> tuple[list[Tool], Mapping[str, Default]]:
         """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""
         settings = self.settings
         if not settings.http_fetch and not settings.http_tools:
             return [], {}  # most houses have none, and don't import what it takes
-        from kairos_mcp.tools.http.client import Egress
+        from kairos_mcp.tools.http.client import HttpClient
         from kairos_mcp.tools.http.fetch import fetch_class
 
-        egress = Egress(settings.http_hosts, settings.private_hosts)
+        egress = HttpClient(settings.http_hosts, settings.private_hosts)
         tools = network_tools(egress, settings.http_tools, self._key, fetch=settings.http_fetch)
         return tools, {"http_fetch": lambda arguments: fetch_class(arguments, egress)}
 
@@ -295,7 +297,7 @@ class Wiring:
 def scripted(script: Script) -> Model:
     """The model that a script is: each completion takes the line that its step was marked with."""
 
-    async def complete(asked: Asked) -> Completion | Failure:
+    async def complete(asked: ModelInput) -> Completion | Failure:
         line = script.line_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
         await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
         return line.answer

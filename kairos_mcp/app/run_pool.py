@@ -8,15 +8,15 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from kairos_mcp.app.run_factory import Wiring
+from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.execution.accounting import Performed
+from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.cancellation import broken_off
-from kairos_mcp.execution.daily_limits import Days
+from kairos_mcp.execution.daily_limits import DailyAccounts
 from kairos_mcp.execution.retry import TRIES
-from kairos_mcp.execution.run_state import Standing
-from kairos_mcp.execution.worker import Driver, out_of_step
+from kairos_mcp.execution.run_state import RunState
+from kairos_mcp.execution.worker import RunWorker, out_of_step
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.naming import named
@@ -30,7 +30,7 @@ IDLE_LOOK_S = 1.0
 FINISH_S = 0.7  # what is being performed may take this long to end when the server stops
 
 
-class Bell:
+class ChangeSignal:
     """Rung after each commit, ours or another process's; whoever waits for news waits for the next ring."""
 
     def __init__(self) -> None:
@@ -57,19 +57,19 @@ class Bell:
             self.hurried -= hurried
 
 
-class Drivers:
+class RunPool:
     """One driver for each run that moves here; parked ones are kept as a cache."""
 
-    def __init__(self, store: Store, wiring: Wiring, clock: Callable[[], int]) -> None:
-        self._days = Days(wiring.settings, store)
-        self.bell = Bell()
+    def __init__(self, store: Store, wiring: RunFactory, clock: Callable[[], int]) -> None:
+        self._days = DailyAccounts(wiring.settings, store)
+        self.bell = ChangeSignal()
         self.picks_up = False  # only once a tool has been called: some hosts start servers only to probe them
         self._store = store
         self._wiring = wiring
         self._clock = clock
-        self._moving: dict[int, tuple[Driver, asyncio.Task[None]]] = {}
-        self._parked: OrderedDict[int, Driver] = OrderedDict()
-        self._stalled: dict[int, Driver] = {}
+        self._moving: dict[int, tuple[RunWorker, asyncio.Task[None]]] = {}
+        self._parked: OrderedDict[int, RunWorker] = OrderedDict()
+        self._stalled: dict[int, RunWorker] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._seen = 0
 
@@ -101,13 +101,13 @@ class Drivers:
         found = []
         for path, mark in moving[0].standing.marks.items():
             match mark.failing:
-                case Performed(answer=Failure(code=code)) if mark.again_at is not None:
+                case StepResult(answer=Failure(code=code)) if mark.again_at is not None:
                     found.append(BackOff(path, code, mark.again_at, mark.tries % TRIES + 1, TRIES))
                 case _:
                     pass
         return found
 
-    def standing(self, run: RunRow) -> Standing:
+    def standing(self, run: RunRow) -> RunState:
         """The run in memory, for a look at its steps: the cached one while its rows are as it knows them.
 
         Raises Stale where its record does not fit the flow.
@@ -170,12 +170,12 @@ class Drivers:
         if driver is not None:
             self._launch(driver)
 
-    def _driver(self, run: RunRow, fence: int) -> Driver:
+    def _driver(self, run: RunRow, fence: int) -> RunWorker:
         def summarise() -> str:
             return transcript.summary(queries.record(self._store.reader, run.n))
 
         standing = self._wiring.standing(run)
-        return Driver(
+        return RunWorker(
             self._store,
             standing,
             self._store.own_number,
@@ -186,12 +186,12 @@ class Drivers:
             self._days.charged,
         )
 
-    def _launch(self, driver: Driver) -> None:
+    def _launch(self, driver: RunWorker) -> None:
         self._watch()
         task = asyncio.create_task(self._drive(driver))
         self._moving[driver.standing.run.n] = (driver, task)
 
-    async def _drive(self, driver: Driver) -> None:
+    async def _drive(self, driver: RunWorker) -> None:
         n = driver.standing.run.n
         try:
             await driver.drive()
@@ -207,7 +207,7 @@ class Drivers:
             self._park(n, driver)
         self.bell.ring()
 
-    def _park(self, n: int, driver: Driver) -> None:
+    def _park(self, n: int, driver: RunWorker) -> None:
         self._parked[n] = driver
         while len(self._parked) > KEPT:
             self._parked.popitem(last=False)
@@ -278,7 +278,7 @@ class Drivers:
         if self.picks_up:
             await self.pick_up()
 
-    def _nudge_for_rows(self, driver: Driver) -> None:
+    def _nudge_for_rows(self, driver: RunWorker) -> None:
         driver.nudge(interrupt=self._is_cancelled(driver.standing.run.n))
 
     def _is_cancelled(self, n: int) -> bool:

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from kairos_mcp import __version__
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.store.ownership import Serves
+from kairos_mcp.store.ownership import ServedRuns
 
 NOT_COMPARED = frozenset(
     (
@@ -18,10 +18,10 @@ NOT_COMPARED = frozenset(
 DIGEST_CHARS = 16
 
 
-def serves_of(settings: Settings) -> Serves:
+def serves_of(settings: Settings) -> ServedRuns:
     """What a server with these settings goes by. Of the values digests alone are kept: one may hold a secret."""
     routes = (("scripted", settings.script), ("provider", settings.model))
-    return Serves(
+    return ServedRuns(
         tuple(str(folder) for folder in settings.workspaces),
         tuple(name for name, there in routes if there is not None),
         __version__,
@@ -30,7 +30,7 @@ def serves_of(settings: Settings) -> Serves:
     )
 
 
-def differences(settings: Settings, serves: Serves) -> list[str]:
+def differences(settings: Settings, serves: ServedRuns) -> list[str]:
     """The names of settings that are otherwise here than with that server."""
     mine = _digests(settings)
     return [name for name in mine if serves.settings.get(name) != mine[name]]

@@ -12,7 +12,7 @@ from kairos_mcp.core.messages import JsonObject, digest_of
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.specs import build
-from kairos_mcp.specs.build import Frozen, Past
+from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
 from kairos_mcp.store import naming, queries, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
@@ -23,14 +23,14 @@ EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartResult:
     """The run of a start; `attached`: an identical start had made it before."""
 
     run_id: str
     attached: bool
 
 
-async def planner(house: AppContext, request: PlannerRequest, caller: Caller) -> Started:
+async def planner(house: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await house.called()
     request, secrets = redact_values.request(request, house.wiring.mask)
@@ -40,7 +40,7 @@ async def planner(house: AppContext, request: PlannerRequest, caller: Caller) ->
     past = _past(house, request.continues, caller) if request.continues is not None else None
     registry = await house.wiring.ready(workspace, request.tools)
     frozen = said(build.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
-    return await begin(house, Beginning(frozen, workspace, start, request.key), caller)
+    return await begin(house, NewRunPlan(frozen, workspace, start, request.key), caller)
 
 
 async def call(house: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
@@ -51,20 +51,20 @@ async def call(house: AppContext, name: str, arguments: JsonObject, caller: Call
     registry = await house.wiring.ready(workspace, (name,))
     frozen = said(build.freeze_call(name, given, house.settings, registry), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
-    return (await begin(house, Beginning(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
+    return (await begin(house, NewRunPlan(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
-def said(frozen: Frozen, secrets: int) -> Frozen:
+def said(frozen: BuiltSpec, secrets: int) -> BuiltSpec:
     """With a note where secrets were taken out."""
     return frozen if not secrets else replace(frozen, notes=(*frozen.notes, redact_values.note(secrets)))
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class NewRunPlan:
     """A run that is to begin. `start_digest` is equal for identical starts in one workspace; `mandate` is the id of the
     one whose cycles it runs, `due` the time of its schedule that it is for."""
 
-    frozen: Frozen
+    frozen: BuiltSpec
     workspace: str | None
     start_digest: bytes
     key: str | None = None
@@ -72,7 +72,7 @@ class Beginning:
     due: int | None = None
 
 
-async def begin(house: AppContext, wanted: Beginning, caller: Caller) -> Started:
+async def begin(house: AppContext, wanted: NewRunPlan, caller: Caller) -> StartResult:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
     spec, texts = redact_values.frozen(frozen.spec, frozen.texts, house.wiring.mask)
@@ -100,7 +100,7 @@ async def begin(house: AppContext, wanted: Beginning, caller: Caller) -> Started
     made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
     if not made.attached:
         house.drivers.start(made.run, made.run.fence)
-    return Started(made.run.id, made.attached)
+    return StartResult(made.run.id, made.attached)
 
 
 def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
@@ -121,7 +121,7 @@ def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> st
     return before
 
 
-def _past(house: AppContext, run_id: str, caller: Caller) -> Past:
+def _past(house: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
     run = house.run(run_id, caller)
     if run.outcome is None and not _is_stuck(house, run):
@@ -138,7 +138,7 @@ def _past(house: AppContext, run_id: str, caller: Caller) -> Past:
         summaries.append(_summary(house, earlier))
         spec: Spec = decode(Spec, earlier.spec)
         before = spec.continues
-    return Past(run_id, told, tuple(reversed(summaries)))
+    return ContinuedRun(run_id, told, tuple(reversed(summaries)))
 
 
 def _is_stuck(house: AppContext, run: RunRow) -> bool:

@@ -22,14 +22,14 @@ from kairos_mcp.core.text import made_visible
 from kairos_mcp.gate import idle_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, Definitions, registered
+from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, registered
 from kairos_mcp.tools.registry import NAMED_S
 
 Decision = Literal["approved", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolLine:
+class ToolSummary:
     """A tool in a list. `state`: offered; new or changed, which waits for a person; registered: a server whose tools
     are offered since a person approved it."""
 
@@ -46,7 +46,7 @@ class ToolLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class PendingDefinition:
     """A definition from elsewhere: where a person finds it, the name that it is offered by, its row; `reached`: the
     command line or address of the server that it is of."""
 
@@ -75,11 +75,11 @@ class Defined:
         return str(json.loads(self.row.body).get("kind"))
 
 
-Decided = tuple[Defined, ...]
+Decided = tuple[PendingDefinition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSheet:
+class ToolDetails:
     """All there is to say of a tool: as it is offered, if it is, and its definitions, those that count first.
 
     `diff`: from the approved definition, if there is one, to the one that waits, line by line. `remarks`: what a
@@ -88,7 +88,7 @@ class ToolSheet:
 
     name: str
     offered: JsonObject | None
-    definitions: tuple[Defined, ...]
+    definitions: tuple[PendingDefinition, ...]
     diff: str
     remarks: tuple[str, ...] = ()
 
@@ -101,7 +101,7 @@ class ToolSheet:
         return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
 
 
-async def listed(house: AppContext) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+async def listed(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
     registry = await house.wiring.ready(house.wiring.workspace(None), ("*",), soon_s=NAMED_S)  # a person has the time
     known = _defined(house)
@@ -110,13 +110,13 @@ async def listed(house: AppContext) -> tuple[tuple[ToolLine, ...], tuple[str, ..
     for each in known:
         if each.row.state == "pending":
             state = "changed" if each.offered in at else "new"
-            lines.append(ToolLine(each.offered, "-", each.source, each.source, state, each.address, each.pin))
+            lines.append(ToolSummary(each.offered, "-", each.source, each.source, state, each.address, each.pin))
         elif each.row.state == "approved" and each.is_server:
-            lines.append(ToolLine(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
+            lines.append(ToolSummary(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
     return tuple(lines), (*registry.notes(("*",)), *idle(house))
 
 
-async def sheet(house: AppContext, name: str) -> ToolSheet:
+async def sheet(house: AppContext, name: str) -> ToolDetails:
     """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
     known = [each for each in _defined(house) if name in (each.offered, each.address)]
     called = known[0].offered if known else name
@@ -132,12 +132,12 @@ async def sheet(house: AppContext, name: str) -> ToolSheet:
         offered = None
     rank = ("approved", "pending", "removed")
     known.sort(key=lambda each: rank.index(each.row.state))
-    return ToolSheet(called, offered, tuple(known), _diff(known), _remarks(known))
+    return ToolDetails(called, offered, tuple(known), _diff(known), _remarks(known))
 
 
 async def decided(
     house: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
-) -> tuple[Defined, ...]:
+) -> tuple[PendingDefinition, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
     `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
@@ -156,7 +156,7 @@ async def decided(
     if not meant:
         nothing = "of that pin " if pin is not None else ""
         raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
-    definitions, at = Definitions(house.store), house.clock()
+    definitions, at = DefinitionTable(house.store), house.clock()
     for each in meant if decision == "approved" else ():
         if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
             registering.check_place(house, stored(each.row.body))
@@ -179,7 +179,7 @@ def _adopted(house: AppContext) -> Iterator[str]:
         return
     from kairos_mcp.tools.mcp_servers import source_of
 
-    adopted = Definitions(house.store).adopted()
+    adopted = DefinitionTable(house.store).adopted()
     for setting in servers:
         if source_of(setting) in adopted:
             yield (
@@ -200,14 +200,14 @@ def idle(house: AppContext) -> tuple[str, ...]:
     return idle_rules(house.settings.gate, names, (f"{name}__" for name in unmet))
 
 
-def _offered(spec: ToolSpec, defined: Defined | None) -> ToolLine:
+def _offered(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
     source = spec.source.partition("#")[0]
     if defined is None:
-        return ToolLine(spec.name, spec.effect, source, spec.category, "offered")
-    return ToolLine(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
+        return ToolSummary(spec.name, spec.effect, source, spec.category, "offered")
+    return ToolSummary(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
 
 
-def _defined(house: AppContext) -> list[Defined]:
+def _defined(house: AppContext) -> list[PendingDefinition]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
     found = _registrations(house)
     servers = _servers(house, found)
@@ -215,21 +215,23 @@ def _defined(house: AppContext) -> list[Defined]:
         return found
     from kairos_mcp.tools.mcp_servers import offered_as, settled_source
 
-    definitions = Definitions(house.store)
+    definitions = DefinitionTable(house.store)
     for setting in servers:
         for row in definitions.of(settled_source(setting, definitions, house.clock())) or ():
-            found.append(Defined(f"{setting.name}/{row.name}", offered_as(row), row, _reached(setting)))
+            found.append(PendingDefinition(f"{setting.name}/{row.name}", offered_as(row), row, _reached(setting)))
     return found
 
 
-def _registrations(house: AppContext) -> list[Defined]:
+def _registrations(house: AppContext) -> list[PendingDefinition]:
     if not house.settings.servers and not house.store.exists:
         return []
     assert house.store.reader is not None  # opened, so the table is there
-    return [Defined(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)]
+    return [
+        PendingDefinition(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)
+    ]
 
 
-def _servers(house: AppContext, registrations: Sequence[Defined]) -> list[ServerSetting]:
+def _servers(house: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
     """The servers that are configured, then those that were registered and are approved."""
     servers = list(house.settings.servers)
     for each in registrations:
@@ -250,7 +252,7 @@ def _reached(setting: ServerSetting) -> str:
     ]
 
 
-def _remarks(known: Sequence[Defined]) -> tuple[str, ...]:
+def _remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
     meant = next((each for each in known if each.row.state == "pending"), None)
     if meant is not None and meant.reached is not None:
         return (f"Its server is {meant.reached}.",)
@@ -264,7 +266,7 @@ def _remarks(known: Sequence[Defined]) -> tuple[str, ...]:
     return (*told, *made_visible("\n".join(_pretty(meant.row.body)))[1])
 
 
-def _diff(known: Sequence[Defined]) -> str:
+def _diff(known: Sequence[PendingDefinition]) -> str:
     """What a person is asked to approve: the waiting definition against the one that counts, or all of it."""
     waiting = next((each for each in known if each.row.state == "pending"), None)
     if waiting is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from operator import attrgetter
 
 from kairos_mcp.budget.units import Account, Units
-from kairos_mcp.core.limits import Limits, Share
+from kairos_mcp.core.limits import BranchShare, Limits
 
 units_of = attrgetter(*Units._fields)
 
 
-def caps_of(share: Share, around: Account) -> Limits:
+def caps_of(share: BranchShare, around: Account) -> Limits:
     """The caps of a branch: in each unit what was asked for it, and no more than an equal share of what is left there.
 
     What is left is neither spent nor held: branches hold nothing but what their steps do, so none has to give back.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Rest, Units
+from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Remaining, Units
 from kairos_mcp.core.steps import Refused
 
 USEFUL_TOKENS = 256  # a completion granted less than this says nothing worth its price
@@ -18,7 +18,7 @@ CLOSING_MS = 30_000  # what a closing call may take after `seconds` ran out
 USEFUL_MS = 1
 
 
-class Claim(NamedTuple):
+class ReservationRequest(NamedTuple):
     """What a step would use. `counts` are exact; the rest bounds a completion that this server makes.
 
     `input_bound`, `wanted_tokens`: tokens in and out of a completion (0 for a tool call). `timeout_ms`: the longest
@@ -36,7 +36,7 @@ class Claim(NamedTuple):
     price: Price | None = FREE
 
 
-class Grant(NamedTuple):
+class Reservation(NamedTuple):
     """Leave to begin: what the step holds of the account, the tokens it may write and the time it may take."""
 
     held: Units
@@ -50,8 +50,8 @@ WHOLE = "whole "  # before such a scope: not even an empty account of this kind 
 
 
 def grant(
-    account: Account, claim: Claim, shared: Sequence[Account] = (), around: Sequence[Account] = ()
-) -> Grant | Refused:
+    account: Account, claim: ReservationRequest, shared: Sequence[Account] = (), around: Sequence[Account] = ()
+) -> Reservation | Refused:
     """Leave to begin the step, or the first limit that forbids it.
 
     `account` is the nearest: the run's own, or that of the branch which the step stands in. `around` are those of
@@ -69,12 +69,12 @@ def grant(
     return leave
 
 
-def least(claim: Claim) -> Units:
+def least(claim: ReservationRequest) -> Units:
     """What a completion needs at least: all that it may read, and the fewest tokens that are worth their price."""
     return _granted(claim, min(USEFUL_TOKENS, claim.wanted_tokens), 0).held
 
 
-def _of_one_around(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
+def _of_one_around(account: Account, claim: ReservationRequest, leave: Reservation) -> Reservation | Refused:
     """The leave, within what is left of an account around the nearest, which alone keeps a closing call free."""
     rest = account.rest
     if (unit := _uncounted(rest, claim.counts)) is not None:
@@ -85,11 +85,11 @@ def _of_one_around(account: Account, claim: Claim, leave: Grant) -> Grant | Refu
     if isinstance(timeout, Refused):
         return timeout
     if not claim.wanted_tokens:
-        return Grant(claim.counts._replace(milliseconds=timeout), 0, timeout)
+        return Reservation(claim.counts._replace(milliseconds=timeout), 0, timeout)
     return _within(account, rest, claim, leave._replace(timeout_ms=timeout))
 
 
-def _of_shared(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
+def _of_shared(account: Account, claim: ReservationRequest, leave: Reservation) -> Reservation | Refused:
     """The leave, within what is left of a shared account. An empty one pauses the run, so nothing is kept free."""
     refused = _of_many(account, claim, leave)
     if isinstance(refused, Refused):
@@ -99,7 +99,7 @@ def _of_shared(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
     return refused
 
 
-def _of_many(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
+def _of_many(account: Account, claim: ReservationRequest, leave: Reservation) -> Reservation | Refused:
     rest = account.rest
     if rest.model_calls is not None and claim.counts.model_calls > rest.model_calls:
         return account.refusal("model_calls")
@@ -108,7 +108,7 @@ def _of_many(account: Account, claim: Claim, leave: Grant) -> Grant | Refused:
     return _within(account, rest, claim, leave)
 
 
-def _within(account: Account, rest: Rest, claim: Claim, leave: Grant) -> Grant | Refused:
+def _within(account: Account, rest: Remaining, claim: ReservationRequest, leave: Reservation) -> Reservation | Refused:
     """The leave with as many of its tokens as there is room for."""
     if claim.price is None and rest.nano_usd is not None:
         return account.refusal("nano_usd")
@@ -118,7 +118,7 @@ def _within(account: Account, rest: Rest, claim: Claim, leave: Grant) -> Grant |
     return _granted(claim, tokens, leave.timeout_ms)
 
 
-def _uncounted(rest: Rest, counts: Units) -> str | None:
+def _uncounted(rest: Remaining, counts: Units) -> str | None:
     """The unit of which there are not as many left as the step counts."""
     for unit, wanted, left in (
         ("rounds", counts.rounds, rest.rounds),
@@ -130,7 +130,7 @@ def _uncounted(rest: Rest, counts: Units) -> str | None:
     return None
 
 
-def _of_nearest(account: Account, claim: Claim) -> Grant | Refused:
+def _of_nearest(account: Account, claim: ReservationRequest) -> Reservation | Refused:
     rest, counts = account.rest, claim.counts
     if (unit := _uncounted(rest, counts)) is not None:
         return account.refusal(unit)
@@ -142,23 +142,23 @@ def _of_nearest(account: Account, claim: Claim) -> Grant | Refused:
     if isinstance(timeout, Refused):
         return timeout
     if not claim.wanted_tokens:
-        return Grant(counts._replace(milliseconds=timeout), 0, timeout)
+        return Reservation(counts._replace(milliseconds=timeout), 0, timeout)
     tokens = _tokens(account, rest, claim)
     if isinstance(tokens, Refused):
         return tokens
     return _granted(claim, tokens, timeout)
 
 
-def _granted(claim: Claim, tokens: int, timeout: int) -> Grant:
+def _granted(claim: ReservationRequest, tokens: int, timeout: int) -> Reservation:
     counts, read = claim.counts, claim.input_bound
     price = (claim.price or FREE).of(read, tokens)
     held = Units(
         counts.rounds, counts.model_calls, read, tokens, read + tokens, price, counts.tool_calls, milliseconds=timeout
     )
-    return Grant(held, tokens, timeout)
+    return Reservation(held, tokens, timeout)
 
 
-def _handed_out(account: Account, rest: Rest, claim: Claim) -> Grant | Refused:
+def _handed_out(account: Account, rest: Remaining, claim: ReservationRequest) -> Reservation | Refused:
     """Somebody else's completion holds no tokens, but is not asked for where none are left."""
     if claim.wanted_tokens:
         for unit in ("input_tokens", "output_tokens", "total_tokens"):
@@ -166,10 +166,10 @@ def _handed_out(account: Account, rest: Rest, claim: Claim) -> Grant | Refused:
                 return account.refusal(unit)
     if claim.purpose != "closing" and rest.milliseconds == 0:
         return account.refusal("milliseconds")
-    return Grant(claim.counts, claim.wanted_tokens, 0)
+    return Reservation(claim.counts, claim.wanted_tokens, 0)
 
 
-def _time(account: Account, rest: Rest, claim: Claim) -> int | Refused:
+def _time(account: Account, rest: Remaining, claim: ReservationRequest) -> int | Refused:
     if rest.milliseconds is None:
         return claim.timeout_ms
     if claim.purpose == "closing":
@@ -181,7 +181,7 @@ def _time(account: Account, rest: Rest, claim: Claim) -> int | Refused:
     return min(claim.timeout_ms, share)
 
 
-def _tokens(account: Account, rest: Rest, claim: Claim) -> int | Refused:
+def _tokens(account: Account, rest: Remaining, claim: ReservationRequest) -> int | Refused:
     """The tokens a completion may write: what is wanted, clamped so that it and, after a round, a closing call fit.
 
     The first round may take what would be kept for the closing; its summary then comes from the record. A phase is no
@@ -205,7 +205,7 @@ def _tokens(account: Account, rest: Rest, claim: Claim) -> int | Refused:
 _READ, _WRITTEN, _EITHER = Price(1, 0), Price(0, 1), Price(1, 1)
 
 
-def _room(rest: Rest, claim: Claim, keeps_closing: bool) -> tuple[int, str]:
+def _room(rest: Remaining, claim: ReservationRequest, keeps_closing: bool) -> tuple[int, str]:
     """How many tokens may be written, and the unit that sets this bound.
 
     Each unit weighs a token that is read and one that is written: 1 or 0, or its price. A closing call reads at most

@@ -53,7 +53,7 @@ def counts_of(kind: str) -> Units:
     return _COUNTS.get(kind, _MODEL_CALL)
 
 
-class Rest(NamedTuple):
+class Remaining(NamedTuple):
     """What is left of an account by unit: neither spent nor held, never below zero; None where there is no limit."""
 
     rounds: int | None
@@ -80,9 +80,9 @@ class Account(NamedTuple):
     scope: str = "run"
 
     @property
-    def rest(self) -> Rest:
+    def rest(self) -> Remaining:
         caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
-        return Rest(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
+        return Remaining(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
 
     def left(self, unit: str) -> int | None:
         """What is left of one unit."""

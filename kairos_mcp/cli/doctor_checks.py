@@ -300,12 +300,12 @@ def _prompts(settings: Settings) -> Iterator[Finding]:
 
 def _skills(settings: Settings) -> Iterator[Finding]:
     """How many a run may read; what can't be read of them, or is named and not there."""
-    from kairos_mcp.tools.skills import Shelves
+    from kairos_mcp.tools.skills import SkillFolders
 
     for folder in settings.skills:
         if not folder.is_dir():
             yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
-    with closing(Shelves(skill_folders(settings))) as shelves:
+    with closing(SkillFolders(skill_folders(settings))) as shelves:
         listing = shelves.listing()
     yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
     for why in listing.left_out:

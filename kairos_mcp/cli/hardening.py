@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kairos_mcp.core.redaction import Mask
+    from kairos_mcp.core.redaction import Redactor
 
 PR_SET_DUMPABLE = 4
 
 
-class MaskedLines(logging.Formatter):
+class RedactingFormatter(logging.Formatter):
     """A log's lines, tracebacks included, without secrets."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -23,10 +23,10 @@ class MaskedLines(logging.Formatter):
         self._environ = environ
 
     @cached_property
-    def _mask(self) -> Mask:
-        from kairos_mcp.core.redaction import Mask  # at the first line: most processes log nothing
+    def _mask(self) -> Redactor:
+        from kairos_mcp.core.redaction import Redactor  # at the first line: most processes log nothing
 
-        return Mask.of(self._environ)
+        return Redactor.of(self._environ)
 
     def format(self, record: logging.LogRecord) -> str:
         return self._mask.text(super().format(record)).text
@@ -36,7 +36,7 @@ def guard(environ: Mapping[str, str]) -> None:
     """To be called once, when a command begins that holds keys or starts tools."""
     close_memory()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(MaskedLines(environ))
+    handler.setFormatter(RedactingFormatter(environ))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     untold = sys.excepthook
 

@@ -16,7 +16,7 @@ HostName = Literal["claude-desktop", "claude-code", "vscode", "cursor"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostConfigPlace:
     """`section` is the object in `file` that holds the servers; `typed`: an entry states its transport."""
 
     file: Path
@@ -25,7 +25,7 @@ class Place:
     afterwards: str
 
 
-def place_of(host: HostName, environ: Mapping[str, str], *, project: bool) -> Place:
+def place_of(host: HostName, environ: Mapping[str, str], *, project: bool) -> HostConfigPlace:
     """The file of a host: the user's, or that of the project in this folder."""
     home, here = users_home(), standing_in()
     match host, project:
@@ -33,18 +33,18 @@ def place_of(host: HostName, environ: Mapping[str, str], *, project: bool) -> Pl
             raise BadArguments("claude-desktop has no file for a project.", "Leave out --project.")
         case "claude-desktop", _:
             file = _applications(environ, home) / "Claude" / "claude_desktop_config.json"
-            return Place(file, "mcpServers", typed=False, afterwards="Restart Claude Desktop.")
+            return HostConfigPlace(file, "mcpServers", typed=False, afterwards="Restart Claude Desktop.")
         case "claude-code", _:
             users = Path(environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
             file = here / ".mcp.json" if project else users
-            return Place(file, "mcpServers", typed=True, afterwards="Start a new session; /mcp shows it.")
+            return HostConfigPlace(file, "mcpServers", typed=True, afterwards="Start a new session; /mcp shows it.")
         case "vscode", _:
             users = _applications(environ, home) / "Code" / "User" / "mcp.json"
             file = here / ".vscode" / "mcp.json" if project else users
-            return Place(file, "servers", typed=True, afterwards="Run `MCP: List Servers` and start it.")
+            return HostConfigPlace(file, "servers", typed=True, afterwards="Run `MCP: List Servers` and start it.")
         case "cursor", _:
             file = (here if project else home) / ".cursor" / "mcp.json"
-            return Place(file, "mcpServers", typed=False, afterwards="Turn it on in the settings under MCP.")
+            return HostConfigPlace(file, "mcpServers", typed=False, afterwards="Turn it on in the settings under MCP.")
 
 
 def _applications(environ: Mapping[str, str], home: Path) -> Path:

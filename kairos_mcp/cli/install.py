@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from kairos_mcp.cli.hostfile import HostFile
-from kairos_mcp.cli.hosts import HostName, Place, place_of
+from kairos_mcp.cli.hosts import HostConfigPlace, HostName, place_of
 from kairos_mcp.cli.speech import say, tell
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import JsonObject
@@ -34,7 +34,7 @@ def install_into(host: HostName, flags: Flags, *, write: bool, force: bool, proj
     return _write(place, entry, force=force)
 
 
-def entry_for(place: Place, flags: Flags) -> JsonObject:
+def entry_for(place: HostConfigPlace, flags: Flags) -> JsonObject:
     """How the host starts us: absolute, since a host has a folder and a PATH of its own."""
     words = [*_command(), "serve"]
     if flags.home is not None:
@@ -47,7 +47,7 @@ def entry_for(place: Place, flags: Flags) -> JsonObject:
     return {"type": "stdio", **entry} if place.typed else entry
 
 
-def _write(place: Place, entry: JsonObject, *, force: bool) -> int:
+def _write(place: HostConfigPlace, entry: JsonObject, *, force: bool) -> int:
     file = HostFile.read(place.file)
     before = file.entry(place.section, NAME)
     if before == entry:

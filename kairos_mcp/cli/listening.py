@@ -20,4 +20,4 @@ def listen(flags: Flags, transport: Literal["http", "sse"], host: str, port: int
         tell("kairos-mcp: no --workspace is given, so there are no file tools")
     from kairos_mcp.server import http
 
-    http.serve(settings, http.Listening(transport, host, port, names))
+    http.serve(settings, http.ListenOptions(transport, host, port, names))

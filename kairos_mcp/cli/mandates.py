@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Due, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import age_of, commands_of, project_of
 from kairos_mcp.cli.run import limits_of, settings_at_hand, settings_here
@@ -24,7 +24,7 @@ from kairos_mcp.views.waiting import iso
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MandateRunOptions:
     """What a person asks of a mandate's run, in their words. `resume`: go on with its open run where that is paused."""
 
     cycles: int | None = None
@@ -33,8 +33,8 @@ class Wish:
     as_json: bool = False
     resume: bool = False
 
-    def asked(self, due: int | None = None) -> Asked:
-        return Asked(self.cycles, self.route or "auto", limits_of(self.limits), due)
+    def asked(self, due: int | None = None) -> RunOptions:
+        return RunOptions(self.cycles, self.route or "auto", limits_of(self.limits), due)
 
 
 def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
@@ -101,15 +101,15 @@ def edit_mandate(flags: Flags, mandate_id: str, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def run_mandate(flags: Flags, mandate_id: str, wish: Wish) -> int:
+def run_mandate(flags: Flags, mandate_id: str, wish: MandateRunOptions) -> int:
     """Cycles of a mandate, or its open run, until it ends or somebody has to look."""
-    return speak(_stay(flags, Meant(mandate_id), wish), flags, as_json=wish.as_json)
+    return speak(_stay(flags, MandateRef(mandate_id), wish), flags, as_json=wish.as_json)
 
 
-def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
+def run_due(flags: Flags, only: str | None, wish: MandateRunOptions) -> int:
     """One run for each time that is due, one after another; gives the highest of their codes."""
 
-    async def look(host: App) -> tuple[list[Due], list[str]]:
+    async def look(host: App) -> tuple[list[ScheduledTime], list[str]]:
         return host.mandates_due(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
 
     times, refused = with_host(settings_here(flags), look)
@@ -119,7 +119,7 @@ def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
     for due in times:
         tell(f"{due.mandate_id} in {due.workspace or 'no folder'}, due {iso(due.at)}")
         try:
-            reports.append(_stay(flags, Meant(due.mandate_id, workspace=due.workspace or None), wish, due.at))
+            reports.append(_stay(flags, MandateRef(due.mandate_id, workspace=due.workspace or None), wish, due.at))
         except Stale as passed:  # another timer was quicker
             tell(passed.message)
             continue
@@ -132,7 +132,7 @@ def run_due(flags: Flags, only: str | None, wish: Wish) -> int:
     return max(map(code_of, reports), default=COMPLETED)
 
 
-def _stay(flags: Flags, meant: Meant, wish: Wish, due: int | None = None) -> RunReport:
+def _stay(flags: Flags, meant: MandateRef, wish: MandateRunOptions, due: int | None = None) -> RunReport:
     asked = wish.asked(due)
 
     async def begin(host: App) -> str:

@@ -61,9 +61,9 @@ def run(
 
     Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 130 cancelled.
     """
-    from kairos_mcp.cli.mandates import Wish, run_due, run_mandate
+    from kairos_mcp.cli.mandates import MandateRunOptions, run_due, run_mandate
 
-    wish = Wish(cycles, route, tuple(limit or ()), as_json, resume)
+    wish = MandateRunOptions(cycles, route, tuple(limit or ()), as_json, resume)
     if due:
         return run_due(flags, mandate_id, wish)
     if mandate_id is None:

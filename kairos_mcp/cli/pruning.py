@@ -6,7 +6,7 @@ import os
 import re
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.retention import Pruned
+from kairos_mcp.app.retention import PruneResult
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import commands_of
 from kairos_mcp.cli.session import with_host
@@ -28,7 +28,7 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
     if days is None:
         raise BadArguments("Ended runs are kept for ever here.", "Say what may go: --older-than 30d; or set keep_days.")
 
-    async def prune(host: App) -> Pruned:
+    async def prune(host: App) -> PruneResult:
         return await host.prune(days, shrink=True)
 
     done = with_host(settings, prune)

@@ -21,7 +21,7 @@ from kairos_mcp.views.run_report import RunReport
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RunCommandOptions:
     """What a person asks of `run`, in their words."""
 
     goal: str
@@ -33,7 +33,7 @@ class Wish:
     tools: tuple[str, ...] = ()
 
 
-def run_once(wish: Wish, flags: Flags) -> int:
+def run_once(wish: RunCommandOptions, flags: Flags) -> int:
     """One run, until it ends or waits."""
     if not wish.goal.strip():
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
@@ -41,7 +41,7 @@ def run_once(wish: Wish, flags: Flags) -> int:
     return speak(start(settings, _request(wish, settings), quiet=wish.as_json), flags, as_json=wish.as_json)
 
 
-def converse(wish: Wish, flags: Flags) -> int:
+def converse(wish: RunCommandOptions, flags: Flags) -> int:
     """Each line is the goal of a run that goes on from the one before, until the lines end."""
     if wish.as_json:
         raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
@@ -105,7 +105,7 @@ def _folder_here() -> Path:
     return here
 
 
-def _request(wish: Wish, settings: Settings, before: str | None = None) -> PlannerRequest:
+def _request(wish: RunCommandOptions, settings: Settings, before: str | None = None) -> PlannerRequest:
     return PlannerRequest(
         goal=wish.goal,
         continues=before,

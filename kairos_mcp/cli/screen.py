@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Self
 from kairos_mcp.cli.output import call_line
 from kairos_mcp.cli.speech import plain
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.views.run_report import Beat
+from kairos_mcp.views.run_report import Heartbeat
 
 if TYPE_CHECKING:
     from rich.status import Status
 
 
-class Screen:
+class ProgressScreen:
     """`quiet` shows nothing. Without a terminal there is no moving line, only the lines that stay."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -47,7 +47,7 @@ class Screen:
                 self._shown.add(call["ref"])
                 self.line(call_line(call))
 
-    def beat(self, beat: Beat) -> None:
+    def beat(self, beat: Heartbeat) -> None:
         if self._status is not None:
             from rich.markup import escape
 

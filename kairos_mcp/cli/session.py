@@ -15,15 +15,15 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.server_facts import differences
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.output import ending_of, say_paused, say_waiting
-from kairos_mcp.cli.screen import Screen
+from kairos_mcp.cli.screen import ProgressScreen
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, Settings
 from kairos_mcp.store.database import FILE as STATE_FILE
-from kairos_mcp.store.ownership import Serves
-from kairos_mcp.views.run_report import Beat, RunReport
+from kairos_mcp.store.ownership import ServedRuns
+from kairos_mcp.views.run_report import Heartbeat, RunReport
 
 PERSON = Caller(principal="local", via="command", client="kairos-mcp")
 
@@ -61,7 +61,7 @@ def settings_for(flags: Flags, run_id: str) -> Settings:
     if not (settings.home / STATE_FILE).exists():
         return settings
 
-    async def look(host: App) -> tuple[Serves | None, bool]:
+    async def look(host: App) -> tuple[ServedRuns | None, bool]:
         return host.server_of(run_id)
 
     try:
@@ -89,7 +89,7 @@ def stay(settings: Settings, begin: Begin, *, quiet: bool = False, who: Caller =
             tasks.cancel_scope.cancel()
         return report
 
-    with Screen(quiet=quiet) as screen:
+    with ProgressScreen(quiet=quiet) as screen:
         return with_host(settings, staying)
 
 
@@ -119,8 +119,8 @@ def code_of(report: RunReport) -> int:
             return WAITING
 
 
-async def _until_rest(host: App, run_id: str, screen: Screen, who: Caller) -> RunReport:
-    async def on_beat(beat: Beat) -> None:
+async def _until_rest(host: App, run_id: str, screen: ProgressScreen, who: Caller) -> RunReport:
+    async def on_beat(beat: Heartbeat) -> None:
         screen.beat(beat)
         screen.calls(host.report(run_id, who, full=False).calls)
 
@@ -132,7 +132,7 @@ async def _until_rest(host: App, run_id: str, screen: Screen, who: Caller) -> Ru
             return report
 
 
-async def _cancel_by_hand(host: App, run_id: str, screen: Screen, who: Caller) -> None:
+async def _cancel_by_hand(host: App, run_id: str, screen: ProgressScreen, who: Caller) -> None:
     if os.name == "nt":  # no receiver of signals there: Ctrl-C ends the program, the run can be cancelled later
         return
     with anyio.open_signal_receiver(signal.SIGINT) as signals:

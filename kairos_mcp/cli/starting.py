@@ -35,9 +35,9 @@ def run(
 
     Exit codes: 0 completed, 1 failed, 2 wrong use, 3 waiting for an answer, 130 cancelled.
     """
-    from kairos_mcp.cli.run import Wish, converse, run_once
+    from kairos_mcp.cli.run import RunCommandOptions, converse, run_once
 
-    wish = Wish(goal or "", route, tuple(limit or ()), model, key, as_json, tuple(tools or ()))
+    wish = RunCommandOptions(goal or "", route, tuple(limit or ()), model, key, as_json, tuple(tools or ()))
     return converse(wish, flags) if interactive else run_once(wish, flags)
 
 

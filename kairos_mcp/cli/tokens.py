@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import commands_of
 from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
@@ -46,5 +46,5 @@ def revoke_token(flags: Flags, name: str) -> int:
     return COMPLETED
 
 
-def _tokens(flags: Flags) -> Tokens:
-    return Tokens(load_settings(flags, os.environ).home)
+def _tokens(flags: Flags) -> TokenStore:
+    return TokenStore(load_settings(flags, os.environ).home)

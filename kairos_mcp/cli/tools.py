@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.tool_admin import Decided, Decision, Defined, ToolLine, ToolSheet
+from kairos_mcp.app.tool_admin import Decided, Decision, PendingDefinition, ToolDetails, ToolSummary
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED, WAITING
 from kairos_mcp.cli.output import command
 from kairos_mcp.cli.run import settings_here
@@ -21,7 +21,7 @@ from kairos_mcp.settings.settings import Flags
 def list_tools(flags: Flags, *, as_json: bool) -> int:
     """Every tool, then what waits; a server that was never met is started to be asked."""
 
-    async def look(host: App) -> tuple[tuple[ToolLine, ...], tuple[str, ...]]:
+    async def look(host: App) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
         return await host.tools()
 
     lines, notes = with_host(settings_here(flags), look)
@@ -41,7 +41,7 @@ def list_tools(flags: Flags, *, as_json: bool) -> int:
 def show_tool(flags: Flags, name: str, *, as_json: bool) -> int:
     """A tool whole: its schema, its pins, and how a definition that waits differs from the approved one."""
 
-    async def look(host: App) -> ToolSheet:
+    async def look(host: App) -> ToolDetails:
         return await host.tool(name)
 
     sheet = with_host(settings_here(flags), look)
@@ -77,7 +77,7 @@ def approve_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) 
     if pin is not None:
         return _decide(flags, address, "approved", pin, as_json=as_json)
 
-    async def look(host: App) -> ToolSheet:
+    async def look(host: App) -> ToolDetails:
         return await host.tool(address)
 
     sheet = with_host(settings_here(flags), look)
@@ -110,7 +110,7 @@ def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, 
     return COMPLETED
 
 
-def _sheet(sheet: ToolSheet) -> Iterator[str]:
+def _sheet(sheet: ToolDetails) -> Iterator[str]:
     yield sheet.name
     if sheet.offered is None:
         yield "  not offered now"
@@ -128,11 +128,11 @@ def _sheet(sheet: ToolSheet) -> Iterator[str]:
         yield f"  {each.row.state:<8}  {each.address}  pin {each.pin}{by}"
 
 
-def _waiting(sheet: ToolSheet) -> Defined | None:
+def _waiting(sheet: ToolDetails) -> PendingDefinition | None:
     return next((each for each in sheet.definitions if each.row.state == "pending"), None)
 
 
-def _say_waiting(sheet: ToolSheet, flags: Flags) -> None:
+def _say_waiting(sheet: ToolDetails, flags: Flags) -> None:
     """What waits, whole, and the command that approves just that."""
     waiting = _waiting(sheet)
     if waiting is None:

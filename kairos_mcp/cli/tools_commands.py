@@ -80,9 +80,9 @@ def take_over(
     flags: StateFlags,
 ) -> int:
     """Take over servers from another program, or HTTP tools from an OpenAPI document: the lines for kairos.toml."""
-    from kairos_mcp.cli.tools_import import Wanted, import_tools
+    from kairos_mcp.cli.tools_import import ImportOptions, import_tools
 
-    wanted = Wanted(tuple(operation or ()), server, secret, reads) if openapi else None
+    wanted = ImportOptions(tuple(operation or ()), server, secret, reads) if openapi else None
     if wanted is None and (operation or server or secret or reads):
         raise typer.BadParameter("--operation, --server, --secret and --reads go with --openapi.")
     return import_tools(flags, file, wanted, write=write, as_json=as_json)

@@ -24,7 +24,7 @@ DESKTOP, CLAUDE_CODE = "claude_desktop_config.json", ".mcp.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ImportOptions:
     """What is taken from an OpenAPI document; `server`, `secret` and `reads` as tools/openapi.py has them."""
 
     operations: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class SettingsLines:
     """What goes into the file of settings: the lines, what they define, and what a person should know."""
 
     toml: str
@@ -42,7 +42,7 @@ class Lines:
     notes: tuple[str, ...] = ()
 
 
-def import_tools(flags: Flags, source: str, wanted: Wanted | None, *, write: bool, as_json: bool) -> int:
+def import_tools(flags: Flags, source: str, wanted: ImportOptions | None, *, write: bool, as_json: bool) -> int:
     """Print the lines for kairos.toml, or append them. `wanted`: the source is an OpenAPI document."""
     if wanted is not None and not wanted.operations:
         return _list_operations(source, as_json=as_json)
@@ -64,7 +64,7 @@ def import_tools(flags: Flags, source: str, wanted: Wanted | None, *, write: boo
     return COMPLETED
 
 
-def _servers(source: str) -> Lines:
+def _servers(source: str) -> SettingsLines:
     from kairos_mcp.tools.config_import import from_claude_desktop, from_mcp_json, from_vscode
 
     file = Path(source)
@@ -78,10 +78,10 @@ def _servers(source: str) -> Lines:
     else:
         hint = f"Known are {CLAUDE_CODE}, {DESKTOP} and .vscode/mcp.json; with --openapi an OpenAPI document."
         raise BadArguments("By its name this is no list of servers.", hint)
-    return Lines(found.as_toml(), tuple(server.name for server in found.servers), found.notes)
+    return SettingsLines(found.as_toml(), tuple(server.name for server in found.servers), found.notes)
 
 
-def _operations(source: str, wanted: Wanted) -> Lines:
+def _operations(source: str, wanted: ImportOptions) -> SettingsLines:
     from kairos_mcp.tools.http.http_snippet import snippet
     from kairos_mcp.tools.http.openapi import definitions_from
 
@@ -89,7 +89,7 @@ def _operations(source: str, wanted: Wanted) -> Lines:
     document = _document(source)
     made = definitions_from(document, wanted.operations, server=server, secret=wanted.secret, reads=wanted.reads)
     hint = "A host that is not public has to stand in private_hosts."
-    return Lines("\n".join(snippet(each) for each in made), tuple(each.name for each in made), (hint,))
+    return SettingsLines("\n".join(snippet(each) for each in made), tuple(each.name for each in made), (hint,))
 
 
 def _list_operations(source: str, *, as_json: bool) -> int:
@@ -127,7 +127,7 @@ def _text(file: Path) -> str:
         raise BadArguments(f"The file can't be read: {why}.", "Name a file that is there.") from error
 
 
-def _append(flags: Flags, lines: Lines) -> Path:
+def _append(flags: Flags, lines: SettingsLines) -> Path:
     """Put the lines at the end of the file of settings, in one step; the file stays as private as it is."""
     settings = load_settings(flags, os.environ)
     file = (settings.config_file or settings.home / "kairos.toml").resolve()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from kairos_mcp.core.redaction import Masked
+from kairos_mcp.core.redaction import Redacted
 from kairos_mcp.core.secret_forms import MASK
 
 _SHOWN = ".env.example"
@@ -24,7 +24,7 @@ def is_env_file(path: str) -> bool:
     return name.startswith(".env") and name != _SHOWN
 
 
-def masked_env(text: str, *, told_apart: bool = False) -> Masked:
+def masked_env(text: str, *, told_apart: bool = False) -> Redacted:
     """The text of such a file without its values. `told_apart`: two different values are two different marks, so that
     a comparison finds what changed; `alike` makes them one again."""
     lines: list[str] = []
@@ -45,7 +45,7 @@ def masked_env(text: str, *, told_apart: bool = False) -> Masked:
             count += 1
         else:
             lines.append(line)
-    return Masked("\n".join(lines), count)
+    return Redacted("\n".join(lines), count)
 
 
 def alike(text: str) -> str:

@@ -41,7 +41,7 @@ class Limits:
 UNLIMITED = Limits()
 
 
-class Share(NamedTuple):
+class BranchShare(NamedTuple):
     """What a branch that begins may have of the account around it: what was asked for it, how many branches divide
     what is left (those that have not ended, it among them), and what is set aside for what comes after them all."""
 

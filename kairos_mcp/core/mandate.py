@@ -26,7 +26,7 @@ OBSERVE: tuple[str, ...] = ("file_tree",)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observable:
     """One thing to observe: a tool and its arguments."""
 
     tool: str
@@ -77,7 +77,7 @@ class Mandate:
 
     goal: str
     id: str | None = None
-    observe: tuple[Look, ...] = tuple(Look(tool) for tool in OBSERVE)
+    observe: tuple[Observable, ...] = tuple(Observable(tool) for tool in OBSERVE)
     max_cycles: int = 3
     checkpoint_every: int = 1
     risk_budget: Risk = "low"
@@ -182,12 +182,12 @@ def _hints(hints: JsonObject) -> JsonObject:
     return hints
 
 
-def _look(given: str | JsonObject) -> Look:
+def _look(given: str | JsonObject) -> Observable:
     match given:
         case str() as tool:
-            return Look(tool)
+            return Observable(tool)
         case spelled:
-            return Look(spelled["tool"], spelled.get("args", {}))
+            return Observable(spelled["tool"], spelled.get("args", {}))
 
 
 def _check(number: int, given: JsonObject) -> Check:

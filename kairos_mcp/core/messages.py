@@ -108,7 +108,7 @@ class Message:
         return to_json((self.role, self.content, calls, self.tool_call_id))
 
 
-class _Story:
+class _SharedHistory:
     """Messages that were said, and after each of them the digest and the size in bytes of all up to there."""
 
     __slots__ = ("digests", "messages", "sizes")
@@ -123,9 +123,9 @@ class _Story:
         self.sizes.append(size)
         self.messages.append(message)
 
-    def first(self, length: int) -> _Story:
+    def first(self, length: int) -> _SharedHistory:
         """A copy of its beginning, to go on from otherwise."""
-        return _Story(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
+        return _SharedHistory(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
 
 
 class Conversation(Sequence[Message]):
@@ -137,8 +137,8 @@ class Conversation(Sequence[Message]):
 
     __slots__ = ("_length", "_story")
 
-    def __init__(self, messages: Sequence[Message] = (), story: _Story | None = None) -> None:
-        self._story = _Story([], bytearray(), array("q")) if story is None else story
+    def __init__(self, messages: Sequence[Message] = (), story: _SharedHistory | None = None) -> None:
+        self._story = _SharedHistory([], bytearray(), array("q")) if story is None else story
         for message in messages:
             self._story.push(message)
         self._length = len(self._story.messages)

@@ -98,21 +98,21 @@ def is_long(value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class Redacted:
     """A text without its secrets, and how many there were."""
 
     text: str
     count: int
 
 
-class Mask:
+class Redactor:
     """What is taken out of texts: the values that are known here, and whatever has the name or the shape of a key."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = {value for value in known if is_long(value)}
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Mask:
+    def of(cls, environ: Mapping[str, str]) -> Redactor:
         """The mask of a process with this environment."""
         return cls(known_values(environ))
 
@@ -122,15 +122,15 @@ class Mask:
             self._known = self._known | {value.strip()}  # a new set: worker threads look at the old one
             self.__dict__.pop("_forms", None)
 
-    def text(self, text: str) -> Masked:
+    def text(self, text: str) -> Redacted:
         """The text without its secrets."""
         here = (self._forms,) if self._known else ()
         return _replaced((*here, _shapes(), _set_to(), _beside_a_name()), text)
 
-    def values(self, text: str) -> Masked:
+    def values(self, text: str) -> Redacted:
         """The text without the values that are known here; names and shapes stay, since they may be meant: a model
         writes an example of a key into a file."""
-        return _replaced((self._forms,), text) if self._known else Masked(text, 0)
+        return _replaced((self._forms,), text) if self._known else Redacted(text, 0)
 
     def json(self, value: Any) -> tuple[Any, int]:
         """A JSON value without secrets in its texts, nor under the names of keys; and how many there were."""
@@ -165,7 +165,7 @@ class Mask:
         return _compiled(sorted(forms, key=len, reverse=True))
 
 
-def _replaced(patterns: Iterable[Any], text: str) -> Masked:
+def _replaced(patterns: Iterable[Any], text: str) -> Redacted:
     count, encoded = 0, text.encode("utf-8", "surrogatepass")
     for pattern in patterns:
         parts: list[bytes] = []
@@ -177,7 +177,7 @@ def _replaced(patterns: Iterable[Any], text: str) -> Masked:
                 at, count = end, count + 1
         if parts:
             encoded = b"".join((*parts, encoded[at:]))
-    return Masked(encoded.decode("utf-8", "surrogatepass"), count) if count else Masked(text, 0)
+    return Redacted(encoded.decode("utf-8", "surrogatepass"), count) if count else Redacted(text, 0)
 
 
 def _found_by(pattern: Any) -> Any:

@@ -12,28 +12,28 @@ from functools import partial
 from typing import Any
 
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.limits import Limits, Share
-from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, Recorded, Step
+from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather, GiveUp, RecordedStep, Step
 
 
 @dataclass(slots=True)
-class _Strand:
+class _ActiveFlow:
     """One generator that is under way, the prefix of its steps, where its outcome goes (None: the run's), and whose
     its calls are."""
 
     flow: Generator[Any, Any, Any]
     prefix: str
-    goal: _Gathering | None = None
+    goal: _ActiveGather | None = None
     name: str = ""
     agent: str | None = None
 
 
 @dataclass(slots=True)
-class _Gathering:
+class _ActiveGather:
     """A Gather that is under way: outcomes so far, names not yet started, and the strand that waits for it."""
 
     gather: Gather[Any]
-    strand: _Strand
+    strand: _ActiveFlow
     outcomes: dict[str, Any] = field(default_factory=dict)
     unstarted: list[str] = field(default_factory=list)
 
@@ -55,9 +55,9 @@ class _Gathering:
     def _after(self, name: str) -> tuple[str, ...]:
         return self.gather.after.get(name, ())
 
-    def share(self, limits: Limits) -> Share:
+    def share(self, limits: Limits) -> BranchShare:
         """What a branch of it with these limits is to have, with the branches as they are now."""
-        return Share(limits, len(self.gather.branches) - len(self.outcomes), self.gather.aside)
+        return BranchShare(limits, len(self.gather.branches) - len(self.outcomes), self.gather.aside)
 
     def forerunners(self, name: str) -> Mapping[str, Any]:
         return {before: self.outcomes[before] for before in self._after(name)}
@@ -71,12 +71,12 @@ class Runner:
 
     def __init__(self, flow: Flow[Any]) -> None:
         self.waiting: dict[str, Step] = {}
-        self.branches: dict[str, Callable[[], Share]] = {}
+        self.branches: dict[str, Callable[[], BranchShare]] = {}
         self.finished = False
         self.outcome: Any = None
-        self._places: dict[str, tuple[_Strand | None, _Gathering | None]] = {}
+        self._places: dict[str, tuple[_ActiveFlow | None, _ActiveGather | None]] = {}
         self._used: dict[str, None] = {}  # in less than half of the room of a set
-        self._send(_Strand(flow, ""), None)
+        self._send(_ActiveFlow(flow, ""), None)
 
     def answer(self, path: str, answer: Answer) -> None:
         """Give the step at `path` its answer. Raises KeyError where no step waits."""
@@ -100,7 +100,7 @@ class Runner:
         inside = strand if strand is not None else gathering.strand if gathering is not None else None
         return inside.agent if inside is not None else None
 
-    def fold(self, record: Iterable[Recorded]) -> None:
+    def fold(self, record: Iterable[RecordedStep]) -> None:
         """Feed what is recorded, in order of the marks. Raises ReplayDiffers."""
         for row in record:
             self.replay(row.path, row.digest, row.answer)
@@ -115,7 +115,7 @@ class Runner:
             self.answer(path, answer)
         return step
 
-    def _send(self, strand: _Strand, value: Any) -> None:
+    def _send(self, strand: _ActiveFlow, value: Any) -> None:
         try:
             asked = strand.flow.send(value)
             while asked.kind == "gather" and not asked.branches:
@@ -129,22 +129,22 @@ class Runner:
         else:
             self._take(strand, asked)
 
-    def _take(self, strand: _Strand, asked: Step | Gather[Any]) -> None:
+    def _take(self, strand: _ActiveFlow, asked: Step | Gather[Any]) -> None:
         match asked:
             case Gather():
-                gathering = _Gathering(asked, strand, unstarted=list(asked.branches))
+                gathering = _ActiveGather(asked, strand, unstarted=list(asked.branches))
                 self._start_branches(gathering)
             case _:
                 self._wait(strand.prefix + asked.name, asked, strand, None)
 
-    def _wait(self, path: str, step: Step, strand: _Strand | None, gathering: _Gathering | None) -> None:
+    def _wait(self, path: str, step: Step, strand: _ActiveFlow | None, gathering: _ActiveGather | None) -> None:
         if path in self._used:
             raise RuntimeError(f"the flow used the name {path} twice")
         self._used[path] = None
         self.waiting[path] = step
         self._places[path] = (strand, gathering)
 
-    def _start_branches(self, gathering: _Gathering) -> None:
+    def _start_branches(self, gathering: _ActiveGather) -> None:
         while (name := gathering.startable()) is not None:
             gathering.unstarted.remove(name)
             prefix = gathering.strand.prefix
@@ -156,20 +156,20 @@ class Runner:
                         self.branches[prefix + name] = partial(gathering.share, limits)
                     begun = flow(gathering.forerunners(name)) if callable(flow) else flow
                     self._send(
-                        _Strand(begun, f"{prefix}{name}/", gathering, name, agent or gathering.strand.agent), None
+                        _ActiveFlow(begun, f"{prefix}{name}/", gathering, name, agent or gathering.strand.agent), None
                     )
         if gathering.unstarted and not gathering.running:
             name = gathering.unstarted[0]
             raise RuntimeError(f"{name} can't start: it must be declared after those that it waits for")
 
-    def _collect(self, gathering: _Gathering, name: str, outcome: Any) -> None:
+    def _collect(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome
         self._start_branches(gathering)
         if len(gathering.outcomes) == len(gathering.gather.branches):
             declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}
             self._send(gathering.strand, declared)
 
-    def _ended(self, strand: _Strand, outcome: Any) -> None:
+    def _ended(self, strand: _ActiveFlow, outcome: Any) -> None:
         if strand.goal is not None:
             self.branches.pop(strand.prefix[:-1], None)
             self._collect(strand.goal, strand.name, outcome)

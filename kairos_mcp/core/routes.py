@@ -8,7 +8,7 @@ from kairos_mcp.core.errors import BadArguments
 
 
 @dataclass(frozen=True, slots=True)
-class Minds:
+class AvailableRoutes:
     """What there is to think with: a script, a configured provider, a client that offers its model."""
 
     script: bool
@@ -24,7 +24,7 @@ class Minds:
         return tuple(route for route in order if has[route])
 
 
-def chosen(wanted: str, minds: Minds) -> tuple[str, tuple[str, ...]]:
+def chosen(wanted: str, minds: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
     """The route, and the note that says why where `auto` chose it. Raises BadArguments for one that is not there."""
     if wanted == "auto":
         route = minds.there()[0]
@@ -40,7 +40,7 @@ def chosen(wanted: str, minds: Minds) -> tuple[str, tuple[str, ...]]:
     return wanted, ()
 
 
-def after_sampling(minds: Minds) -> str:
+def after_sampling(minds: AvailableRoutes) -> str:
     """The route for a run on `auto` whose client would not answer."""
     there = minds.there()
     return there[there.index("sampling") + 1] if "sampling" in there else there[0]

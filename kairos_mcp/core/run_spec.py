@@ -70,7 +70,7 @@ class CyclesRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class UnattendedAllowance:
     """What a run may use until a person looks at it again (SYSTEMS.md O17), and `most` of it in all.
 
     Only what nobody has set is here: model calls, milliseconds.
@@ -121,7 +121,7 @@ class Spec:
     cycles: int | None = None
     reads: tuple[str, ...] | None = None
     may: tuple[str, ...] | None = None
-    stretch: Stretch | None = None
+    stretch: UnattendedAllowance | None = None
     dialect: DialectName | None = None
     idle_cycles: int | None = None
     given_by: str | None = None

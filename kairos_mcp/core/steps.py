@@ -172,7 +172,7 @@ Step = RequestCompletion | CallTool | Pause
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedStep:
     """One row of the record: what was asked at a path (its digest) and the answer, if there is one."""
 
     path: str

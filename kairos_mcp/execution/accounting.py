@@ -14,7 +14,7 @@ TAIL_TOKENS = 320  # of the standing line: it has no more bytes
 MESSAGE_TOKENS = 16  # around each message
 
 
-class Performed(NamedTuple):
+class StepResult(NamedTuple):
     """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
 
     answer: Answer
@@ -26,7 +26,7 @@ class Performed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Meter:
+class InputEstimator:
     """The bound of a completion's input: the last report of the same conversation by the same route, plus what was
     added since; a token is at least one byte. Another route counts otherwise, or may have said anything."""
 
@@ -86,22 +86,22 @@ def costed(
     *,
     paid: bool,
     doubts: tuple[str, ...] = (),
-) -> Performed:
+) -> StepResult:
     """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated.
     `doubts`: what is said of a report that was not believed."""
     counts = counts_of(step.purpose)
     match answer:
         case Completion(usage=None) if paid:
-            return Performed(answer, _bounded(bound, counts, took), exactness="bounded", notes=doubts)
+            return StepResult(answer, _bounded(bound, counts, took), exactness="bounded", notes=doubts)
         case Completion():
             usage = answer.usage or estimated(step, answer)
             spent = tokens_of(usage, counts, took)
             notes = _overshoot(path, spent, bound) if paid else ()
-            return Performed(answer, spent, usage.cached_tokens, usage.exactness, notes=(*doubts, *notes))
+            return StepResult(answer, spent, usage.cached_tokens, usage.exactness, notes=(*doubts, *notes))
         case Failure(unknown_end=True):
-            return Performed(answer, _bounded(bound, counts, took), exactness="bounded")
+            return StepResult(answer, _bounded(bound, counts, took), exactness="bounded")
         case _:
-            return Performed(answer, counts._replace(milliseconds=took), exactness="reported")
+            return StepResult(answer, counts._replace(milliseconds=took), exactness="reported")
 
 
 def _bounded(bound: Units, counts: Units, took: int) -> Units:

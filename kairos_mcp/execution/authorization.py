@@ -12,40 +12,40 @@ from kairos_mcp.core.counting import many
 from kairos_mcp.core.decision_rights import way_of
 from kairos_mcp.core.errors import Denied
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.core.text import made_visible
-from kairos_mcp.gate import Gate, Wanted, digest_of_ask
-from kairos_mcp.store.approvals import SUFFIX, Again, ApprovalRow, Asking
-from kairos_mcp.store.settlements import Settling
-from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.gate import Gate, WantedCall, digest_of_ask
+from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.tools.around import Preview, ToolContext
 from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
-from kairos_mcp.tools.touched_paths import Touched
+from kairos_mcp.tools.touched_paths import TouchedSet
 
 LISTED = 20  # of the paths that a call touches
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Allowed:
     """The call may be made. `again`: because a person gave leave for exactly this before."""
 
-    again: Again | None = None
+    again: ReusedApproval | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AskedIn:
+class ApprovalContext:
     """Where a person is asked: the workspace that the call is made in, what must not be shown, how long they have."""
 
     workspace: str | None
-    mask: Mask
+    mask: Redactor
     lasts_ms: int
 
 
-Considered = Leave | ToolResult | Asking
+Considered = Allowed | ToolResult | ApprovalRequest
 """Leave to make a call, the result that it has without being made, or what a person is to be asked."""
 
 
-def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolResult | None:
+def goes_at_once(gate: Gate, wanted: WantedCall, tool: Tool | None) -> Allowed | ToolResult | None:
     """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
 
     A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
@@ -58,12 +58,14 @@ def goes_at_once(gate: Gate, wanted: Wanted, tool: Tool | None) -> Leave | ToolR
         case "deny":
             return refusal(wanted, verdict.because)
         case "allow" if wanted.tool is not None and (wanted.tool.effect == "read" or tool is None or not tool.preview):
-            return Leave()
+            return Allowed()
         case _:
             return None
 
 
-def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundings, asked: AskedIn) -> Considered:
+def considered(
+    gate: Gate, wanted: WantedCall, tool: Tool | None, around: ToolContext, asked: ApprovalContext
+) -> Considered:
     """Leave to make the call, the result that it has without being made, or what a person is to be asked.
 
     `tool` None: one of the caller's. Never raises; blocks while files are read.
@@ -79,7 +81,7 @@ def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundin
     verdict = gate.verdict(replace(wanted, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
     match verdict.decision:
         case "allow":
-            return Leave()
+            return Allowed()
         case "deny":
             return refusal(wanted, verdict.because)
         case "ask":
@@ -89,7 +91,7 @@ def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundin
                 base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
                 text = f"{text}\ntouches {_listed(wanted.touched)}"
             shown = as_shown(text, asked.mask)
-            return Asking(
+            return ApprovalRequest(
                 key=around.path + SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
@@ -100,7 +102,7 @@ def considered(gate: Gate, wanted: Wanted, tool: Tool | None, around: Surroundin
             )
 
 
-def _listed(touched: Touched) -> str:
+def _listed(touched: TouchedSet) -> str:
     """What a call touches, as a person reads it before the call is made."""
     parts = [*touched.inside, *(f"{path} (outside the workspace)" for path in touched.outside)]
     parts += [f"{json.dumps(text, ensure_ascii=False)} (can't be resolved)" for text in touched.unresolved]
@@ -108,7 +110,7 @@ def _listed(touched: Touched) -> str:
     return ", ".join(parts[:LISTED]) + more
 
 
-def refusal(wanted: Wanted, because: str) -> ToolResult:
+def refusal(wanted: WantedCall, because: str) -> ToolResult:
     """The result of a call that the gate denies."""
     name = wanted.tool.name if wanted.tool is not None else "The tool"
     return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
@@ -129,7 +131,7 @@ def remark_of(row: ApprovalRow) -> str | None:
     return f"A person approved {row.tool}. They say: {row.feedback}"
 
 
-def as_shown(text: str, mask: Mask) -> str:
+def as_shown(text: str, mask: Redactor) -> str:
     """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
     masked = mask.text(text)
     visible, remarks = made_visible(masked.text)
@@ -140,7 +142,7 @@ def as_shown(text: str, mask: Mask) -> str:
     return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
 
 
-def settled_result(said: Settling, through: str) -> ToolResult:
+def settled_result(said: SettlementRequest, through: str) -> ToolResult:
     """The result of a call that somebody says was made before a crash: nobody knows what it gave. `through`: what they
     said it through, as the record has it."""
     who = "Whoever called this server says" if way_of(through) == "argument" else "A person looked"

@@ -13,7 +13,7 @@ from kairos_mcp.core.calendar import Day, day_at, day_named
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import mandate_of
-from kairos_mcp.execution.run_state import Charged
+from kairos_mcp.execution.run_state import ChargedAccounts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
 from kairos_mcp.store.codec import decode_fields, no
@@ -50,15 +50,15 @@ def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zon
     return DayToCharge(later, ahead=True, barred=later.begins - at > AHEAD_MS)
 
 
-class Days:
+class DailyAccounts:
     """The days' accounts that this server knows; one for each principal and mandate, the newest."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
         self._store = store
-        self._known: dict[tuple[str, str, str | None], tuple[Day, Charged]] = {}
+        self._known: dict[tuple[str, str, str | None], tuple[Day, ChargedAccounts]] = {}
 
-    async def charged(self, run: RunRow, mandate: str | None, at: int) -> Charged:
+    async def charged(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts:
         """The account of the day that this moment belongs to, and that of the mandate (its id, in the run's workspace)
         on it. Raises StoreCorrupt where one is not the sum of its rows, or one that something was charged to since is
         gone."""
@@ -81,13 +81,13 @@ class Days:
 
         meant, shared = await self._store.submit(found)
         if meant.barred:
-            return Charged(otherwise=Paused(no_day(principal), None), barred=True)
+            return ChargedAccounts(otherwise=Paused(no_day(principal), None), barred=True)
         day = meant.day
         with one_state(self._store.reader) as reader:
             for account in shared:
                 accounts.check(reader, account)
             accounts.check_none_lost(reader, principal, min(day.begins, at))
-        charged = Charged(shared, Paused(USED_UP["day"], day.ends))
+        charged = ChargedAccounts(shared, Paused(USED_UP["day"], day.ends))
         self._known[whose] = day, charged
         return charged
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.around import StopSignal
 
 LET_OUT_S = 5.0  # a file is written and synced within it, also on a slow disk
 
 
-async def let_out(calling: asyncio.Future[ToolResult], seconds: float, stop: Stop) -> ToolResult:
+async def let_out(calling: asyncio.Future[ToolResult], seconds: float, stop: StopSignal) -> ToolResult:
     """What it comes to, told to stop after so many seconds. Whoever is cancelled here leaves it going: `outcome_of`."""
     alarm = asyncio.get_running_loop().call_later(seconds, stop.now)
     try:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from kairos_mcp.budget.reservation import Claim, Grant
+from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import FREE, NOTHING, Price, Units, counts_of
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import (
     Answer,
     CallTool,
@@ -26,20 +26,20 @@ from kairos_mcp.core.steps import (
     Sent,
     Step,
 )
-from kairos_mcp.execution.accounting import Meter, Performed, believed, costed
-from kairos_mcp.execution.authorization import AskedIn, Considered, Leave, considered
+from kairos_mcp.execution.accounting import InputEstimator, StepResult, believed, costed
+from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Considered, considered
 from kairos_mcp.execution.ending import LET_OUT_S, let_out, outcome_of
-from kairos_mcp.execution.reach import Reach
+from kairos_mcp.execution.reach import ToolAccess
 from kairos_mcp.gate import Gate
-from kairos_mcp.models import Asked, Model
-from kairos_mcp.models.private import Privates
-from kairos_mcp.store.approvals import Again, Asking, Base
-from kairos_mcp.store.commit import NewMark
-from kairos_mcp.tools.around import Memory, Probed, Stop, Surroundings
+from kairos_mcp.models import Model, ModelInput
+from kairos_mcp.models.private import PrivateParts
+from kairos_mcp.store.approvals import ApprovalRequest, Base, ReusedApproval
+from kairos_mcp.store.commit import NewStep
+from kairos_mcp.tools.around import ProbeResult, StopSignal, ToolContext, ToolMemory
 from kairos_mcp.tools.masked import masked_call
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import absences, shorten
-from kairos_mcp.tools.threads import Workers
+from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool, failed, probed
 
 COMPLETION_TIMEOUT_MS = 300_000
@@ -48,25 +48,25 @@ HEARD_S = 0.5  # after its deadline, for a call's own word on how it ended: it k
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Resources:
     """What a server performs steps with: tools, the gate, threads, how much of a result is shown, and how long a
     person has to decide about a call."""
 
-    registry: Registry
+    registry: ToolRegistry
     gate: Gate
-    workers: Workers
+    workers: WorkerThreads
     shown_chars: int
-    mask: Mask
+    mask: Redactor
     workspace: str | None = None
     approval_ms: int = 72 * 3_600_000
 
     @property
-    def asked(self) -> AskedIn:
-        return AskedIn(self.workspace, self.mask, self.approval_ms)
+    def asked(self) -> ApprovalContext:
+        return ApprovalContext(self.workspace, self.mask, self.approval_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class PaidModel:
     """The model that this server pays for, and what a token of it costs at most; None: nobody knows."""
 
     model: str
@@ -74,7 +74,7 @@ class Paid:
 
 
 @dataclass(slots=True)
-class Performer:
+class StepExecutor:
     """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
 
     A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
@@ -84,25 +84,25 @@ class Performer:
     """
 
     run_id: str
-    reach: Reach
-    means: Means
+    reach: ToolAccess
+    means: Resources
     models: Mapping[str, Model]
     model: str | None
     kept: Callable[[str], str | None]
     own_lines: frozenset[str] = frozenset()
     lines: int = 0
-    paid: Mapping[str, Paid] = field(default_factory=dict)
+    paid: Mapping[str, PaidModel] = field(default_factory=dict)
     dialects: Mapping[str, DialectName] = field(default_factory=dict)
     temperature: float | None = None
-    stands: Callable[[str, Asking], Again | None] = lambda _path, _asking: None
-    memory: Memory = field(default_factory=Memory.in_process)
-    _privates: dict[str, Privates] = field(default_factory=lambda: defaultdict(Privates))
-    came_late: dict[str, Performed] = field(default_factory=dict)
-    _meters: dict[tuple[str, str | None], Meter] = field(default_factory=lambda: defaultdict(Meter))
+    stands: Callable[[str, ApprovalRequest], ReusedApproval | None] = lambda _path, _asking: None
+    memory: ToolMemory = field(default_factory=ToolMemory.in_process)
+    _privates: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
+    came_late: dict[str, StepResult] = field(default_factory=dict)
+    _meters: dict[tuple[str, str | None], InputEstimator] = field(default_factory=lambda: defaultdict(InputEstimator))
 
     def plan(
         self, path: str, step: Step, route: str, at: int, shares: int = 1, said: Considered | None = None
-    ) -> NewMark:
+    ) -> NewStep:
         """How the step is to be marked: begun, open, or answered at once because it is known how it ends. `said`: what
         came of a call that had to be considered."""
         match step:
@@ -111,13 +111,13 @@ class Performer:
             case CallTool():
                 return self._plan_call(path, step, at, shares, said)
             case Pause():
-                return NewMark(path, "pause", step.digest, _PAUSED, Sent())
+                return NewStep(path, "pause", step.digest, _PAUSED, Sent())
 
-    def _plan_completion(self, path: str, step: RequestCompletion, route: str, shares: int) -> NewMark:
+    def _plan_completion(self, path: str, step: RequestCompletion, route: str, shares: int) -> NewStep:
         if step.purpose == "compact" and route == "caller":
-            return NewMark(path, "compact", step.digest, _SHORTENED, Sent(), Mechanical())
+            return NewStep(path, "compact", step.digest, _SHORTENED, Sent(), Mechanical())
         claim = self.claim(path, step, route, counts_of(step.purpose), shares)
-        return NewMark(path, step.purpose, step.digest, claim, self.sent(path, route))
+        return NewStep(path, step.purpose, step.digest, claim, self.sent(path, route))
 
     def sent(self, path: str, route: str, tail: str | None = None) -> Sent:
         """What the hands add to a completion on this route; a script's next line is taken."""
@@ -127,7 +127,7 @@ class Performer:
         unpriced = True if paid is not None and paid.price is None else None
         return Sent(route, model, None, tail, line, self.temperature, dialect, agent, unpriced)
 
-    def claim(self, path: str, step: Step, route: str, counts: Units, shares: int = 1) -> Claim:
+    def claim(self, path: str, step: Step, route: str, counts: Units, shares: int = 1) -> ReservationRequest:
         """What the step asks of its account; `counts` are less at a further attempt."""
         match step:
             case RequestCompletion():
@@ -135,11 +135,13 @@ class Performer:
                 open_step = route not in self.models
                 price = self.paid[route].price if route in self.paid else FREE
                 bound, wanted = meter.bound(step), step.max_tokens
-                return Claim(counts, step.purpose, open_step, bound, wanted, COMPLETION_TIMEOUT_MS, shares, price)
+                return ReservationRequest(
+                    counts, step.purpose, open_step, bound, wanted, COMPLETION_TIMEOUT_MS, shares, price
+                )
             case CallTool():
                 tool = self.reach.tool(step.call.name)
                 timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
-                return Claim(counts, "call", timeout_ms=timeout_ms, shares=shares)
+                return ReservationRequest(counts, "call", timeout_ms=timeout_ms, shares=shares)
             case Pause():
                 return _PAUSED
 
@@ -148,57 +150,57 @@ class Performer:
         tool = self.means.registry.find(step.call.name)
         spec = self.reach.spec(step.call.name)
         tool = None if spec is not None and spec.source == "caller" else tool
-        around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
+        around = ToolContext(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
         wanted, gate = self.reach.wanted(path, step), self.means.gate
         try:
             said = await self.means.workers.call(CONSIDERED_S, considered, gate, wanted, tool, around, self.means.asked)
         except TimeoutError:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
-        again = self.stands(path, said) if isinstance(said, Asking) else None
-        return said if again is None else Leave(again)
+        again = self.stands(path, said) if isinstance(said, ApprovalRequest) else None
+        return said if again is None else Allowed(again)
 
     def probes(self, step: CallTool) -> bool:
         """Whether a look can tell if this call was carried out before a crash."""
         tool = self.reach.tool(step.call.name)
         return tool is not None and tool.spec.effect == "checked" and tool.probe is not None
 
-    async def probe(self, path: str, step: CallTool, base: Base | None) -> Probed:
+    async def probe(self, path: str, step: CallTool, base: Base | None) -> ProbeResult:
         """Look whether a lost call was carried out; what can't be told is for a person."""
         tool = self.reach.tool(step.call.name)
         assert tool is not None
-        around = Surroundings(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory, base or {})
+        around = ToolContext(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory, base or {})
         try:
             found = await self.means.workers.call(CONSIDERED_S, probed, tool, step.call.arguments, around)
         except TimeoutError:
-            return Probed("unclear")
+            return ProbeResult("unclear")
         if found.result is None:
             return found
-        return Probed(
+        return ProbeResult(
             found.state, shorten(redact_values.result(found.result, self.means.mask), self.means.shown_chars, path)[0]
         )
 
-    def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewMark:
+    def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewStep:
         spec = self.reach.spec(step.call.name)
         refusal = self.reach.refusal(step.call, spec, at)
         if refusal is not None or spec is None:
             answer = failed(refusal) if refusal is not None else None
-            return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, answer)
+            return NewStep(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, answer)
         if said is None:
             said = self.reach.known(path, step, spec)
         sent = _BY_CALLER if spec.source == "caller" else _BY_HOUSE
         match said:
             case ToolResult():
-                return NewMark(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, said)
-            case Asking():
+                return NewStep(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, said)
+            case ApprovalRequest():
                 self.reach.made(spec, at)
-                return NewMark(path, "call", step.digest, _HANDED_OUT, sent, asking=said)
+                return NewStep(path, "call", step.digest, _HANDED_OUT, sent, asking=said)
             case _:
                 self.reach.made(spec, at)
         if spec.source == "caller":
-            return NewMark(path, "call", step.digest, _HANDED_OUT, sent)
-        again = said.again if isinstance(said, Leave) else None
+            return NewStep(path, "call", step.digest, _HANDED_OUT, sent)
+        again = said.again if isinstance(said, Allowed) else None
         claim = self.claim(path, step, "house", counts_of("call"), shares)
-        return NewMark(path, "call", step.digest, claim, sent, again=again)
+        return NewStep(path, "call", step.digest, claim, sent, again=again)
 
     def _next_line(self, path: str) -> int | None:
         if path in self.own_lines:
@@ -236,7 +238,9 @@ class Performer:
             if answer.private is not None:
                 self._privates[strand].keep(step.name, answer)
 
-    async def perform(self, path: str, step: Step, sent: Sent, grant: Grant, base: Base | None = None) -> Performed:
+    async def perform(
+        self, path: str, step: Step, sent: Sent, grant: Reservation, base: Base | None = None
+    ) -> StepResult:
         """Carry the step out. Never raises but for cancellation: every failure is an answer.
 
         `base`: the files that a person's leave stands on, as they were when it was asked for.
@@ -244,7 +248,7 @@ class Performer:
         began = time.monotonic()
         match step:
             case RequestCompletion():
-                answer = await self._complete(Asked(path, step, sent, self._privates[_strand(path)].of), grant)
+                answer = await self._complete(ModelInput(path, step, sent, self._privates[_strand(path)].of), grant)
                 doubts: tuple[str, ...] = ()
                 if isinstance(answer, Completion):
                     answer, doubts = believed(path, answer)
@@ -257,7 +261,7 @@ class Performer:
             case Pause():
                 raise AssertionError("a pause is never performed")
 
-    async def _complete(self, asked: Asked, grant: Grant) -> Completion | Failure:
+    async def _complete(self, asked: ModelInput, grant: Reservation) -> Completion | Failure:
         model = self.models[asked.sent.route or ""]
         try:
             async with asyncio.timeout(grant.timeout_ms / 1000):
@@ -266,17 +270,17 @@ class Performer:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(self, path: str, step: CallTool, grant: Grant, began: float, base: Base | None) -> ToolResult:
+    async def _call(self, path: str, step: CallTool, grant: Reservation, began: float, base: Base | None) -> ToolResult:
         """The tool's result. What changes files is let out of a change when its time is over or its run is cancelled,
         so that the record says of each file what became of it."""
         tool = self.reach.tool(step.call.name)
         if tool is None:  # it went after leave was given: nothing was done
             return failed(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
-        seconds, stop = grant.timeout_ms / 1000, Stop()
+        seconds, stop = grant.timeout_ms / 1000, StopSignal()
         shut = self.reach.shut(path, step)
         wanted, gate = self.reach.wanted(path, step), self.means.gate
         still = partial(gate.check_still, wanted, base) if gate.must_look(tool.spec) else None
-        around = Surroundings(self.run_id, began + seconds, self.kept, path, self.memory, base or {}, stop, shut, still)
+        around = ToolContext(self.run_id, began + seconds, self.kept, path, self.memory, base or {}, stop, shut, still)
         longer = LET_OUT_S if tool.spec.effect == "checked" else 0.0
         given = (self.means.mask, tool, step.call.arguments, around)
         calling = self.means.workers.call(seconds + (longer or HEARD_S), masked_call, *given)
@@ -291,18 +295,18 @@ class Performer:
                 self.came_late[path] = self._called(path, step, came, _took(began, grant))
             raise
 
-    def _called(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> Performed:
+    def _called(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
         """What a call has come to: its result as it is shown, with its whole text where that must be kept."""
         shown, whole = shorten(result, self.means.shown_chars, path)
         self.learn(path, step, shown, "house")
         kept = (shown.kept, whole) if shown.kept is not None and whole is not None else None
         notes = absences(self.reach.spec(step.call.name), shown)
-        return Performed(shown, Units(tool_calls=1, milliseconds=took_ms), text=kept, notes=notes)
+        return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=kept, notes=notes)
 
 
-_PAUSED = Claim(NOTHING, "pause", open_step=True)
-_SHORTENED = Claim(NOTHING, "compact", open_step=True)
-_HANDED_OUT = Claim(counts_of("call"), "call", open_step=True)
+_PAUSED = ReservationRequest(NOTHING, "pause", open_step=True)
+_SHORTENED = ReservationRequest(NOTHING, "compact", open_step=True)
+_HANDED_OUT = ReservationRequest(counts_of("call"), "call", open_step=True)
 _BY_NOBODY, _BY_CALLER, _BY_HOUSE = Sent(), Sent("caller"), Sent("house")
 
 
@@ -317,7 +321,7 @@ def _given_up(tool: Tool, seconds: float) -> KairosError:
     )
 
 
-def _took(began: float, grant: Grant) -> int:
+def _took(began: float, grant: Reservation) -> int:
     """Milliseconds since then; never more than was granted."""
     return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
 

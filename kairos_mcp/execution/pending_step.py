@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Grant
+from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
-from kairos_mcp.execution.accounting import Performed
+from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import remark_of
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import BY_GATE, ApprovalRow, Base
-from kairos_mcp.store.client_requests import WITHDRAWN, Withdrawn
-from kairos_mcp.store.commit import Marked, Settled
-from kairos_mcp.store.queries import UNKNOWN, MarkRow
-from kairos_mcp.tools.around import Probed
+from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
+from kairos_mcp.store.commit import AnsweredStep, StepStarted
+from kairos_mcp.store.queries import UNKNOWN, StepRow
+from kairos_mcp.tools.around import ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """An attempt that brought no answer: why (an error code, or `unknown`), and what it stays charged with."""
 
     why: str
@@ -28,7 +28,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Mark:
+class PendingStep:
     """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
     that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
     accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
@@ -43,8 +43,8 @@ class Mark:
     open_step: bool
     held: Units
     sent: Sent
-    grant: Grant | None = None
-    ended: Ended | None = None
+    grant: Reservation | None = None
+    ended: EndedAttempt | None = None
     tries: int = 1
     shared: Shared = NOT_SHARED
     sits_out: bool = False
@@ -52,15 +52,15 @@ class Mark:
     base: Base | None = None
     remark: str | None = None
     lapsed: bool = False
-    probed: Probed | None = None
+    probed: ProbeResult | None = None
     unsettled: bool = False
     settled: bool = False
-    failing: Performed | None = None
+    failing: StepResult | None = None
     begun_at: int | None = None  # what was lost: milliseconds since 1970
     requests: tuple[int, ...] = ()
     again_at: int | None = None  # while it is not begun again yet: when it will be, milliseconds since 1970
 
-    def leave(self, marked: Marked, granted: Grant) -> None:
+    def leave(self, marked: StepStarted, granted: Reservation) -> None:
         """It was granted, for the first time or again: it may begin, or waits for somebody else."""
         self.unsettled = marked.waits and self.lost and self.kind == "call"
         self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
@@ -69,10 +69,10 @@ class Mark:
         self.grant, self.begun_at, self.failing = None if marked.waits else granted, None, None
         self.requests, self.again_at = (), None
 
-    def withdraw(self, request: Withdrawn) -> None:
+    def withdraw(self, request: WithdrawnRequest) -> None:
         """What was asked about it was withdrawn: an attempt that ended without an answer."""
         before = self.ended.charged if self.requests and self.ended is not None else NOTHING
-        self.ended = Ended(WITHDRAWN, before.plus(request.bound))
+        self.ended = EndedAttempt(WITHDRAWN, before.plus(request.bound))
         self.requests = (*self.requests, request.request)
 
     def approved(self, row: ApprovalRow) -> None:
@@ -86,7 +86,7 @@ class Mark:
         else:
             self.base = row.base
 
-    def remarked(self, performed: Performed) -> Performed:
+    def remarked(self, performed: StepResult) -> StepResult:
         """What came of it, with what the person who gave leave for it said."""
         match performed.answer:
             case ToolResult() as result if self.remark is not None:
@@ -94,7 +94,7 @@ class Mark:
             case _:
                 return performed
 
-    def begin(self) -> Grant:
+    def begin(self) -> Reservation:
         """Use the leave to begin: once, and in the moment in which the step is begun."""
         granted, self.grant = self.grant, None
         assert granted is not None, "a step is begun once, with leave"
@@ -122,12 +122,12 @@ class Mark:
         held = self.held.milliseconds
         return held if self.begun_at is None or at < self.begun_at else min(held, at - self.begun_at)
 
-    def ended_by(self, at: int) -> Ended | None:
+    def ended_by(self, at: int) -> EndedAttempt | None:
         """How its newest attempt ended, and what that costs: of one that was lost tokens and price as bounded, and the
         time that it took at most."""
         if self.ended is None or not self.lost:
             return self.ended
-        return Ended(self.ended.why, self.ended.charged._replace(milliseconds=self.took(at)))
+        return EndedAttempt(self.ended.why, self.ended.charged._replace(milliseconds=self.took(at)))
 
     @property
     def lost(self) -> bool:
@@ -135,22 +135,24 @@ class Mark:
         return self.ended is not None and self.ended.why == UNKNOWN
 
 
-class Ready(NamedTuple):
+class FinishedStep(NamedTuple):
     """An answer that is not committed yet; `by`: the route or hand that it came from."""
 
     path: str
-    mark: Mark
-    performed: Performed
+    mark: PendingStep
+    performed: StepResult
     by: str
 
-    def settled(self) -> Settled:
+    def settled(self) -> AnsweredStep:
         done, mark = self.performed, self.mark
         charge = done.cached, done.exactness, mark.shared
-        return Settled(mark.id, self.path, done.answer, mark.held, done.spent, self.by, *charge)
+        return AnsweredStep(mark.id, self.path, done.answer, mark.held, done.spent, self.by, *charge)
 
 
-def mark_of(row: MarkRow, step: Step) -> Mark:
-    ended = Ended(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.begun else None
-    mark = Mark(row.id, step, row.open, row.held, row.sent, ended=ended, tries=row.attempts + 1, shared=row.shared)
+def mark_of(row: StepRow, step: Step) -> PendingStep:
+    ended = EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.begun else None
+    mark = PendingStep(
+        row.id, step, row.open, row.held, row.sent, ended=ended, tries=row.attempts + 1, shared=row.shared
+    )
     mark.unsettled, mark.begun_at = row.unsettled, (row.newest or row).at
     return mark

@@ -13,22 +13,22 @@ from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.tool_discovery import SEARCH, widened
 from kairos_mcp.execution.authorization import Considered, goes_at_once
-from kairos_mcp.gate import Gate, Wanted
-from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.selection import Late, search_tool
+from kairos_mcp.gate import Gate, WantedCall
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.selection import LateTools, search_tool
 from kairos_mcp.tools.tool import Tool
 
 PER_MINUTE = 30  # calls of one tool that does more than read (SYSTEMS.md P14)
 
 
 @dataclass(slots=True)
-class Reach:
+class ToolAccess:
     """The tools of one run. `behind`: what the search among many may find, which is offered once it was found.
     `mandate`: the id of the one that the run works on, for rules of the gate; `joining`: by which globs the search may
     find what was not there at the start, as in Spec; `agent_of`: whose call a step is."""
 
     offered: ToolSet
-    registry: Registry
+    registry: ToolRegistry
     gate: Gate
     behind: ToolSet = field(default_factory=ToolSet)
     mandate: str | None = None
@@ -49,10 +49,10 @@ class Reach:
         """The tool that a call is made with; one that is gone still answers what was begun for it."""
         return search_tool(self.behind, self._late) if self._is_search(name) else self.registry.find(name)
 
-    def wanted(self, path: str, step: CallTool) -> Wanted:
+    def wanted(self, path: str, step: CallTool) -> WantedCall:
         """The call as the gate is asked about it."""
         call, agent = step.call, self.agent_of(path)
-        return Wanted(self.spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
+        return WantedCall(self.spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
 
     def shut(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """What the call must not show of what it finds, by the rules of the gate; None: they keep nothing from it."""
@@ -126,14 +126,14 @@ class Reach:
         """Whether this is the search of ours; where a run has none, a caller's tool may be called so."""
         return name == SEARCH and (bool(self.behind) or self.joining is not None)
 
-    def _late(self) -> Late:
+    def _late(self) -> LateTools:
         """What has come since the start; it blocks for a moment where it is still on its way."""
         if self.joining is None:
-            return Late()
+            return LateTools()
         globs = self.joining or None
         self.registry.ready(globs)
         coming = self.registry.coming(globs)
-        return Late(ToolSet([spec for spec in self.registry.there(globs) if spec.name not in self._own]), coming)
+        return LateTools(ToolSet([spec for spec in self.registry.there(globs) if spec.name not in self._own]), coming)
 
     def _too_often(self, spec: ToolSpec, at: int) -> KairosError | None:
         recent = self._calls.get(spec.name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.execution.accounting import Performed
-from kairos_mcp.execution.pending_step import Mark
+from kairos_mcp.execution.accounting import StepResult
+from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.store.commit import Paused
 
 TRIES = 4  # of a completion whose route fails in a way that may pass
@@ -14,7 +14,7 @@ BACK_OFF_S = 30.0  # the longest pause between two of them (SYSTEMS.md O6)
 SIT_OUT_MS, LONGEST_MS = 30_000, 3_600_000  # how long a run sits out a provider's outage: a minute, two, … an hour
 
 
-def pause_before(mark: Mark, performed: Performed) -> float | None:
+def pause_before(mark: PendingStep, performed: StepResult) -> float | None:
     """How many seconds to wait before the step is begun again: 1, 2, 4, or what the provider asks for; None where its
     answer is final."""
     match performed.answer:
@@ -24,7 +24,7 @@ def pause_before(mark: Mark, performed: Performed) -> float | None:
             return None
 
 
-def is_outage(mark: Mark, performed: Performed, paid: Collection[str]) -> bool:
+def is_outage(mark: PendingStep, performed: StepResult, paid: Collection[str]) -> bool:
     """Whether a paid route failed so often that the run is to be paused rather than ended."""
     match performed.answer:
         case Failure(retryable=True):
@@ -33,7 +33,7 @@ def is_outage(mark: Mark, performed: Performed, paid: Collection[str]) -> bool:
             return False
 
 
-def pause_for(marks: Iterable[Mark], at: int) -> Paused | None:
+def pause_for(marks: Iterable[PendingStep], at: int) -> Paused | None:
     """Where a provider is out of reach, the run sits that out, longer each time. `at`: milliseconds."""
     out = [mark for mark in marks if mark.sits_out]
     if not out:

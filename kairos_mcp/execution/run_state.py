@@ -18,27 +18,27 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
-from kairos_mcp.execution.accounting import Performed
+from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import Considered, settled_result, told
-from kairos_mcp.execution.executor import Performer
-from kairos_mcp.execution.pending_step import Ended, Mark, Ready, mark_of
+from kairos_mcp.execution.executor import StepExecutor
+from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, mark_of
 from kairos_mcp.execution.retry import pause_for
 from kairos_mcp.store import approvals, branches, queries
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
-from kairos_mcp.store.approvals import Asking
-from kairos_mcp.store.branches import Branches, Opening
-from kairos_mcp.store.client_requests import Withdrawn
+from kairos_mcp.store.approvals import ApprovalRequest
+from kairos_mcp.store.branches import Branches, NewBranch
+from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
-from kairos_mcp.store.commit import Committed, NewMark, Paused, Retry, Settled, Turn
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
 from kairos_mcp.store.queries import WAITED, RunRow
-from kairos_mcp.store.settlements import Settling
-from kairos_mcp.tools.around import Probed
+from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.tools.around import ProbeResult
 
 HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
 
 
-class Charged(NamedTuple):
+class ChargedAccounts(NamedTuple):
     """What model calls are charged to beside the run's account, and how the run is paused where that is used up;
     `barred`: it is paused so before any model call."""
 
@@ -48,15 +48,15 @@ class Charged(NamedTuple):
 
 
 @dataclass(slots=True)
-class Standing:
+class RunState:
     """One run in memory. `rebuild` makes its flow anew."""
 
     run: RunRow
-    performer: Performer
+    performer: StepExecutor
     rebuild: Callable[[], Flow[Outcome]]
     runner: Runner = field(init=False)
-    marks: dict[str, Mark] = field(default_factory=dict)
-    ready: list[Ready] = field(default_factory=list)
+    marks: dict[str, PendingStep] = field(default_factory=dict)
+    ready: list[FinishedStep] = field(default_factory=list)
     considered: dict[str, Considered] = field(default_factory=dict)
     taken: list[int] = field(default_factory=list)
     branches: Branches = field(default_factory=dict)
@@ -84,11 +84,11 @@ class Standing:
                 self.settle(each.path, each.performed, each.by)
         self.take_verdicts(connection)
 
-    def settle(self, path: str, performed: Performed, by: str) -> None:
+    def settle(self, path: str, performed: StepResult, by: str) -> None:
         """An answer is here: feed it; the next turn commits it."""
         mark = self.marks.pop(path)
         performed = mark.remarked(performed)
-        self.ready.append(Ready(path, mark, performed, by))
+        self.ready.append(FinishedStep(path, mark, performed, by))
         self.runner.answer(path, performed.answer)
 
     def collect(self, connection: apsw.Connection) -> None:
@@ -100,7 +100,7 @@ class Standing:
             self.performer.learn(path, mark.step, answer, mark.sent.route)
             self.runner.answer(path, answer)
 
-    def unprobed(self) -> list[tuple[str, CallTool, Mark]]:
+    def unprobed(self) -> list[tuple[str, CallTool, PendingStep]]:
         """Lost calls whose tool can look whether they were carried out: `probed` is to say so before the next turn."""
         return [
             (path, mark.step, mark)
@@ -108,7 +108,7 @@ class Standing:
             if mark.lost and mark.probed is None and mark.step.kind == "tool_call" and self.performer.probes(mark.step)
         ]
 
-    def take_settlements(self, said: Iterable[tuple[int, Settling, str]]) -> None:
+    def take_settlements(self, said: Iterable[tuple[int, SettlementRequest, str]]) -> None:
         """Go on with what was said of lost calls, and through what: each with the number of its deposit."""
         for deposit, each, through in said:
             mark = self.marks.get(each.path)
@@ -118,9 +118,9 @@ class Standing:
             if each.settlement == "reattempt":
                 mark.settled = True
             else:
-                self.settle(each.path, Performed(settled_result(each, through), counts_of("call")), "person")
+                self.settle(each.path, StepResult(settled_result(each, through), counts_of("call")), "person")
 
-    def take_withdrawn(self, found: Iterable[Withdrawn]) -> None:
+    def take_withdrawn(self, found: Iterable[WithdrawnRequest]) -> None:
         """What was asked of a client's model and withdrawn is charged before its step is asked about again."""
         for each in found:
             mark = self.marks.get(each.path)
@@ -159,34 +159,36 @@ class Standing:
             if row.verdict == "approve":
                 mark.approved(row)
             else:
-                self.settle(path, Performed(told(row), counts_of("call")), "person")
+                self.settle(path, StepResult(told(row), counts_of("call")), "person")
 
-    def fail(self, path: str, performed: Performed, *, sits_out: bool = False) -> None:
+    def fail(self, path: str, performed: StepResult, *, sits_out: bool = False) -> None:
         """An attempt failed in a way that may pass: the next turn begins the step again, or lets it wait."""
         mark = self.marks[path]
         mark.sits_out = sits_out
         match performed.answer:
             case Failure(code=code):
-                mark.ended = Ended(code, performed.spent._replace(rounds=0))
+                mark.ended = EndedAttempt(code, performed.spent._replace(rounds=0))
                 mark.tries += 1
             case _:
                 raise AssertionError("only a failed completion is begun again")
 
     def resume_pauses(self) -> None:
         for path in [path for path, mark in self.marks.items() if mark.kind == "pause"]:
-            self.settle(path, Performed(Resumed(), NOTHING), "person")
+            self.settle(path, StepResult(Resumed(), NOTHING), "person")
 
     @property
-    def granted(self) -> list[tuple[str, Mark]]:
+    def granted(self) -> list[tuple[str, PendingStep]]:
         """Marks that may begin now."""
         return [(path, mark) for path, mark in self.marks.items() if mark.grant is not None]
 
-    def next_turn(self, owner: int, fence: int, at: int, charged: Charged, *, still: bool, performing: bool) -> Turn:
+    def next_turn(
+        self, owner: int, fence: int, at: int, charged: ChargedAccounts, *, still: bool, performing: bool
+    ) -> RunCommit:
         """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
         asks = [] if still else self._ask_again()
         retries = self._charge_withdrawn(at) if still else self._begin_again(at)
         fresh, later = ([], False) if still else self._plan(at)
-        answers: list[Settled] = []
+        answers: list[AnsweredStep] = []
         notes: list[str] = []
         texts: list[tuple[str, str]] = []
         for each in self.ready:
@@ -197,7 +199,7 @@ class Standing:
         if self.runner.finished:
             outcome = encode(self.runner.outcome)
             notes += self.runner.outcome.notes
-        return Turn(
+        return RunCommit(
             run.n,
             run.id,
             owner,
@@ -222,13 +224,13 @@ class Standing:
             asks=asks,
         )
 
-    def learn(self, turn: Turn, committed: Committed) -> None:
+    def learn(self, turn: RunCommit, committed: CommitResult) -> None:
         """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
         del self.ready[: len(turn.answers)]  # others may have come in the meantime
         del self.taken[: len(turn.taken)]
         self.branches = committed.branches
         for new in turn.marks:
-            mark = Mark(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
+            mark = PendingStep(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
             mark.asked = new.asking is not None
             mark.base = new.again.asking.base if new.again is not None else None
             self.marks[new.path] = mark
@@ -245,7 +247,7 @@ class Standing:
                 self.performer.give_back(mark.sent.line)
                 del self.marks[path]
 
-    def _plan(self, at: int) -> tuple[list[NewMark], bool]:
+    def _plan(self, at: int) -> tuple[list[NewStep], bool]:
         """How the steps without a mark are to be marked; and whether some came to wait while others were considered."""
         unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
         planned, shares, branch_of = [], dict[str, int](), self.runner.branch_of
@@ -259,40 +261,40 @@ class Standing:
             shares[branch_of(path)] -= 1
         return planned, len(planned) < len(unmarked)
 
-    def _opens(self) -> list[Opening]:
+    def _opens(self) -> list[NewBranch]:
         """The branches that have begun with limits of their own, and have no account yet."""
         begun = self.runner.branches.items()
-        return [Opening(path, share()) for path, share in begun if path not in self.branches]
+        return [NewBranch(path, share()) for path, share in begun if path not in self.branches]
 
-    def _ask_again(self) -> list[tuple[int, Asking | None]]:
+    def _ask_again(self) -> list[tuple[int, ApprovalRequest | None]]:
         """What a person is asked anew about calls whose approval lapsed, as things are now; where nothing has to be
         asked any more, None, and the call may be made. What can't be made any more is answered."""
-        asks: list[tuple[int, Asking | None]] = []
+        asks: list[tuple[int, ApprovalRequest | None]] = []
         for path in [path for path, mark in self.marks.items() if mark.lapsed and path in self.considered]:
             mark, said = self.marks[path], self.considered.pop(path)
             mark.lapsed = False
             match said:
                 case ToolResult():
-                    self.settle(path, Performed(said, counts_of("call")), "house")
-                case Asking():
+                    self.settle(path, StepResult(said, counts_of("call")), "house")
+                case ApprovalRequest():
                     asks.append((mark.id, said))
                 case _:
                     mark.asked, mark.settled = False, mark.sent.route == "house"
                     asks.append((mark.id, None))
         return asks
 
-    def _begin_again(self, at: int) -> list[Retry]:
+    def _begin_again(self, at: int) -> list[NewAttempt]:
         """What ended without an answer and may be tried again; what may not is given up."""
         if not self.marks:
             return []
         self._settle_probed(at)
         return [self._retry(path, mark, at) for path, mark in self.marks.items() if self._begins_again(mark)]
 
-    def _charge_withdrawn(self, at: int) -> list[Retry]:
+    def _charge_withdrawn(self, at: int) -> list[NewAttempt]:
         """While nothing is begun: what was withdrawn is charged, and its step waits on as it did."""
         return [self._retry(path, mark, at, waits=True) for path, mark in self.marks.items() if mark.requests]
 
-    def _begins_again(self, mark: Mark) -> bool:
+    def _begins_again(self, mark: PendingStep) -> bool:
         """An attempt that ended without an answer, an open completion that a new route performs or that a limit which
         runs share had no room for, an approved call."""
         if mark.ended is not None or not mark.open_step:
@@ -307,13 +309,13 @@ class Standing:
         """What a look after a crash found to be done is answered by what it found."""
         for path, mark in [item for item in self.marks.items() if item[1].probed is not None]:
             match mark.probed:
-                case Probed(state="done", result=result):
+                case ProbeResult(state="done", result=result):
                     told = result or ToolResult("It was done before the server ended.")
-                    self.settle(path, Performed(told, mark.held._replace(milliseconds=mark.took(at))), "house")
+                    self.settle(path, StepResult(told, mark.held._replace(milliseconds=mark.took(at))), "house")
                 case _:
                     pass
 
-    def _is_unsettled(self, mark: Mark) -> bool:
+    def _is_unsettled(self, mark: PendingStep) -> bool:
         """A lost call that may have changed something is never made again by itself: a person has to settle it."""
         if not mark.lost or mark.settled:
             return False
@@ -329,7 +331,7 @@ class Standing:
         """A route that somebody performs, but nobody here."""
         return route not in HANDED_OUT and route not in self.performer.models
 
-    def _retry(self, path: str, mark: Mark, at: int, *, waits: bool = False) -> Retry:
+    def _retry(self, path: str, mark: PendingStep, at: int, *, waits: bool = False) -> NewAttempt:
         route = mark.sent.route
         follows = mark.open_step or not self._is_out_of_reach(self.run.route)
         if mark.step.kind == "completion" and follows and not waits:
@@ -340,8 +342,8 @@ class Standing:
         if mark.sits_out or waits or self._is_unsettled(mark):
             claim = claim._replace(open_step=True)
         waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
-        ended = mark.ended_by(at) or Ended(waited, NOTHING)
-        return Retry(
+        ended = mark.ended_by(at) or EndedAttempt(waited, NOTHING)
+        return NewAttempt(
             path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared, mark.requests
         )
 

@@ -8,12 +8,12 @@ from concurrent.futures import TimeoutError as StillWaiting
 from kairos_mcp.core.errors import StoreBusy
 from kairos_mcp.store import tool_memory
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.around import Memory
+from kairos_mcp.tools.around import ToolMemory
 
 PATIENCE_S = 30  # a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
-def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Memory:
+def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
     """The memory of a run that this server owns. Its `keep` and `check` raise FenceLost once it does not any more."""
     loop = asyncio.get_running_loop()
 
@@ -36,4 +36,4 @@ def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> Me
         with store.aside() as connection:
             tool_memory.check(connection, run, run_id, owner, fence)
 
-    return Memory(keep, recall, check)
+    return ToolMemory(keep, recall, check)

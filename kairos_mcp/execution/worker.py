@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.budget.reservation import Grant
+from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.core.errors import (
     FenceLost,
     KairosError,
@@ -22,33 +22,33 @@ from kairos_mcp.core.errors import (
 )
 from kairos_mcp.execution.cancellation import broken_off, last_turn
 from kairos_mcp.execution.ending import LET_OUT_S
-from kairos_mcp.execution.pending_step import Mark, Ready
+from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
 from kairos_mcp.execution.retry import is_outage, pause_before
-from kairos_mcp.execution.run_state import Charged, Standing
+from kairos_mcp.execution.run_state import ChargedAccounts, RunState
 from kairos_mcp.execution.tool_memory import memory_of
 from kairos_mcp.store import apply_commit, client_requests, integrity, naming, queries
-from kairos_mcp.store.commit import Committed, Turn
+from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import take_up
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.settlements import said_in
 
 TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
 
 
 @dataclass(slots=True)
-class Driver:
+class RunWorker:
     """One run on the move. `rung` is called after each commit; `summarise` tells from the rows what was done."""
 
     store: Store
-    standing: Standing
+    standing: RunState
     owner: int
     fence: int
     clock: Callable[[], int]
     rung: Callable[[], None]
     summarise: Callable[[], str]
-    charge: Callable[[RunRow, str | None, int], Awaitable[Charged]]
+    charge: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
     folded: bool = False
     trouble: KairosError | None = None
     _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Driver:
     _alone: bool = False
     _interrupted: bool = False
     _stopping: bool = False
-    _unfit: list[MarkRow] = field(default_factory=list)  # unanswered steps of a record that does not fit the flow
+    _unfit: list[StepRow] = field(default_factory=list)  # unanswered steps of a record that does not fit the flow
     _unreadable: bool = False  # cancelled, and its rows can't be read
 
     async def drive(self) -> None:
@@ -158,7 +158,7 @@ class Driver:
             self._unreadable = True
         self.folded = True
 
-    async def _make(self, turn: Turn) -> bool:
+    async def _make(self, turn: RunCommit) -> bool:
         """Commit the turn. True when the run was let go of."""
         committed = await self._commit(turn)
         self.standing.learn(turn, committed)
@@ -169,7 +169,7 @@ class Driver:
         self.rung()
         return committed.parked
 
-    async def _commit(self, turn: Turn) -> Committed:
+    async def _commit(self, turn: RunCommit) -> CommitResult:
         for pause in TRY_AGAIN_S:
             try:
                 return await self.store.submit(lambda connection: apply_commit.apply(connection, turn))
@@ -209,7 +209,9 @@ class Driver:
 
     # -- performing --------------------------------------------------------------------------------------------
 
-    async def _perform_granted(self, group: asyncio.TaskGroup, turn: Turn, granted: list[tuple[str, Mark]]) -> bool:
+    async def _perform_granted(
+        self, group: asyncio.TaskGroup, turn: RunCommit, granted: list[tuple[str, PendingStep]]
+    ) -> bool:
         if self._looks:
             return False  # something came during the commit, perhaps the wish to stop
         if len(granted) == 1 and not self._inflight:
@@ -227,7 +229,7 @@ class Driver:
         self._looks = not let_go
         return let_go
 
-    async def _perform_alone(self, path: str, mark: Mark) -> None:
+    async def _perform_alone(self, path: str, mark: PendingStep) -> None:
         """Perform the only step there is in this task: a task of its own costs more than a commit."""
         self._alone = True
         try:
@@ -240,11 +242,11 @@ class Driver:
         finally:
             self._alone = False
 
-    async def _perform_beside(self, path: str, mark: Mark, granted: Grant) -> None:
+    async def _perform_beside(self, path: str, mark: PendingStep, granted: Reservation) -> None:
         await self._perform(path, mark, granted)
         self._nudged.set()
 
-    async def _perform(self, path: str, mark: Mark, granted: Grant) -> None:
+    async def _perform(self, path: str, mark: PendingStep, granted: Reservation) -> None:
         """One attempt, and the pause after it where another one follows."""
         performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted, mark.base)
         pause = pause_before(mark, performed)
@@ -261,7 +263,7 @@ class Driver:
         elif self.folded:
             self.standing.settle(path, performed, mark.sent.route or "house")
         else:
-            self.standing.ready.append(Ready(path, mark, performed, mark.sent.route or "house"))
+            self.standing.ready.append(FinishedStep(path, mark, performed, mark.sent.route or "house"))
 
     async def _let_finish(self) -> None:
         """What was begun is paid for: wait for it, so that its answer can be committed later."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, canonical
 from kairos_mcp.core.steps import Flow, RequestCompletion
-from kairos_mcp.flows.planner_input import Brief, Prompts, quote, quoted_lines, say
+from kairos_mcp.flows.planner_input import PlannerInput, Prompts, quote, quoted_lines, say
 
 FULL_PERCENT = 92  # SYSTEMS.md P11
 BYTES_A_TOKEN = 4
@@ -20,7 +20,7 @@ SUMMARY_TOKENS = 2_048
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ContextRoom:
     """How much of the context the next request will take, from what was last reported."""
 
     context_tokens: int  # the smallest seen
@@ -29,16 +29,16 @@ class Room:
     size: int = 0  # bytes of the conversation that it was given
 
     @classmethod
-    def of(cls, brief: Brief) -> Room:
+    def of(cls, brief: PlannerInput) -> ContextRoom:
         schema = 0 if brief.output_schema is None else len(canonical(brief.output_schema).encode())
         return cls(brief.context_tokens, brief.tools.size + schema)
 
-    def after(self, turn: Completion, asked: Conversation) -> Room:
+    def after(self, turn: Completion, asked: Conversation) -> ContextRoom:
         """What the answer to `asked` tells; an estimate of the hands tells nothing that bytes don't."""
         context = min(self.context_tokens, turn.context_tokens or self.context_tokens)
         if turn.usage is None or turn.usage.exactness not in ("exact", "reported") or not turn.usage.input_tokens:
             return replace(self, context_tokens=context)
-        return Room(context, self.beside, turn.usage.input_tokens, asked.size)
+        return ContextRoom(context, self.beside, turn.usage.input_tokens, asked.size)
 
     def tokens(self, talk: Conversation) -> int:
         if self.reported is None:
@@ -48,11 +48,11 @@ class Room:
     def is_full(self, talk: Conversation) -> bool:
         return self.tokens(talk) * 100 >= self.context_tokens * FULL_PERCENT
 
-    def emptied(self) -> Room:
+    def emptied(self) -> ContextRoom:
         """After a compaction: the last report was of another conversation."""
         return replace(self, reported=None, size=0)
 
-    def beside_more(self, size: int) -> Room:
+    def beside_more(self, size: int) -> ContextRoom:
         """So many bytes more go with every request from now on, which the last report knew nothing of."""
         if not size:
             return self
@@ -64,15 +64,15 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """The shorter conversation, and what was done for `degraded`."""
 
     talk: Conversation
-    room: Room
+    room: ContextRoom
     note: str
 
 
-def compacted(name: str, talk: Conversation, brief: Brief, room: Room) -> Flow[Compacted | None]:
+def compacted(name: str, talk: Conversation, brief: PlannerInput, room: ContextRoom) -> Flow[CompactionResult | None]:
     """Make the conversation shorter before the round `name`; None where it doesn't get a third smaller."""
     head, middle, tail = _parts(talk, brief, room)
     if not middle:
@@ -95,10 +95,10 @@ def compacted(name: str, talk: Conversation, brief: Brief, room: Room) -> Flow[C
             note = f"Before {name} older tool results were replaced by their refs."
     if not room.is_third_smaller(short, talk):
         return None
-    return Compacted(short, room.emptied(), note)
+    return CompactionResult(short, room.emptied(), note)
 
 
-def transcript(middle: Sequence[Message], room: Room, *, quoted: bool = True) -> str:
+def transcript(middle: Sequence[Message], room: ContextRoom, *, quoted: bool = True) -> str:
     """The middle as text, small beside the context: the first part (an earlier summary) and the newest ones. Each part
     is quoted, so that none can pass for another one; not so in runs of before.
 
@@ -125,7 +125,7 @@ def transcript(middle: Sequence[Message], room: Room, *, quoted: bool = True) ->
 _Messages = list[Message]
 
 
-def _parts(talk: Conversation, brief: Brief, room: Room) -> tuple[_Messages, _Messages, _Messages]:
+def _parts(talk: Conversation, brief: PlannerInput, room: ContextRoom) -> tuple[_Messages, _Messages, _Messages]:
     """Head, middle and tail. The tail is whole turns after the goal: at least one, else a third of all."""
     messages = list(talk)
     head = [message for message in messages[:1] if message.role == "system"]

@@ -6,38 +6,45 @@ from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, StopReason
 from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.loop_guards import Stalled
-from kairos_mcp.flows.planner_input import Brief, say
-from kairos_mcp.flows.record import Record
-from kairos_mcp.flows.structured_output import Declined, Decoded, Interrupted, Undecoded, decoded, fitting_turn
+from kairos_mcp.flows.loop_guards import StalledLoop
+from kairos_mcp.flows.planner_input import PlannerInput, say
+from kairos_mcp.flows.record import LoopRecord
+from kairos_mcp.flows.structured_output import (
+    DeclinedRepair,
+    DecodedOutput,
+    InterruptedRepair,
+    UndecodedOutput,
+    decoded,
+    fitting_turn,
+)
 from kairos_mcp.flows.tool_calls import limit_words
 
-Stop = Refused | Stalled | Failure | Mechanical | Unknown
+Stop = Refused | StalledLoop | Failure | Mechanical | Unknown
 
 
-def delivered(brief: Brief, talk: Conversation, record: Record, turn: Completion) -> Flow[Outcome]:
+def delivered(brief: PlannerInput, talk: Conversation, record: LoopRecord, turn: Completion) -> Flow[Outcome]:
     """The model has stopped with a text: it is the summary, and the output where a schema was given."""
     reason: StopReason = "assistant_stop" if turn.finish == "stop" else "no_tool_calls"
     if brief.output_schema is None:
         return record.outcome(reason, turn.content)
     match (yield from decoded(turn, talk, brief.output_schema, brief)):
-        case Decoded(value=value, text=text):
+        case DecodedOutput(value=value, text=text):
             return record.outcome(reason, text, value)
-        case Undecoded(reason=why, text=text):
+        case UndecodedOutput(reason=why, text=text):
             return record.outcome("format_errors", text, None, f"No output: {why}.")
-        case Declined(finish=finish):
+        case DeclinedRepair(finish=finish):
             return record.broken_off("refused" if finish == "refusal" else "content_filter")
-        case Interrupted(answer=stop, talk=longer):
+        case InterruptedRepair(answer=stop, talk=longer):
             return (yield from stopped(brief, longer, record, stop))
 
 
-def stopped(brief: Brief, talk: Conversation, record: Record, stop: Stop) -> Flow[Outcome]:
+def stopped(brief: PlannerInput, talk: Conversation, record: LoopRecord, stop: Stop) -> Flow[Outcome]:
     """Something ended the loop before the model did. What was said and done until then is kept."""
     match stop:
         case Refused():
             prompt = say(brief.prompts.closing, limit=limit_words(stop))
             return (yield from _summed_up(brief, talk, record, _reason_of(stop), prompt))
-        case Stalled(tool=tool):
+        case StalledLoop(tool=tool):
             prompt = say(brief.prompts.stalled, tool=tool)
             return (yield from _summed_up(brief, talk, record, "stalled", prompt))
         case Failure(code=code, message=message):
@@ -48,7 +55,9 @@ def stopped(brief: Brief, talk: Conversation, record: Record, stop: Stop) -> Flo
             return record.broken_off("unknown_outcome")
 
 
-def _summed_up(brief: Brief, talk: Conversation, record: Record, reason: StopReason, prompt: str) -> Flow[Outcome]:
+def _summed_up(
+    brief: PlannerInput, talk: Conversation, record: LoopRecord, reason: StopReason, prompt: str
+) -> Flow[Outcome]:
     asked = talk.add(Message("user", prompt))
     answer = yield from RequestCompletion(
         "closing", "closing", asked, output_schema=brief.output_schema, max_tokens=brief.max_tokens
@@ -60,7 +69,7 @@ def _summed_up(brief: Brief, talk: Conversation, record: Record, reason: StopRea
             return _with_output(brief, record, reason, said)
 
 
-def _with_output(brief: Brief, record: Record, reason: StopReason, answer: Completion) -> Outcome:
+def _with_output(brief: PlannerInput, record: LoopRecord, reason: StopReason, answer: Completion) -> Outcome:
     """The closing's text, decoded once where a schema was given: after a limit there is no repair."""
     if answer.finish == "length":
         record.notes.append("The summary was cut off at its length limit.")

@@ -12,7 +12,7 @@ from typing import Literal
 from kairos_mcp.core.messages import Completion, Message, ToolResult
 from kairos_mcp.core.outcome import StopReason
 from kairos_mcp.flows.planner_input import Prompts, say
-from kairos_mcp.flows.tool_calls import Answered
+from kairos_mcp.flows.tool_calls import AnsweredCall
 
 Turn = Literal["final", "calls", "truncated", "empty", "unreadable", "content_filter", "refusal"]
 
@@ -51,27 +51,27 @@ def lapse(prompts: Prompts, kind: Turn, turn: Completion) -> tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class StalledLoop:
     """The loop goes round in circles: the same call of this tool has given the same result too often."""
 
     tool: str
 
 
 @dataclass(slots=True)
-class _Repeats:
+class _RepeatCounter:
     result: bytes
     times: int
 
 
 @dataclass(slots=True)
-class Guards:
+class LoopGuards:
     """What must be remembered from turn to turn. It grows by one entry for each different call."""
 
     prompts: Prompts
     cut_or_empty: int = 0  # turns in a row
     unreadable: int = 0
     failed: int = 0
-    repeats: dict[bytes, _Repeats] = field(default_factory=dict)
+    repeats: dict[bytes, _RepeatCounter] = field(default_factory=dict)
     warning: str | None = None  # for the next request: the newest turn repeated a call
 
     def ends(self, turn: Turn) -> StopReason | None:
@@ -93,7 +93,7 @@ class Guards:
             case "final" | "calls":
                 return None
 
-    def circling(self, answered: Iterable[Answered]) -> Stalled | None:
+    def circling(self, answered: Iterable[AnsweredCall]) -> StalledLoop | None:
         """Take note of a turn's results; Stalled where a call has now given the same result five times.
 
         A call counts once a turn: before the end there has always been a warning that the model could read.
@@ -107,7 +107,7 @@ class Guards:
         times, tool = worst
         if times >= WARN_AT:
             self.warning = say(self.prompts.stall, tool=tool, times=times)
-        return Stalled(tool) if times >= STALL_AT else None
+        return StalledLoop(tool) if times >= STALL_AT else None
 
     def reminder(self) -> str | None:
         """What the next request says beside the conversation, once."""
@@ -121,6 +121,6 @@ class Guards:
     def _count(self, call: bytes, result: bytes) -> int:
         known = self.repeats.get(call)
         if known is None or known.result != result:
-            known = self.repeats[call] = _Repeats(result, 0)
+            known = self.repeats[call] = _RepeatCounter(result, 0)
         known.times += 1
         return known.times

@@ -13,19 +13,19 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import Flow, RequestCompletion
 from kairos_mcp.core.tool_discovery import widened
-from kairos_mcp.flows.compaction import Room, compacted
+from kairos_mcp.flows.compaction import ContextRoom, compacted
 from kairos_mcp.flows.ending import delivered, stopped
-from kairos_mcp.flows.loop_guards import Guards, lapse, turn_of
-from kairos_mcp.flows.planner_input import Brief
-from kairos_mcp.flows.record import Record
+from kairos_mcp.flows.loop_guards import LoopGuards, lapse, turn_of
+from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.flows.record import LoopRecord
 from kairos_mcp.flows.tool_calls import executed, not_executed, numbered, stop_of, turn_messages
 
 VERSION = 1
 
 
-def planner(brief: Brief) -> Flow[Outcome]:
+def planner(brief: PlannerInput) -> Flow[Outcome]:
     """The loop on one screen; its calls, guards, compaction and endings have a file each."""
-    talk, room, guards, record = brief.opening(), Room.of(brief), Guards(brief.prompts), Record()
+    talk, room, guards, record = brief.opening(), ContextRoom.of(brief), LoopGuards(brief.prompts), LoopRecord()
     tools = brief.tools
     for number in count(1):
         name = f"round-{number}"

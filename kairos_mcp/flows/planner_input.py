@@ -58,7 +58,7 @@ class Prompts:
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class PlannerInput:
     """The frozen start of a run. `history` is a prior conversation, between system and user prompt."""
 
     system: str

@@ -10,13 +10,13 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import Outcome, StopReason, ended
 from kairos_mcp.core.steps import Unknown
 from kairos_mcp.flows.loop_guards import Turn
-from kairos_mcp.flows.tool_calls import CALLS_A_TURN, Answered
+from kairos_mcp.flows.tool_calls import CALLS_A_TURN, AnsweredCall
 
 _TEXT = 2_000  # characters of the last text that stand in a summary made from the record
 
 
 @dataclass(slots=True)
-class Record:
+class LoopRecord:
     """A loop's own memory: it lives in the generator and is rebuilt with it, so it need not be frozen."""
 
     rounds: int = 0
@@ -29,7 +29,7 @@ class Record:
         if kind != "unreadable" and turn.content.strip():
             self.said = turn.content
 
-    def did(self, name: str, answered: Sequence[Answered]) -> None:
+    def did(self, name: str, answered: Sequence[AnsweredCall]) -> None:
         for each in answered:
             self.calls.append((each.call.name, each.went_well))
             if isinstance(each.answer, Unknown):

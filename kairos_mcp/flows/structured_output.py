@@ -10,14 +10,14 @@ from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Failure, Flow, Mechanical, Refused, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, decode_object
-from kairos_mcp.flows.planner_input import Brief, say
+from kairos_mcp.flows.planner_input import PlannerInput, say
 from kairos_mcp.flows.tool_calls import turn_messages
 
 REPAIRS = 2  # SYSTEMS.md O2
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedOutput:
     """The object, with the text that it was read from."""
 
     value: JsonObject
@@ -25,7 +25,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecoded:
+class UndecodedOutput:
     """No object after every try: why not, and the last text."""
 
     reason: str
@@ -33,7 +33,7 @@ class Undecoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptedRepair:
     """No object, and no further try: a repair was answered with what is no completion, after `talk`."""
 
     answer: Refused | Failure | Mechanical
@@ -41,7 +41,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class DeclinedRepair:
     """No object, and no further try: the model's side declined a repair."""
 
     finish: Literal["content_filter", "refusal"]
@@ -65,17 +65,17 @@ def fitting_turn(turn: Completion, schema: JsonObject) -> JsonObject:
 
 
 def decoded(
-    turn: Completion, talk: Conversation, schema: JsonObject, brief: Brief, name: str = "output"
-) -> Flow[Decoded | Undecoded | Interrupted | Declined]:
+    turn: Completion, talk: Conversation, schema: JsonObject, brief: PlannerInput, name: str = "output"
+) -> Flow[DecodedOutput | UndecodedOutput | InterruptedRepair | DeclinedRepair]:
     """The object of `turn`, which followed `talk`; up to two steps `NAME/repair-N` show what is wrong."""
     text = turn.content
     for number in count(1):
         try:
-            return Decoded(fitting_turn(turn, schema), turn.content)
+            return DecodedOutput(fitting_turn(turn, schema), turn.content)
         except Undecodable as error:
             reason = error.reason
         if number > REPAIRS:
-            return Undecoded(reason, text)
+            return UndecodedOutput(reason, text)
         prompt = Message("user", say(brief.prompts.repair, problems=reason))
         talk = talk.add(*turn_messages(brief.prompts, turn.content), prompt)
         answer = yield from RequestCompletion(
@@ -83,9 +83,9 @@ def decoded(
         )
         match answer:
             case Refused() | Failure() | Mechanical():
-                return Interrupted(answer, talk)
+                return InterruptedRepair(answer, talk)
             case Completion(finish="content_filter" | "refusal" as finish):
-                return Declined(finish)
+                return DeclinedRepair(finish)
             case turn:
                 text = turn.content if turn.content.strip() else text
     raise AssertionError("the tries are counted")

@@ -20,7 +20,7 @@ _LIMIT_WORDS = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "to
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCall:
     """A call with what came of it. Every call of a turn becomes exactly one of these, in source order."""
 
     call: ToolCall
@@ -39,34 +39,34 @@ def numbered(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     return tuple([replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)])
 
 
-def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Answered, ...]]:
+def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
     """Call them: consecutive reads together, anything else alone and in its place.
 
     A call with unreadable arguments and one of a tool that is not offered are steps too: the hands answer
     them with an error, so that each call has its row. Once a limit refuses a call, or the end of one is
     unknown, nothing more of the turn is begun.
     """
-    answered: list[Answered] = []
+    answered: list[AnsweredCall] = []
     stopped: CallAnswer | None = None
     for group in _groups(calls[:CALLS_A_TURN], offered):
         if stopped is not None:
-            answered += [Answered(call, _not_begun(stopped)) for call in group]
+            answered += [AnsweredCall(call, _not_begun(stopped)) for call in group]
             continue
         for call, answer in zip(group, (yield from _answers(group)), strict=True):
-            answered.append(Answered(call, answer))
+            answered.append(AnsweredCall(call, answer))
             if stopped is None and not isinstance(answer, ToolResult):
                 stopped = answer
-    answered += [Answered(call, _EXCESS) for call in calls[CALLS_A_TURN:]]
+    answered += [AnsweredCall(call, _EXCESS) for call in calls[CALLS_A_TURN:]]
     return tuple(answered)
 
 
-def not_executed(calls: Sequence[ToolCall], why: str) -> tuple[Answered, ...]:
+def not_executed(calls: Sequence[ToolCall], why: str) -> tuple[AnsweredCall, ...]:
     """The calls of a turn of which nothing may run, since it was cut off or could not be read."""
     result = ToolResult(f"Not executed: the turn is {why}.", True, code="parse_error")
-    return tuple(Answered(call, result) for call in calls)
+    return tuple(AnsweredCall(call, result) for call in calls)
 
 
-def stop_of(answered: Sequence[Answered]) -> Refused | Unknown | None:
+def stop_of(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
     """The answer after which nothing more of the turn was begun, if there is one."""
     for each in answered:
         match each.answer:
@@ -83,7 +83,7 @@ def limit_words(refused: Refused) -> str:
     return f"{words} of a whole day" if refused.scope.startswith("whole ") else words
 
 
-def turn_messages(prompts: Prompts, content: str, answered: Sequence[Answered] = ()) -> tuple[Message, ...]:
+def turn_messages(prompts: Prompts, content: str, answered: Sequence[AnsweredCall] = ()) -> tuple[Message, ...]:
     """An assistant turn and the results of its calls; an empty turn is no message: some routes refuse one."""
     if not (content.strip() or answered):
         return ()
@@ -91,7 +91,7 @@ def turn_messages(prompts: Prompts, content: str, answered: Sequence[Answered] =
     return (said, *[told(prompts, each) for each in answered])
 
 
-def told(prompts: Prompts, answered: Answered) -> Message:
+def told(prompts: Prompts, answered: AnsweredCall) -> Message:
     """The one tool message of a call: content marked as from outside, or a failure as JSON (P4)."""
     call = answered.call
     match answered.answer:

@@ -16,14 +16,26 @@ import apsw
 from kairos_mcp import __version__
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion, JsonObject
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.flows.planner_input import Brief
-from kairos_mcp.history.format import Account, Answered, Attempt, Ended, Head, Mark, MaskedAt, Note, Run, Said, Text
+from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.history.format import (
+    ExportedAccount,
+    ExportedAnswer,
+    ExportedAttempt,
+    ExportedMessage,
+    ExportedNote,
+    ExportedOutcome,
+    ExportedRun,
+    ExportedStep,
+    ExportedText,
+    ExportHead,
+    RedactedPlaces,
+)
 from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.whole import AttemptRow, attempts, referred_texts
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, told
 
@@ -31,11 +43,11 @@ TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step 
 
 
 @dataclass(slots=True)
-class _Masking:
+class _ExportRedactor:
     """The mask, and where it has taken something out."""
 
-    mask: Mask
-    at: MaskedAt = field(default_factory=lambda: MaskedAt([], [], []))
+    mask: Redactor
+    at: RedactedPlaces = field(default_factory=lambda: RedactedPlaces([], [], []))
 
     def json(self, value: Any, found: list[str], place: str) -> Any:
         """The value without the secrets that are known now; shapes and names were masked when the row was written."""
@@ -60,15 +72,15 @@ class _Masking:
                 return value
 
 
-def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask: Mask) -> Iterator[Any]:
+def exported(connection: apsw.Connection, run: RunRow, brief: PlannerInput | None, mask: Redactor) -> Iterator[Any]:
     """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
-    record, masking = queries.record(connection, run.n), _Masking(mask)
-    yield Head(run.id, __version__)
+    record, masking = queries.record(connection, run.n), _ExportRedactor(mask)
+    yield ExportHead(run.id, __version__)
     yield _run(run, masking)
     for content_hash in referred_texts(run, record):
         body = texts.read(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
-            yield Text(content_hash, masking.text(body, masking.at.texts, content_hash))
+            yield ExportedText(content_hash, masking.text(body, masking.at.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
     for attempt in attempts(connection, run.n):
         tries.setdefault(attempt.mark, []).append(attempt)
@@ -76,17 +88,17 @@ def exported(connection: apsw.Connection, run: RunRow, brief: Brief | None, mask
         yield from _step(row, tries.get(row.id, ()), masking)
     yield from _messages(brief, record, masking)
     for note in report_queries.notes(connection, run.n):
-        yield Note(masking.text(note, masking.at.beside, "note"))
+        yield ExportedNote(masking.text(note, masking.at.beside, "note"))
     account = read_account(connection, run.account)
-    yield Account(asdict(account.caps), account.held._asdict(), account.spent._asdict())
+    yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
     if run.outcome is not None:
-        yield Ended(masking.json(decode_fields(run.outcome), masking.at.beside, "outcome"))
-    if masking.at != MaskedAt([], [], []):
+        yield ExportedOutcome(masking.json(decode_fields(run.outcome), masking.at.beside, "outcome"))
+    if masking.at != RedactedPlaces([], [], []):
         yield masking.at
 
 
-def _run(run: RunRow, masking: _Masking) -> Run:
-    return Run(
+def _run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
+    return ExportedRun(
         id=run.id,
         flow=run.flow,
         version=run.version,
@@ -101,21 +113,21 @@ def _run(run: RunRow, masking: _Masking) -> Run:
     )
 
 
-def _step(row: MarkRow, tries: Any, masking: _Masking) -> Iterator[Any]:
+def _step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
     sent = {name: value for name, value in asdict(row.sent).items() if value is not None}
     held = None if row.held is None else _amounts(row.held)
-    yield Mark(row.path, row.kind, row.digest.hex(), row.at, held, masking.json(sent, [], ""))
+    yield ExportedStep(row.path, row.kind, row.digest.hex(), row.at, held, masking.json(sent, [], ""))
     for each in tries:
-        yield Attempt(
+        yield ExportedAttempt(
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
         )
     if row.body is not None:
         answer = _carried(decode_answer(row.body), row.path, masking)
         at = row.answered_at if row.answered_at is not None else row.at
-        yield Answered(row.path, at, row.by or "", answer, _amounts(row.spent), row.cached, row.exactness)
+        yield ExportedAnswer(row.path, at, row.by or "", answer, _amounts(row.spent), row.cached, row.exactness)
 
 
-def _carried(answer: Answer, path: str, masking: _Masking) -> Answer:
+def _carried(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:
     """The answer without what only its provider may be sent back, and without secrets."""
     from pydantic import TypeAdapter
 
@@ -128,7 +140,7 @@ def _carried(answer: Answer, path: str, masking: _Masking) -> Answer:
     return carried
 
 
-def _messages(brief: Brief | None, record: list[MarkRow], masking: _Masking) -> Iterator[Said]:
+def _messages(brief: PlannerInput | None, record: list[StepRow], masking: _ExportRedactor) -> Iterator[ExportedMessage]:
     if brief is None:
         return
     yield _said(None, "system", brief.system, [], None, masking)
@@ -139,10 +151,10 @@ def _messages(brief: Brief | None, record: list[MarkRow], masking: _Masking) -> 
 
 
 def _said(
-    path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _Masking
-) -> Said:
+    path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _ExportRedactor
+) -> ExportedMessage:
     tasks = [part for part in (path or "").split("/") if part.startswith(TASKS)]
-    return Said(
+    return ExportedMessage(
         path=path,
         task="/".join(tasks) or None,
         parent="/".join(tasks[:-1]) or None,

@@ -43,7 +43,7 @@ def _a_line(kind: type[_T]) -> type[_T]:
 
 
 @_a_line
-class Head:
+class ExportHead:
     run: str
     program: str
     format: int = FORMAT
@@ -51,7 +51,7 @@ class Head:
 
 
 @_a_line
-class Run:
+class ExportedRun:
     """Times in milliseconds since 1970. `workspace` is the folder's name alone."""
 
     id: str
@@ -69,14 +69,14 @@ class Run:
 
 
 @_a_line
-class Text:
+class ExportedText:
     hash: str
     body: str
     line: Literal["text"] = "text"
 
 
 @_a_line
-class Mark:
+class ExportedStep:
     """`held` null: handed out."""
 
     path: str
@@ -89,7 +89,7 @@ class Mark:
 
 
 @_a_line
-class Attempt:
+class ExportedAttempt:
     """A later try of the step at `path`; `ended`: how the one before it did, and what that `lost`."""
 
     path: str
@@ -103,7 +103,7 @@ class Attempt:
 
 
 @_a_line
-class Answered:
+class ExportedAnswer:
     path: str
     at: int
     by: str
@@ -115,7 +115,7 @@ class Answered:
 
 
 @_a_line
-class Said:
+class ExportedMessage:
     """`path`: the step that brought it. `task` and `parent`: the task whose step that is, `depth` how deep it lies."""
 
     path: str | None
@@ -130,13 +130,13 @@ class Said:
 
 
 @_a_line
-class Note:
+class ExportedNote:
     text: str
     line: Literal["note"] = "note"
 
 
 @_a_line
-class Account:
+class ExportedAccount:
     caps: dict[str, int | None]
     held: Amounts
     spent: Amounts
@@ -144,13 +144,13 @@ class Account:
 
 
 @_a_line
-class Ended:
+class ExportedOutcome:
     outcome: JsonObject
     line: Literal["outcome"] = "outcome"
 
 
 @_a_line
-class MaskedAt:
+class RedactedPlaces:
     """`texts`: hashes of texts; `paths`: steps whose answers; `beside`: other lines (`run`, `note`, `outcome`)."""
 
     texts: list[str]
@@ -160,30 +160,41 @@ class MaskedAt:
 
 
 @_a_line
-class End:
+class ExportEnd:
     lines: int
     sha256: str
     line: Literal["end"] = "end"
 
 
 Line = Annotated[
-    Head | Run | Text | Mark | Attempt | Answered | Said | Note | Account | Ended | MaskedAt | End,
+    ExportHead
+    | ExportedRun
+    | ExportedText
+    | ExportedStep
+    | ExportedAttempt
+    | ExportedAnswer
+    | ExportedMessage
+    | ExportedNote
+    | ExportedAccount
+    | ExportedOutcome
+    | RedactedPlaces
+    | ExportEnd,
     Field(discriminator="line"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ExportedHistory:
     """What a file says of a run, in the order in which it was marked. The texts are those of their hashes, but for
     the masked ones."""
 
-    run: Run
+    run: ExportedRun
     texts: Mapping[str, str]
-    marks: tuple[Mark, ...]
-    answers: Mapping[str, Answered]
-    messages: tuple[Said, ...]
+    marks: tuple[ExportedStep, ...]
+    answers: Mapping[str, ExportedAnswer]
+    messages: tuple[ExportedMessage, ...]
     outcome: JsonObject | None
-    masked: MaskedAt
+    masked: RedactedPlaces
 
 
 def written(lines: Iterable[Any]) -> Iterator[bytes]:
@@ -203,24 +214,24 @@ def _fields(line: Any) -> JsonObject:
     return {name: value for name, value in shown.items() if name != "line"}
 
 
-def read(lines: Iterable[bytes]) -> Carried:
+def read(lines: Iterable[bytes]) -> ExportedHistory:
     """What the lines of a file say. Raises BadArguments that names the line which is wrong."""
     folded, found = sha256(), list[Any]()
     for number, raw in enumerate(lines, 1):
         line = _line(raw, number)
-        if number == 1 and not isinstance(line, Head):
+        if number == 1 and not isinstance(line, ExportHead):
             raise _bad(1, "it is no head of an exported run", "Give a file that `kairos-mcp export RUN FILE` wrote.")
         found.append(line)
-        if isinstance(line, End):
+        if isinstance(line, ExportEnd):
             if (line.lines, line.sha256) != (number - 1, folded.hexdigest()):
                 raise _bad(number, "the lines before it are not those that were written", "Export the run again.")
             continue
-        if len(found) > 1 and isinstance(found[-2], End):
+        if len(found) > 1 and isinstance(found[-2], ExportEnd):
             raise _bad(number, "it comes after the end", "One file holds one run.")
         folded.update(raw)
     if not found:
         raise BadArguments("The file is empty.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
-    if not isinstance(found[-1], End):
+    if not isinstance(found[-1], ExportEnd):
         raise BadArguments(f"The file ends after line {len(found)}, before its end.", "Export the run again.")
     return _gathered(found)
 
@@ -253,23 +264,23 @@ def _check_format(value: Any) -> None:
             pass
 
 
-def _gathered(found: list[Any]) -> Carried:
-    runs = [line for line in found if isinstance(line, Run)]
+def _gathered(found: list[Any]) -> ExportedHistory:
+    runs = [line for line in found if isinstance(line, ExportedRun)]
     if len(runs) != 1 or found[0].run != runs[0].id:
         raise BadArguments("The file does not hold one run.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
-    marks = tuple(line for line in found if isinstance(line, Mark))
+    marks = tuple(line for line in found if isinstance(line, ExportedStep))
     paths = {mark.path for mark in marks}
-    answers = {line.path: line for line in found if isinstance(line, Answered)}
+    answers = {line.path: line for line in found if isinstance(line, ExportedAnswer)}
     if len(paths) != len(marks) or not answers.keys() <= paths:
         raise BadArguments("A step stands twice in the file, or an answer without its step.", "Export the run again.")
-    masked = next((line for line in found if isinstance(line, MaskedAt)), MaskedAt([], [], []))
-    texts = {line.hash: line.body for line in found if isinstance(line, Text)}
+    masked = next((line for line in found if isinstance(line, RedactedPlaces)), RedactedPlaces([], [], []))
+    texts = {line.hash: line.body for line in found if isinstance(line, ExportedText)}
     for content_hash, body in texts.items():
         if content_hash not in masked.texts and sha256(body.encode()).hexdigest() != content_hash:
             raise BadArguments(f"The text {content_hash[:12]} is not the one of its hash.", "Export the run again.")
-    outcome = next((line.outcome for line in found if isinstance(line, Ended)), None)
-    said = tuple(line for line in found if isinstance(line, Said))
-    return Carried(runs[0], texts, marks, answers, said, outcome, masked)
+    outcome = next((line.outcome for line in found if isinstance(line, ExportedOutcome)), None)
+    said = tuple(line for line in found if isinstance(line, ExportedMessage))
+    return ExportedHistory(runs[0], texts, marks, answers, said, outcome, masked)
 
 
 def _bad(number: int, why: str, cure: str) -> BadArguments:

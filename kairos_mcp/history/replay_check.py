@@ -13,8 +13,8 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step
-from kairos_mcp.flows.planner_input import Brief
-from kairos_mcp.specs.build import Thawed
+from kairos_mcp.flows.planner_input import PlannerInput
+from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.views.transcript import path_key, told
 
@@ -22,7 +22,7 @@ SHOWN_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordedEntry:
     """A step as it was recorded: what was asked (a digest), and the answer if there is one. `masked`: a secret was
     taken out of that answer since, so that what was asked after it has another digest now."""
 
@@ -39,8 +39,8 @@ class Recording:
     taken out of its texts, so that no digest is that of then."""
 
     run_id: str
-    thawed: Thawed
-    entries: Sequence[Entry]
+    thawed: LoadedSpec
+    entries: Sequence[RecordedEntry]
     outcome: str | None
     masked: bool = False
 
@@ -112,7 +112,7 @@ class _Fold:
         self.runner = Runner(flow)
         self.doubtful = self.recording.masked
 
-    def compared(self, entry: Entry) -> Difference | None:
+    def compared(self, entry: RecordedEntry) -> Difference | None:
         step = self.runner.waiting.get(entry.path)
         if step is None:
             waits = ", ".join(self.runner.waiting) or ("nothing: it has ended" if self.runner.finished else "nothing")
@@ -166,7 +166,7 @@ def _kind(step: Step) -> str:
             return "pause"
 
 
-def _told_apart(recording: Recording, entry: Entry, step: Step) -> Difference:
+def _told_apart(recording: Recording, entry: RecordedEntry, step: Step) -> Difference:
     match step:
         case CallTool(call=call) if entry.kind == "call":
             return _other_call(recording, entry, call)
@@ -178,7 +178,7 @@ def _told_apart(recording: Recording, entry: Entry, step: Step) -> Difference:
             return Difference(entry.path, text, {"kind": entry.kind}, asked)
 
 
-def _other_call(recording: Recording, entry: Entry, call: ToolCall) -> Difference:
+def _other_call(recording: Recording, entry: RecordedEntry, call: ToolCall) -> Difference:
     asked = {"kind": "call", "tool": call.name, "arguments": call.arguments}
     before = _recorded_call(recording, entry.path)
     if before is None or before.digest != entry.digest:
@@ -203,7 +203,7 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
             return None
 
 
-def _other_request(recording: Recording, entry: Entry, step: RequestCompletion) -> Difference:
+def _other_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
     """What the request was is found by its digest, among those that the rows make likely."""
     brief = recording.thawed.brief
     likely = list(_likely(recording, brief, entry, step)) if brief is not None else []
@@ -219,7 +219,9 @@ def _other_request(recording: Recording, entry: Entry, step: RequestCompletion) 
     return Difference(entry.path, text, _shown(before), _shown(step), message, certain=found is not None)
 
 
-def _likely(recording: Recording, brief: Brief, entry: Entry, step: RequestCompletion) -> Iterator[RequestCompletion]:
+def _likely(
+    recording: Recording, brief: PlannerInput, entry: RecordedEntry, step: RequestCompletion
+) -> Iterator[RequestCompletion]:
     """What may have been asked: the conversation as the rows tell it, or as the flow has it now, and each part of a
     request as it is now, as the spec has it, or left out."""
     answers = {each.path: each.answer for each in recording.entries if each.answer is not None}

@@ -8,9 +8,9 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrupt
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.history.format import Carried, read
-from kairos_mcp.history.replay_check import Entry, Recording, ReplayReport, replayed
-from kairos_mcp.specs.build import VERSIONS, Thawed, thaw
+from kairos_mcp.history.format import ExportedHistory, read
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replayed
+from kairos_mcp.specs.build import VERSIONS, LoadedSpec, thaw
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.views.transcript import told
 
@@ -31,7 +31,7 @@ def verified(lines: Iterable[bytes]) -> ReplayReport:
         raise BadArguments(f"The file's spec can't be used: {error.message}", "Export the run again.") from error
     _check_messages(carried, thawed)
     entries = [
-        Entry(
+        RecordedEntry(
             mark.path,
             mark.kind,
             bytes.fromhex(mark.digest),
@@ -44,7 +44,7 @@ def verified(lines: Iterable[bytes]) -> ReplayReport:
     return replayed(Recording(carried.run.id, thawed, entries, outcome, masked=masked))
 
 
-def _check_version(carried: Carried) -> None:
+def _check_version(carried: ExportedHistory) -> None:
     run, known = carried.run, VERSIONS.get(carried.run.flow)
     if known != run.version:
         raise Stale(
@@ -55,7 +55,7 @@ def _check_version(carried: Carried) -> None:
         )
 
 
-def _check_messages(carried: Carried, thawed: Thawed) -> None:
+def _check_messages(carried: ExportedHistory, thawed: LoadedSpec) -> None:
     """The conversation in a file is for readers; it has to be the one that its steps tell."""
     if thawed.brief is None or carried.masked.texts or carried.masked.paths or carried.masked.beside:
         return
@@ -67,7 +67,7 @@ def _check_messages(carried: Carried, thawed: Thawed) -> None:
         raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
 
 
-def _not_whole(carried: Carried) -> BadArguments:
+def _not_whole(carried: ExportedHistory) -> BadArguments:
     missing = [
         value
         for name, value in carried.run.spec.items()

@@ -14,7 +14,7 @@ def _nothing_private(_turn: Message) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelInput:
     """A step on its way to a model: its path in the run, what the flow asked, what the hands added, and how to find
     what a provider wants back of an earlier turn."""
 
@@ -24,4 +24,4 @@ class Asked:
     private: Callable[[Message], Private | None] = _nothing_private
 
 
-Model = Callable[[Asked], Awaitable[Completion | Failure]]
+Model = Callable[[ModelInput], Awaitable[Completion | Failure]]

@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
 from kairos_mcp.core.strict_json import unfit
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.settlements import Settlement, Settling
+from kairos_mcp.store.settlements import Settlement, SettlementRequest
 
 FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
@@ -23,30 +23,30 @@ class UsageInvalid(BadArguments):
     code = "usage_invalid"
 
 
-class _Outside(BaseModel):
+class _AnswerModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class _Call(_Outside):
+class _CallModel(_AnswerModel):
     id: str | None = None
     name: Annotated[str, Field(min_length=1, max_length=200)]
     arguments: JsonObject | str
 
 
-class _Usage(_Outside):
+class _UsageModel(_AnswerModel):
     input_tokens: _Tokens
     output_tokens: _Tokens
     cached_tokens: _Tokens | None = None
 
 
-class _Completion(_Outside):
+class _CompletionModel(_AnswerModel):
     content: str | None = None
-    tool_calls: list[_Call] | None = None
-    usage: _Usage | None = None
+    tool_calls: list[_CallModel] | None = None
+    usage: _UsageModel | None = None
     finish: Finish | None = None
 
 
-class _ToolResult(_Outside):
+class _ToolResultModel(_AnswerModel):
     content: str
     is_error: bool | None = None
     data: Any = None
@@ -55,19 +55,19 @@ class _ToolResult(_Outside):
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of what was shown
 
 
-class _Approval(_Outside):
+class _DecisionModel(_AnswerModel):
     decision: Literal["approve", "deny"]
     digest: _Digest
     feedback: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
 
 
-class _Settling(_Outside):
+class _SettlementModel(_AnswerModel):
     settlement: Settlement
     digest: _Digest
     note: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
 
 
-_Shape = TypeVar("_Shape", bound=_Outside)
+_Shape = TypeVar("_Shape", bound=_AnswerModel)
 
 
 def completion_from(value: object, path: str) -> Completion:
@@ -77,7 +77,7 @@ def completion_from(value: object, path: str) -> Completion:
     marked unreadable. An empty turn is legal; the flow decides what it means.
     Raises BadArguments, and UsageInvalid where only the usage is wrong.
     """
-    answer = _read(_Completion, value, "completion")
+    answer = _read(_CompletionModel, value, "completion")
     calls = tuple(_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
     return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
 
@@ -109,25 +109,25 @@ def at_path(completion: Completion, path: str) -> Completion:
 
 def tool_result_from(value: object) -> ToolResult:
     """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
-    answer = _read(_ToolResult, value, "tool_call")
+    answer = _read(_ToolResultModel, value, "tool_call")
     return ToolResult(answer.content, bool(answer.is_error), answer.data)
 
 
-def settling_from(value: object, path: str) -> Settling:
+def settling_from(value: object, path: str) -> SettlementRequest:
     """What a caller says of a lost call: `{settlement: reattempt | already_done, digest, note?}`. Raises
     BadArguments."""
-    answer = _read(_Settling, value, "settle")
-    return Settling(path, answer.settlement, answer.note or None, answer.digest)
+    answer = _read(_SettlementModel, value, "settle")
+    return SettlementRequest(path, answer.settlement, answer.note or None, answer.digest)
 
 
 def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:
     """A decision `{decision: approve | deny, digest, feedback?}` about the approval under this key. Raises
     BadArguments."""
-    answer = _read(_Approval, value, "approval")
+    answer = _read(_DecisionModel, value, "approval")
     return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
 
 
-def _call(call: _Call, ordinal: str) -> ToolCall:
+def _call(call: _CallModel, ordinal: str) -> ToolCall:
     match call.arguments:
         case str():
             return ToolCall(ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed")
@@ -135,7 +135,7 @@ def _call(call: _Call, ordinal: str) -> ToolCall:
             return ToolCall(ordinal, call.name, arguments)
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
+def _usage(usage: _UsageModel | None) -> Usage | None:
     if usage is None:
         return None
     return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
@@ -152,7 +152,7 @@ def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
         raise _refusal(shape, kind, error) from None
 
 
-def _refusal(shape: type[_Outside], kind: str, error: ValidationError) -> BadArguments:
+def _refusal(shape: type[_AnswerModel], kind: str, error: ValidationError) -> BadArguments:
     """What is wrong and what is valid, without an echo of what was sent."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     texts = "; ".join(f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems[:5])

@@ -34,7 +34,7 @@ class TextPrompts:
 
 
 @dataclass(frozen=True, slots=True)
-class Worded:
+class WordedRequest:
     """A request as a route is given it: no message has the role system; in the text dialect none has calls."""
 
     system: str
@@ -42,16 +42,16 @@ class Worded:
     tools: ToolSet
 
 
-def native(step: RequestCompletion, sent: Sent) -> Worded:
+def native(step: RequestCompletion, sent: Sent) -> WordedRequest:
     """The request as it is; reminder and standing line stand at the tail of the newest turn."""
     system, messages = _apart(step)
-    return Worded(system, _with_tail(messages, step, sent), step.tools)
+    return WordedRequest(system, _with_tail(messages, step, sent), step.tools)
 
 
-def untailed(step: RequestCompletion) -> Worded:
+def untailed(step: RequestCompletion) -> WordedRequest:
     """The native request without its tail, for a route that puts `tail` behind a mark of what it may cache."""
     system, messages = _apart(step)
-    return Worded(system, tuple(messages), step.tools)
+    return WordedRequest(system, tuple(messages), step.tools)
 
 
 def tail(step: RequestCompletion, sent: Sent) -> str:
@@ -65,11 +65,11 @@ def told_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
     return "" if step.output_schema is None else Template(prompts.answer).substitute(schema=schema)
 
 
-def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> Worded:
+def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> WordedRequest:
     """The request for a model without tools: calls and results are told as text."""
     system, messages = _apart(step)
     told = _with_tail(_told(messages), step, sent)
-    return Worded("\n\n".join(part for part in (system, _explained(step, prompts)) if part), told, ToolSet())
+    return WordedRequest("\n\n".join(part for part in (system, _explained(step, prompts)) if part), told, ToolSet())
 
 
 def reply_schema(step: RequestCompletion) -> JsonObject:

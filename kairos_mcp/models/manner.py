@@ -9,7 +9,7 @@ from kairos_mcp.models.dialects import TextPrompts
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ModelManner:
     """From the run's frozen spec: temperature, dialect, and the prompts of the text dialect."""
 
     temperature: float | None = None

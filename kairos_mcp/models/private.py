@@ -10,7 +10,7 @@ _Turn = tuple[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
-class Privates:
+class PrivateParts:
     """The private parts of one conversation's turns. A turn is known by its text and the ids of its calls, which are
     ordinals and so unique; two turns of the same text without calls are alike to their provider."""
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models import Asked, Model
-from kairos_mcp.models.manner import Manner
+from kairos_mcp.models import Model, ModelInput
+from kairos_mcp.models.manner import ModelManner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import key_variable
 
 if TYPE_CHECKING:
-    from kairos_mcp.models.provider_line import Line
+    from kairos_mcp.models.provider_line import ProviderConnection
 
 GIVEN_A_KEY = ("openai", "anthropic")  # the others take theirs from their own variables alone
 
@@ -35,12 +35,12 @@ class Provider:
         self.tariff = tariff
         self._environ = environ
         self._key = key
-        self._opening: asyncio.Task[Line] | None = None
+        self._opening: asyncio.Task[ProviderConnection] | None = None
 
-    def model(self, manner: Manner) -> Model:
+    def model(self, manner: ModelManner) -> Model:
         """The Model of a run."""
 
-        async def complete(asked: Asked) -> Completion | Failure:
+        async def complete(asked: ModelInput) -> Completion | Failure:
             return await self._complete(asked, manner)
 
         return complete
@@ -51,7 +51,7 @@ class Provider:
         if opening is not None and await asyncio.wait([opening]) and opening.exception() is None:
             await opening.result().close()
 
-    async def _complete(self, asked: Asked, manner: Manner) -> Completion | Failure:
+    async def _complete(self, asked: ModelInput, manner: ModelManner) -> Completion | Failure:
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.create_task(asyncio.to_thread(self._open))
         try:
@@ -62,12 +62,12 @@ class Provider:
             return not_opened(error, self.tariff.model)
         return await line.complete(asked, manner)
 
-    def _open(self) -> Line:
-        from kairos_mcp.models.provider_line import Line
+    def _open(self) -> ProviderConnection:
+        from kairos_mcp.models.provider_line import ProviderConnection
 
         if self._key is None:
-            return Line.to(self.tariff, self._environ)
+            return ProviderConnection.to(self.tariff, self._environ)
         kind = self.tariff.model.partition(":")[0]
         if kind.partition("-")[0] not in GIVEN_A_KEY:
             raise ConfigError(f"model_key does not go with {kind}.", f"Set {key_variable(kind)} in its place.")
-        return Line.to(self.tariff, {**self._environ, key_variable(kind): self._key()})
+        return ProviderConnection.to(self.tariff, {**self._environ, key_variable(kind): self._key()})

@@ -21,7 +21,7 @@ _SECRET_FORM = re.compile(
 )
 
 
-class BadReply(Exception):
+class BadProviderReply(Exception):
     """A reply that no library should see. `passing`: another attempt may go well."""
 
     def __init__(self, reason: str, *, passing: bool = False) -> None:
@@ -30,11 +30,11 @@ class BadReply(Exception):
         self.passing = passing
 
 
-class UsageInvalid(BadReply):
+class InvalidProviderUsage(BadProviderReply):
     """A reply whose report of tokens is none."""
 
 
-class Redirected(BadReply):
+class Redirected(BadProviderReply):
     """A reply that only names another address: nobody has worked on the request. It isn't followed, since the key
     would go along."""
 
@@ -75,7 +75,7 @@ def failure_of(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> 
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
-    if (bad := next((each for each in _causes(error) if isinstance(each, BadReply)), None)) is not None:
+    if (bad := next((each for each in _causes(error) if isinstance(each, BadProviderReply)), None)) is not None:
         return _bad_reply(bad, kind)
     said = masked(_said(error), environ)
     match error:
@@ -100,15 +100,15 @@ def failure_of(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> 
             return Failure("provider_error", f"{kind}: the reply has an unknown shape.", unknown_end=True)
 
 
-def _bad_reply(bad: BadReply, kind: str) -> Failure:
+def _bad_reply(bad: BadProviderReply, kind: str) -> Failure:
     match bad:
-        case UsageInvalid(reason=reason):
+        case InvalidProviderUsage(reason=reason):
             return Failure("usage_invalid", f"{kind}: the reply is not taken, since {reason}.", unknown_end=True)
         case Redirected(reason=reason):
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
-        case BadReply(reason=reason, passing=True):
+        case BadProviderReply(reason=reason, passing=True):
             return Failure("provider_error", f"{kind}: the reply is useless: {reason}.", True, unknown_end=True)
-        case BadReply(reason=reason):
+        case BadProviderReply(reason=reason):
             text = f"{kind}: the reply is useless: {reason}. Check KAIROS_BASE_URL."
             return Failure("provider_error", text, unknown_end=True)
 

@@ -19,8 +19,8 @@ from pydantic_ai.settings import ModelSettings
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.models import Asked, dialects
-from kairos_mcp.models.manner import Manner
+from kairos_mcp.models import ModelInput, dialects
+from kairos_mcp.models.manner import ModelManner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_S, SILENT_S, Close, extra
 from kairos_mcp.models.provider_errors import failure_of, key_variable
@@ -33,7 +33,7 @@ _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ProviderConnection:
     """What a provider is reached by. `origin` marks what only it may be sent back."""
 
     tariff: Tariff
@@ -43,7 +43,7 @@ class Line:
     closing: Sequence[Close]
 
     @classmethod
-    def to(cls, tariff: Tariff, environ: Mapping[str, str]) -> Line:
+    def to(cls, tariff: Tariff, environ: Mapping[str, str]) -> ProviderConnection:
         """Raises ConfigError, and what the provider's library raises where a key or a package is missing."""
         kind, _, name = tariff.model.partition(":")
         key = environ.get(key_variable(kind)) or None
@@ -64,7 +64,7 @@ class Line:
         origin = tariff.model if tariff.base_url is None else f"{tariff.model} at {tariff.base_url}"
         return cls(tariff, model, origin, environ, closing)
 
-    async def complete(self, asked: Asked, manner: Manner) -> Completion | Failure:
+    async def complete(self, asked: ModelInput, manner: ModelManner) -> Completion | Failure:
         """One attempt."""
         kind = self.tariff.model.partition(":")[0]
         caches = kind == "anthropic" and manner.dialect == "native"
@@ -87,7 +87,7 @@ class Line:
             return failure_of(error, self.tariff, self.environ)
         return self._answer(response, asked, manner)
 
-    def _schema(self, step: RequestCompletion, manner: Manner, *, offered: bool) -> JsonObject | None:
+    def _schema(self, step: RequestCompletion, manner: ModelManner, *, offered: bool) -> JsonObject | None:
         """What the provider is to hold its model to, where it can."""
         if not self.model.profile.get("supports_json_schema_output"):
             return None
@@ -96,7 +96,7 @@ class Line:
         at_home = self.tariff.base_url is None and self.tariff.model.partition(":")[0] in _SCHEMA_BESIDE_TOOLS
         return step.output_schema if at_home or not offered else None
 
-    def _answer(self, response: ModelResponse, asked: Asked, manner: Manner) -> Completion | Failure:
+    def _answer(self, response: ModelResponse, asked: ModelInput, manner: ModelManner) -> Completion | Failure:
         answer = completion_of(response, asked.path, self.origin, self.tariff, self.model.context_window)
         if manner.dialect == "text" and isinstance(answer, Completion):
             return dialects.text_reply(answer, asked.step, asked.path)

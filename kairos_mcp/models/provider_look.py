@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from kairos_mcp.models.provider_errors import BadReply, Redirected, UsageInvalid
+from kairos_mcp.models.provider_errors import BadProviderReply, InvalidProviderUsage, Redirected
 
 REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
 LARGEST_COUNT = 2**53 - 1
@@ -29,7 +29,7 @@ def looking(streams: type) -> Look:
             async for part in self._stream:
                 size += len(part)
                 if size > REPLY_BYTES:
-                    raise BadReply(f"it is larger than {REPLY_BYTES} bytes")
+                    raise BadProviderReply(f"it is larger than {REPLY_BYTES} bytes")
                 yield part
 
         async def aclose(self) -> None:
@@ -44,14 +44,14 @@ def looking(streams: type) -> Look:
             return
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.endswith("json"):
-            raise BadReply(f"it is {kind[:60]}, not JSON")
+            raise BadProviderReply(f"it is {kind[:60]}, not JSON")
         response.stream = Bounded(response.stream)
         try:
             reply = json.loads(await response.aread())
         except (ValueError, RecursionError):
-            raise BadReply("it is cut off or no JSON", passing=True) from None
+            raise BadProviderReply("it is cut off or no JSON", passing=True) from None
         if not isinstance(reply, dict):
-            raise BadReply("it is no JSON object")
+            raise BadProviderReply("it is no JSON object")
         for name in ("usage", "usageMetadata"):
             _refuse_bad_usage(reply.get(name))
 
@@ -72,10 +72,10 @@ def _refuse_bad_usage(usage: object) -> None:
     if usage is None:
         return
     if not isinstance(usage, dict):
-        raise UsageInvalid("its usage is no object")
+        raise InvalidProviderUsage("its usage is no object")
     for name, count in usage.items():
         if name.endswith(("tokens", "TokenCount")) and not isinstance(count, dict) and not _is_count(count):
-            raise UsageInvalid(f"its {name[:60]} is no count of tokens")
+            raise InvalidProviderUsage(f"its {name[:60]} is no count of tokens")
 
 
 def _is_count(value: object) -> bool:

@@ -27,13 +27,15 @@ from pydantic_ai.tools import ToolDefinition
 
 from kairos_mcp.core.messages import JsonObject, Message, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion
-from kairos_mcp.models import Asked, dialects
-from kairos_mcp.models.manner import Manner
+from kairos_mcp.models import ModelInput, dialects
+from kairos_mcp.models.manner import ModelManner
 
 ID_CHARS = 40  # of a call's id: the shortest limit among the providers
 
 
-def messages_of(asked: Asked, manner: Manner, origin: str, *, caches: bool, tells_schema: bool) -> list[ModelMessage]:
+def messages_of(
+    asked: ModelInput, manner: ModelManner, origin: str, *, caches: bool, tells_schema: bool
+) -> list[ModelMessage]:
     """The conversation. With `caches` a mark stands between the newest turn and its tail, which changes each round."""
     step, tail = asked.step, ""
     if manner.dialect == "text":
@@ -67,7 +69,7 @@ def parameters_of(step: RequestCompletion, *, offered: bool, schema: JsonObject 
 class _Telling:
     """The conversation so far. `calls`: our ordinal of each call, with its id and name on the wire."""
 
-    asked: Asked
+    asked: ModelInput
     origin: str
     messages: list[ModelMessage] = field(default_factory=list)
     parts: list[ModelRequestPart] = field(default_factory=list)

@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.core.strict_json import unfit
 from kairos_mcp.models import dialects
-from kairos_mcp.models.dialects import TextPrompts, Worded
+from kairos_mcp.models.dialects import TextPrompts, WordedRequest
 
 FINISHES: Mapping[str, Finish] = {
     "endturn": "stop",
@@ -33,7 +33,7 @@ FINISHES: Mapping[str, Finish] = {
 MODEL_CHARS = 120  # of the name that a host gives its model; it is shown, and decides nothing
 
 
-class BadReply(Exception):
+class BadSamplingReply(Exception):
     """A reply that answers nothing: no text and no call, or not from a model. `reason` is fit to be shown."""
 
     def __init__(self, reason: str) -> None:
@@ -76,7 +76,7 @@ def completion(
     says that it calls tools and calls none: what it says is no final answer.
     """
     if reply.role != "assistant":
-        raise BadReply("the answer is no assistant's turn")
+        raise BadSamplingReply("the answer is no assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
     named = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
     said = replace(_said(blocks, path), finish=_finish(reply.stop_reason), model=named)
@@ -98,12 +98,12 @@ def _said(blocks: Sequence[Any], path: str) -> Completion:
     uses = [block for block in blocks if isinstance(block, wire.ToolUseContent)]
     if not texts and not uses:
         kinds = ", ".join(sorted({block.type for block in blocks})) or "nothing"
-        raise BadReply(f"the answer holds {kinds} and no text")
+        raise BadSamplingReply(f"the answer holds {kinds} and no text")
     calls = tuple(ToolCall(f"{path}/call-{n}", use.name, dict(use.input)) for n, use in enumerate(uses, 1))
     return Completion("".join(texts), calls)
 
 
-def _messages(worded: Worded) -> list[wire.SamplingMessage]:
+def _messages(worded: WordedRequest) -> list[wire.SamplingMessage]:
     """Our turns as theirs. The results after a turn are one user message, which holds nothing else."""
     messages: list[wire.SamplingMessage] = []
     results: list[wire.SamplingMessageContentBlock] = []

@@ -22,7 +22,7 @@ from kairos_mcp.models.answers import at_path, completion_from
 _OUR_KEYS = ("for", "delay_s", "error")
 
 
-class _Error(BaseModel):
+class _ErrorLine(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     code: Annotated[str, Field(min_length=1, max_length=100)]
@@ -30,12 +30,12 @@ class _Error(BaseModel):
     retryable: bool = False
 
 
-class _Extras(BaseModel):
+class _LineExtras(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     step: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(None, alias="for")
     delay_s: Annotated[float, Field(ge=0, le=3_600)] = 0
-    error: _Error | None = None
+    error: _ErrorLine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ScriptedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _ScriptLine:
     answer: Completion | Failure
     delay_s: float
 
@@ -63,15 +63,15 @@ class _Line:
 class Script:
     """A script as it was read; made by `parse`. `asked` keeps each (path, request) that it was asked for."""
 
-    in_order: tuple[_Line, ...]
-    by_path: dict[str, _Line]
+    in_order: tuple[_ScriptLine, ...]
+    by_path: dict[str, _ScriptLine]
     asked: list[tuple[str, RequestCompletion]] = field(default_factory=list)
 
     @classmethod
     def parse(cls, text: str) -> Script:
         """Raises ConfigError that names the first line which is no answer."""
-        in_order: list[_Line] = []
-        by_path: dict[str, _Line] = {}
+        in_order: list[_ScriptLine] = []
+        by_path: dict[str, _ScriptLine] = {}
         for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
             if not raw.strip():
                 continue
@@ -103,7 +103,7 @@ class Script:
         return ScriptedAnswer(Failure("provider_error", message))
 
 
-def _line(number: int, raw: str) -> tuple[str | None, _Line]:
+def _line(number: int, raw: str) -> tuple[str | None, _ScriptLine]:
     try:
         value = strict_json(raw)
     except Undecodable as error:
@@ -116,17 +116,17 @@ def _line(number: int, raw: str) -> tuple[str | None, _Line]:
         if completion:
             raise _wrong(number, "it has an error and a completion")
         failure = Failure(extras.error.code, extras.error.message, extras.error.retryable)
-        return extras.step, _Line(failure, extras.delay_s)
+        return extras.step, _ScriptLine(failure, extras.delay_s)
     try:
         answer = completion_from(completion, "line")
     except BadArguments as refusal:
         raise _wrong(number, str(refusal)) from None
-    return extras.step, _Line(answer, extras.delay_s)
+    return extras.step, _ScriptLine(answer, extras.delay_s)
 
 
-def _extras(number: int, value: dict[str, Any]) -> _Extras:
+def _extras(number: int, value: dict[str, Any]) -> _LineExtras:
     try:
-        return _Extras.model_validate(value)
+        return _LineExtras.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise _wrong(number, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None

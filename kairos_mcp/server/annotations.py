@@ -36,7 +36,7 @@ EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class PossibleEffect:
     """The most that may happen without an approval of ours: an effect class, and whether it leaves this machine."""
 
     effect: Effect = "read"
@@ -62,7 +62,7 @@ def annotated(tool: wire.Tool, settings: Settings) -> wire.Tool:
     return tool.model_copy(update={"annotations": hints(own, open_world=most.open_world)})
 
 
-def most_of(settings: Settings) -> Most:
+def most_of(settings: Settings) -> PossibleEffect:
     """The most that a run may do under these settings without an approval of ours."""
     effects: list[Effect] = ["read"]
     for name, effect in _changing(settings):
@@ -70,7 +70,7 @@ def most_of(settings: Settings) -> Most:
         if word == "allow" or (word == "ask" and settings.approvals == "host"):
             effects.append(effect)
     leaves = bool(settings.servers or settings.http_tools or (settings.http_fetch and settings.http_hosts))
-    return Most(max(effects, key=EFFECTS.index), leaves)
+    return PossibleEffect(max(effects, key=EFFECTS.index), leaves)
 
 
 def _changing(settings: Settings) -> Iterator[tuple[str, Effect]]:

@@ -13,21 +13,21 @@ from mcp.server.auth.provider import AccessToken
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp.core.identity import LOCAL
-from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.bounds import RequestBounds
 from kairos_mcp.server.http_guard import header, refused
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.server.who import speaks_for
 
 _CHALLENGE = {"www-authenticate": 'Bearer realm="kairos-mcp"'}
 
 
-class Entrance:
+class AccessRule:
     """Whether a token is needed: beyond loopback always, else from the first one on until the server ends.
 
     Revoking the last token must not open the door to everybody.
     """
 
-    def __init__(self, tokens: Tokens, *, guarded: bool) -> None:
+    def __init__(self, tokens: TokenStore, *, guarded: bool) -> None:
         self._tokens = tokens
         self._guarded = guarded
 
@@ -48,10 +48,10 @@ class _Bucket:
     at: float
 
 
-class Rates:
+class RateLimiter:
     """So many requests a second for each principal, after a burst."""
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = bounds.calls_per_s
         self._burst = float(bounds.burst)
         self._clock = clock
@@ -69,10 +69,10 @@ class Rates:
         return 0.0
 
 
-class Tenancy:
+class Authentication:
     """Lets requests in under their principal's name, for our rows and for the SDK's owners of sessions."""
 
-    def __init__(self, app: ASGIApp, entrance: Entrance, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, entrance: AccessRule, rates: RateLimiter) -> None:
         self._app = app
         self._named = AuthContextMiddleware(app)
         self._entrance = entrance

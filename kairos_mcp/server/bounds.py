@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RequestBounds:
     """`header_s` and `body_s`: in which the whole of it has to arrive; `unread_s`: how long a client may
     leave an answer unread; `idle_s`: how long a session lives without a request; `leaving_s`: what is left to
     a request when the server is told to end. `calls_per_s` and `burst` hold for each principal;

@@ -13,8 +13,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.steps import DialectName
 from kairos_mcp.server.client_sessions import ClientSession
-from kairos_mcp.server.patience import Patience
-from kairos_mcp.views.run_report import Beat
+from kairos_mcp.server.patience import WaitPolicy
+from kairos_mcp.views.run_report import Heartbeat
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientCapabilities:
     """What the client of one call declared for it: capabilities may differ from call to call.
 
     `refused`: within this call it has said that its model won't answer, so it is asked no more. `elicits`: it can show
@@ -38,18 +38,18 @@ class Client:
     elicits: bool = False
 
     @staticmethod
-    def of(ctx: ServerRequestContext[Any]) -> Client:
+    def of(ctx: ServerRequestContext[Any]) -> ClientCapabilities:
         declared = ctx.session.client_capabilities
         samples = declared.sampling if declared is not None else None
         native = samples is not None and samples.tools is not None
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         dialogs = declared.elicitation if declared is not None else None
         forms = dialogs is not None and (dialogs.form is not None or dialogs.url is None)
-        return Client(ctx, modern, samples is not None, "native" if native else "text", elicits=forms)
+        return ClientCapabilities(ctx, modern, samples is not None, "native" if native else "text", elicits=forms)
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class ResumedRequest:
     """What a sealed requestState says: the run, the asks that it answers, how many rounds this call has had, in which
     dialect it was asked, when (milliseconds since 1970), and which approvals it asks about no more. `digests`: of what
     its user was shown, by key."""
@@ -66,16 +66,16 @@ class Resumed:
         return json.dumps(astuple(self))
 
     @staticmethod
-    def of(state: str | None) -> Resumed | None:
+    def of(state: str | None) -> ResumedRequest | None:
         if state is None:
             return None
         run_id, nonces, rounds, dialect, at, passed, *rest = json.loads(state)
         digests = tuple((key, digest) for key, digest in rest[0]) if rest else ()  # none in states of before
-        return Resumed(run_id, tuple(nonces), rounds, dialect, at, tuple(passed), digests)
+        return ResumedRequest(run_id, tuple(nonces), rounds, dialect, at, tuple(passed), digests)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolRequest:
     """To whom it goes, from whom it comes, what it goes on with, whom to tell how it goes, how long to wait; in which
     session it comes, and the tasks for what it asks.
 
@@ -84,10 +84,10 @@ class Call:
 
     host: App
     caller: Caller
-    client: Client
-    resumed: Resumed | None
-    on_beat: Callable[[Beat], Awaitable[None]]
-    patience: Patience
+    client: ClientCapabilities
+    resumed: ResumedRequest | None
+    on_beat: Callable[[Heartbeat], Awaitable[None]]
+    patience: WaitPolicy
     session: ClientSession
     tasks: TaskGroup
     passed: set[str] = field(default_factory=set)

@@ -11,18 +11,18 @@ from collections.abc import Mapping
 
 import mcp_types as wire
 
-from kairos_mcp.app.client_requests import Reply, UsersSettlement, UsersWord
+from kairos_mcp.app.client_requests import ClientReply, UserDecision, UserSettlement
 from kairos_mcp.models import sampling
-from kairos_mcp.models.sampling import BadReply
+from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation, push
-from kairos_mcp.server.call import Call, Resumed
-from kairos_mcp.server.push import Open
+from kairos_mcp.server.call import ResumedRequest, ToolRequest
+from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import is_key
-from kairos_mcp.store.client_requests import Asked
+from kairos_mcp.store.client_requests import RequestOutcome
 
 
-async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
+async def ask(call: ToolRequest, run_id: str, until_s: float) -> wire.InputRequiredResult | bool:
     """Ask for what is open. The result to return to the client; or whether the run has moved by it.
 
     `until_s`: when this call ends, by `time.monotonic`. What is not answered then waits for the next call.
@@ -41,16 +41,16 @@ async def ask(call: Call, run_id: str, until_s: float) -> wire.InputRequiredResu
     return False if rounds >= call.patience.rounds else await _input_required(call, run_id, found, rounds + 1)
 
 
-def _open(call: Call, run_id: str) -> Open:
+def _open(call: ToolRequest, run_id: str) -> PushableRequests:
     """Nothing is asked of a client that did not declare it."""
     asks, client = call.host.asks, call.client
-    return Open(
+    return PushableRequests(
         asks.open(run_id, call.caller) if client.samples and not client.refused else (),
         asks.undecided(run_id, call.caller, call.passed) if client.elicits else (),
     )
 
 
-async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | None) -> bool:
+async def take(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[str, object] | None) -> bool:
     """Take what a client brings for its asks. False where its model refused, and the run's route was given.
 
     Keys that were not asked are ignored; those that are missing, or answered with another kind, are asked again.
@@ -68,18 +68,20 @@ async def take(call: Call, resumed: Resumed, responses: Mapping[str, object] | N
     return refused is None or await call.host.asks.fall_back(resumed.run_id, refused, call.caller)
 
 
-async def _take_completions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> str | None:
+async def _take_completions(
+    call: ToolRequest, resumed: ResumedRequest, nonce: str, brought: Mapping[str, object]
+) -> str | None:
     """Why the client's model refused, if it did."""
     waiting = {each.path: each for each in call.host.asks.open(resumed.run_id, call.caller)}
-    replies: dict[str, Reply] = {}
+    replies: dict[str, ClientReply] = {}
     refused = None
     for path, reply in brought.items():
         match reply:
             case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if path in waiting:
                 try:
                     said = sampling.completion(reply, waiting[path].step, path, resumed.dialect)
-                    replies[path] = Reply(said, dialect=resumed.dialect)
-                except BadReply as bad:
+                    replies[path] = ClientReply(said, dialect=resumed.dialect)
+                except BadSamplingReply as bad:
                     refused = bad.reason
             case _:
                 pass
@@ -87,15 +89,17 @@ async def _take_completions(call: Call, resumed: Resumed, nonce: str, brought: M
     return refused
 
 
-async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Mapping[str, object]) -> None:
+async def _take_decisions(
+    call: ToolRequest, resumed: ResumedRequest, nonce: str, brought: Mapping[str, object]
+) -> None:
     took_s = (call.host.asks.now() - resumed.at) / 1000
-    said: dict[str, UsersWord | UsersSettlement] = {}
+    said: dict[str, UserDecision | UserSettlement] = {}
     digests = dict(resumed.digests)
     for key, reply in brought.items():
         match reply:
             case wire.ElicitResult():
                 word = elicitation.word(key, digests.get(key, ""), reply, took_s, call.patience.instant_s)
-                if isinstance(word, UsersWord | UsersSettlement):
+                if isinstance(word, UserDecision | UserSettlement):
                     said[key] = word
                     continue
                 call.passed.update(brought if word == "nobody" else (key,))
@@ -106,7 +110,9 @@ async def _take_decisions(call: Call, resumed: Resumed, nonce: str, brought: Map
     await call.host.asks.decide(resumed.run_id, said, call.caller, nonce=nonce)
 
 
-async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> wire.InputRequiredResult | bool:
+async def _input_required(
+    call: ToolRequest, run_id: str, found: PushableRequests, rounds: int
+) -> wire.InputRequiredResult | bool:
     """A client that calls again without a state, some time after it was asked, has refused: nothing else says so."""
     asks, again_s = call.host.asks, call.patience.again_s if call.resumed is None else None
     requests: wire.InputRequests = {}
@@ -117,7 +123,7 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
         if row is None:
             asks.was_silent(call.caller)
             return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
-        if isinstance(row, Asked):
+        if isinstance(row, RequestOutcome):
             await asks.news()
             return True  # what another session was asked has to be charged first
         dialect, by_path = call.client.dialect, {each.path: each for each in found.completions}
@@ -138,5 +144,5 @@ async def _input_required(call: Call, run_id: str, found: Open, rounds: int) -> 
     if not requests:
         return False
     passed = tuple(sorted(call.passed))
-    state = Resumed(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).sealed()
+    state = ResumedRequest(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

@@ -29,7 +29,7 @@ HEADER = "mcp-session-id"
 
 
 @dataclass(slots=True, eq=False)
-class Push:
+class PushedRequest:
     """One request to the client. `request`: a completion's number in the rows. `patience_s`: how long its client may
     stay silent. `stands`: no other session has taken over from it. `told`: that it is silent was said. `closing`: what
     came of it is being written.
@@ -66,10 +66,10 @@ class ClientSession:
 
     id: str
     tasks: TaskGroup | None = None
-    pushes: dict[tuple[str, str], Push] = field(default_factory=dict)
+    pushes: dict[tuple[str, str], PushedRequest] = field(default_factory=dict)
     newest: dict[str, object] = field(default_factory=dict)
 
-    def of_run(self, run_id: str) -> list[Push]:
+    def of_run(self, run_id: str) -> list[PushedRequest]:
         """What is in the air about a run."""
         return [push for (run, _), push in self.pushes.items() if run == run_id]
 

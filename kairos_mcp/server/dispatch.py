@@ -16,11 +16,11 @@ from mcp.shared.exceptions import MCPError
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.redaction import Mask
-from kairos_mcp.server.call import Call, Client, Resumed
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.server.call import ClientCapabilities, ResumedRequest, ToolRequest
 from kairos_mcp.server.client_requests import take
 from kairos_mcp.server.handlers import Result
-from kairos_mcp.server.patience import Patience
+from kairos_mcp.server.patience import WaitPolicy
 from kairos_mcp.server.progress import teller
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
@@ -47,7 +47,7 @@ async def carried_out(
     ctx: ServerRequestContext[Any],
     params: wire.CallToolRequestParams,
     reach: Callable[[], Awaitable[App]],
-    patience: Patience,
+    patience: WaitPolicy,
 ) -> Result:
     """The result of a call, an error's as well. Raises MCPError for a tool that does not exist."""
     tool = OFFERED.get(params.name)
@@ -55,7 +55,7 @@ async def carried_out(
         raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. This server has: {', '.join(OFFERED)}.")
     try:
         asked = checked(tool.arguments, params.arguments)
-        client, resumed = Client.of(ctx), Resumed.of(params.request_state)
+        client, resumed = ClientCapabilities.of(ctx), ResumedRequest.of(params.request_state)
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
         host = await reach()
         who, label = principal(), _client(ctx, host.mask)
@@ -63,7 +63,7 @@ async def carried_out(
         caller = Caller(who, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         host.wake()
         async with session.asking() as tasks:
-            call = Call(host, caller, client, resumed, tell, patience, session, tasks, passed)
+            call = ToolRequest(host, caller, client, resumed, tell, patience, session, tasks, passed)
             if resumed is not None and not await take(call, resumed, params.input_responses):
                 call = replace(call, client=replace(client, refused=True))
             return await tool.handle(call, asked)
@@ -73,10 +73,10 @@ async def carried_out(
     except Exception:
         log.exception("%s failed", tool.name)
         said = "Runs are kept: run_status says where they stand. The server's stderr says what broke."
-        return error_result(InternalError("Something broke inside the server.", said), Mask())
+        return error_result(InternalError("Something broke inside the server.", said), Redactor())
 
 
-def _client(ctx: ServerRequestContext[Any], mask: Mask) -> str:
+def _client(ctx: ServerRequestContext[Any], mask: Redactor) -> str:
     """The client's own name and version, as far as given: a label for the record, trusted for nothing."""
     given = ctx.session.client_params
     return "" if given is None else redact_values.label(f"{given.client_info.name} {given.client_info.version}", mask)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import mcp_types as wire
 
-from kairos_mcp.app.client_requests import LostCall, Question, UsersSettlement, UsersWord
-from kairos_mcp.app.inspect import Purpose
+from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision, UserSettlement
+from kairos_mcp.app.inspect import RunPurpose
 from kairos_mcp.core.counting import age
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.models.answers import FEEDBACK_CHARS
@@ -37,10 +37,10 @@ Left = Literal["unclear", "left", "nobody"]
 """No decision: the form came back without one, the user left the dialog, or nobody was there to see it."""
 
 
-def request(purpose: Purpose, question: Question) -> wire.ElicitRequest:
+def request(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
     """The dialog: what it is about, whole, what for, and the form."""
     match question:
-        case LostCall(tool=tool, path=path):
+        case UnsettledCall(tool=tool, path=path):
             form, began = (
                 SETTLE_FORM,
                 f"{tool} was begun by {purpose.run_id}{_place(purpose)} at {path}{_goal(purpose)}",
@@ -53,7 +53,7 @@ def request(purpose: Purpose, question: Question) -> wire.ElicitRequest:
     return wire.ElicitRequest(params=params)
 
 
-def _place(purpose: Purpose) -> str:
+def _place(purpose: RunPurpose) -> str:
     """How old the run is, and the folder that it works in, as a path that nothing can hide in."""
     old = f", {age(purpose.age_s)} old"
     if purpose.workspace is None:
@@ -62,7 +62,7 @@ def _place(purpose: Purpose) -> str:
     return f"{old}, in {folder},"
 
 
-def _goal(purpose: Purpose) -> str:
+def _goal(purpose: RunPurpose) -> str:
     """The goal in quotes on a line of its own: whoever started the run wrote it, which may have been a model."""
     if purpose.goal is None:
         return ""
@@ -75,20 +75,20 @@ def _goal(purpose: Purpose) -> str:
 
 def word(
     key: str, digest: str, reply: wire.ElicitResult, took_s: float, instant_s: float
-) -> UsersWord | UsersSettlement | Left:
+) -> UserDecision | UserSettlement | Left:
     """What the user decided about the question under `key`, as they were shown it (`digest`). What came before anybody
     can have seen it is nobody's; a form without a decision is none; a decline settles nothing."""
     match reply.action, reply.content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "nobody"
         case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settlements.is_key(key):
-            return UsersSettlement(said, digest, _feedback(rest.get("note")))
+            return UserSettlement(said, digest, _feedback(rest.get("note")))
         case "accept" | "decline", _ if settlements.is_key(key):
             return "left"
         case "accept", {"decision": "approve" | "deny" as said, **rest}:
-            return UsersWord(said, _feedback(rest.get("feedback")))
+            return UserDecision(said, _feedback(rest.get("feedback")))
         case "decline", _:
-            return UsersWord("deny")
+            return UserDecision("deny")
         case "cancel", _:
             return "left"
         case _:

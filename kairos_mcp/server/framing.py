@@ -27,7 +27,7 @@ def unbroken(json: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FramedLine:
     """A line without its end. `left_out` bytes of one too long are gone; `tail` is then its last part."""
 
     text: bytes
@@ -51,7 +51,7 @@ class Line:
         return number
 
 
-def answered_id(line: Line) -> int | str | None:
+def answered_id(line: FramedLine) -> int | str | None:
     """The id of our request that a line answers which can't be read, where it stands before the result."""
     return line.request_id() if _REPLY.match(line.text[:EDGE_BYTES]) else None
 
@@ -65,7 +65,7 @@ class LineCutter:
         self._left_out = 0
         self._tail = b""
 
-    def cut(self, chunk: bytes) -> Iterator[Line]:
+    def cut(self, chunk: bytes) -> Iterator[FramedLine]:
         """Only \\n ends a line: JSON may hold the other characters that look like an end."""
         *ended, unfinished = chunk.split(b"\n")
         for piece in ended:
@@ -73,7 +73,7 @@ class LineCutter:
             yield self._line()
         self._keep(unfinished)
 
-    def rest(self) -> Iterator[Line]:
+    def rest(self) -> Iterator[FramedLine]:
         """What stood after the last end of a line, if anything."""
         if self._kept:
             yield self._line()
@@ -85,7 +85,7 @@ class LineCutter:
             self._left_out += len(piece) - room
             self._tail = (self._tail + piece[room:])[-EDGE_BYTES:]
 
-    def _line(self) -> Line:
-        line = Line(bytes(self._kept), self._left_out, self._tail)
+    def _line(self) -> FramedLine:
+        line = FramedLine(bytes(self._kept), self._left_out, self._tail)
         self._kept, self._left_out, self._tail = bytearray(), 0, b""
         return line

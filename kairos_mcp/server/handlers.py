@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import mcp_types as wire
 
 from kairos_mcp.server import client_requests, results
-from kairos_mcp.server.call import Call
+from kairos_mcp.server.call import ToolRequest
 
 if TYPE_CHECKING:
     from kairos_mcp.core.run_spec import Phase
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Result = wire.CallToolResult | wire.InputRequiredResult
 
 
-async def rest(call: Call, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+async def rest(call: ToolRequest, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
     """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
 
     A run that needs the client's model moves only while such a call is open.
@@ -40,31 +40,31 @@ async def rest(call: Call, run_id: str, wait_s: float, *, attached: bool = False
     return results.run_result(call.host.report(run_id, call.caller, attached=attached))
 
 
-async def _until_rest(call: Call, run_id: str, until_s: float) -> None:
+async def _until_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
     """A run that goes through clients gets a moment more: it should be seen waiting, since then it is asked for."""
     settle_s = call.patience.settle_s if call.host.asks.goes_through_clients(run_id, call.caller) else 0.0
     left_s = max(settle_s, until_s - time.monotonic())
     await call.host.wait([run_id], until="rest", wait_s=left_s, caller=call.caller, on_beat=call.on_beat)
 
 
-async def planner_run(call: Call, asked: planning.PlannerRun) -> Result:
+async def planner_run(call: ToolRequest, asked: planning.PlannerRun) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_planner(asked.request(), call.caller)
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-async def ooda_run(call: Call, asked: ooda.OodaRun) -> Result:
+async def ooda_run(call: ToolRequest, asked: ooda.OodaRun) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_cycles(asked.meant, asked.asked, call.caller)
     return await rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
-def phase(name: Phase) -> Callable[[Call, ooda.OodaPhase], Awaitable[Result]]:
+def phase(name: Phase) -> Callable[[ToolRequest, ooda.OodaPhase], Awaitable[Result]]:
     """The function of the tool that is this phase alone."""
 
-    async def ooda_phase(call: Call, asked: ooda.OodaPhase) -> Result:
+    async def ooda_phase(call: ToolRequest, asked: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
             return await rest(call, call.resumed.run_id, asked.wait)
         started = await call.host.start_phase(name, asked.meant, asked.given, asked.asked, call.caller)
@@ -73,15 +73,15 @@ def phase(name: Phase) -> Callable[[Call, ooda.OodaPhase], Awaitable[Result]]:
     return ooda_phase
 
 
-async def mandate_save(call: Call, asked: ooda.MandateSave) -> wire.CallToolResult:
+async def mandate_save(call: ToolRequest, asked: ooda.MandateSave) -> wire.CallToolResult:
     return results.plain_result(await call.host.save_mandate(asked.mandate, call.caller))
 
 
-async def mandate_list(call: Call, asked: ooda.MandateList) -> wire.CallToolResult:
+async def mandate_list(call: ToolRequest, asked: ooda.MandateList) -> wire.CallToolResult:
     return results.plain_result(call.host.mandates(asked.status, asked.cursor, call.caller, everywhere=bool(asked.all)))
 
 
-async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
+async def run_status(call: ToolRequest, asked: runs.RunStatus) -> wire.CallToolResult:
     run_ids = asked.run_ids or call.host.newest(call.caller, results.NEWEST, everywhere=bool(asked.all))
     if asked.wait and run_ids:
         await call.host.wait(
@@ -99,7 +99,7 @@ async def run_status(call: Call, asked: runs.RunStatus) -> wire.CallToolResult:
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
 
-async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
+async def run_continue(call: ToolRequest, asked: runs.RunContinue) -> Result:
     if asked.ask:
         call.host.asks.ask_again(asked.run_id, call.caller)
     if call.resumed is None:
@@ -107,7 +107,7 @@ async def run_continue(call: Call, asked: runs.RunContinue) -> Result:
     return await rest(call, asked.run_id, asked.wait)
 
 
-async def run_control(call: Call, asked: runs.RunControl) -> wire.CallToolResult:
+async def run_control(call: ToolRequest, asked: runs.RunControl) -> wire.CallToolResult:
     if asked.action == "settle":
         assert asked.key is not None
         assert asked.settlement is not None
@@ -118,25 +118,25 @@ async def run_control(call: Call, asked: runs.RunControl) -> wire.CallToolResult
     return results.run_result(call.host.report(asked.run_id, call.caller), steered=True)
 
 
-async def run_trace(call: Call, asked: runs.RunTrace) -> wire.CallToolResult:
+async def run_trace(call: ToolRequest, asked: runs.RunTrace) -> wire.CallToolResult:
     return results.plain_result(call.host.trace(asked.run_id, asked.query(), call.caller))
 
 
-async def registry_search(call: Call, asked: registry.RegistrySearch) -> wire.CallToolResult:
+async def registry_search(call: ToolRequest, asked: registry.RegistrySearch) -> wire.CallToolResult:
     names = None if asked.names is None else tuple(asked.names)
     return results.plain_result(await call.host.registry_search(asked.query, names, asked.category, asked.cursor))
 
 
-async def registry_call(call: Call, asked: registry.RegistryCall) -> Result:
+async def registry_call(call: ToolRequest, asked: registry.RegistryCall) -> Result:
     if call.resumed is not None:
         return await rest(call, call.resumed.run_id, asked.wait)
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
     return await rest(call, run_id, asked.wait)
 
 
-async def registry_register(call: Call, asked: registry.RegistryRegister) -> wire.CallToolResult:
+async def registry_register(call: ToolRequest, asked: registry.RegistryRegister) -> wire.CallToolResult:
     return results.plain_result(await call.host.propose_tool(asked.spec, call.caller))
 
 
-async def budget_status(call: Call, asked: runs.BudgetStatus) -> wire.CallToolResult:
+async def budget_status(call: ToolRequest, asked: runs.BudgetStatus) -> wire.CallToolResult:
     return results.plain_result(call.host.spending(asked.scope, call.caller))

@@ -32,28 +32,28 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.server.auth import Entrance, Rates, Tenancy
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http_guard import METHOD, Body, Guard, Names, header, refused
+from kairos_mcp.server.auth import AccessRule, Authentication, RateLimiter
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, header, refused
 from kairos_mcp.server.http_protocol import listener
-from kairos_mcp.server.http_sessions import Session, Sessions
+from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.stdio import reachable
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.server.who import NOBODY, principal, speaks_for
 from kairos_mcp.settings.settings import Settings
 
 Transport = Literal["http", "sse"]
 
 HOST, PORT = "127.0.0.1", 8765
-BOUNDS = Bounds()
+BOUNDS = RequestBounds()
 
 _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
 _TOLD = re.compile(rb"session_id=([0-9a-f]{32})")  # the SDK tells the id of an SSE session in its first event alone
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListenOptions:
     """Where and how: `http` answers SSE clients too, port 0 takes a free one, `names` are further hosts that
     we are asked as."""
 
@@ -63,9 +63,9 @@ class Listening:
     names: tuple[str, ...] = ()
 
 
-def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> None:
+def serve(settings: Settings, listening: ListenOptions, bounds: RequestBounds = BOUNDS) -> None:
     """Serve until SIGTERM or Ctrl-C; a second one kills it. Raises ConfigError where it can't listen."""
-    tokens = Tokens(settings.home)
+    tokens = TokenStore(settings.home)
     with _bound(listening) as bound:
         address, port = bound.getsockname()[:2]
         beyond = not ip_address(address).is_loopback
@@ -78,8 +78,8 @@ def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> 
         app = partial(
             opened,
             transport=listening.transport,
-            names=Names(port, listening.names),
-            entrance=Entrance(tokens, guarded=beyond),
+            names=ServerNames(port, listening.names),
+            entrance=AccessRule(tokens, guarded=beyond),
             bounds=bounds,
         )
         where = f"http://{f'[{address}]' if ':' in address else address}:{port}"
@@ -89,7 +89,7 @@ def serve(settings: Settings, listening: Listening, bounds: Bounds = BOUNDS) -> 
 
 
 @contextmanager
-def _bound(listening: Listening) -> Iterator[socket.socket]:
+def _bound(listening: ListenOptions) -> Iterator[socket.socket]:
     """A socket on the address, not listening yet: what can't be served is refused before anybody connects."""
     try:
         # AI_PASSIVE is left out: an empty host is loopback, not everywhere
@@ -115,23 +115,23 @@ def _bound(listening: Listening) -> Iterator[socket.socket]:
 async def _serve(
     settings: Settings,
     opened: Callable[[Server[Any]], AbstractAsyncContextManager[ASGIApp]],
-    bounds: Bounds,
+    bounds: RequestBounds,
     bound: socket.socket,
     told: str,
 ) -> None:
     speaks_for(NOBODY)
     async with reachable(settings) as reach, opened(build_server(reach, settings)) as app:
         print(told, file=sys.stderr, flush=True)  # noqa: T201 - stdout stays empty, as on stdio
-        await Serving(app, bounds).until_told(bound)
+        await UvicornServer(app, bounds).until_told(bound)
 
 
 @asynccontextmanager
 async def opened(
-    server: Server[Any], *, transport: Transport, names: Names, entrance: Entrance, bounds: Bounds
+    server: Server[Any], *, transport: Transport, names: ServerNames, entrance: AccessRule, bounds: RequestBounds
 ) -> AsyncIterator[ASGIApp]:
     """The app over an MCP server, serving while the block lasts."""
-    sessions = Sessions(bounds)
-    sse = Sse(server, bounds, sessions)
+    sessions = HttpSessions(bounds)
+    sse = SseTransport(server, bounds, sessions)
     streamable = StreamableHTTPSessionManager(
         server,
         session_idle_timeout=bounds.idle_s,
@@ -140,19 +140,21 @@ async def opened(
     )
     ways: dict[str, ASGIApp] = {"/sse": sse.stream, "/messages/": sse.messages}
     if transport == "http":
-        ways["/mcp"] = Streamable(streamable, sessions)
-    rates = Rates(bounds)
-    routes = [Route(path, endpoint=Tenancy(Body(way, bounds), entrance, rates)) for path, way in ways.items()]
+        ways["/mcp"] = StreamableTransport(streamable, sessions)
+    rates = RateLimiter(bounds)
+    routes = [
+        Route(path, endpoint=Authentication(CheckedBody(way, bounds), entrance, rates)) for path, way in ways.items()
+    ]
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     async with streamable.run():
-        yield Parting(Guard(app, names))
+        yield OrderlyClose(HttpGuard(app, names))
 
 
-class Streamable:
+class StreamableTransport:
     """Streamable HTTP: requests that stand alone, and those of sessions, which clients up to 2025-11-25 have."""
 
-    def __init__(self, manager: StreamableHTTPSessionManager, sessions: Sessions) -> None:
+    def __init__(self, manager: StreamableHTTPSessionManager, sessions: HttpSessions) -> None:
         self._manager = manager
         self._sessions = sessions
 
@@ -200,7 +202,7 @@ class Streamable:
         if scope["method"] == "DELETE":
             self._sessions.end(session)
 
-    async def _end(self, opened_by: Scope, session: Session) -> None:
+    async def _end(self, opened_by: Scope, session: HttpSession) -> None:
         """Delete a session as its client would: the SDK knows no other way to end one from outside."""
         headers = [(_SESSION, session.id.encode("latin-1"))]
         scope = {**opened_by, "method": "DELETE", "headers": headers}
@@ -214,10 +216,10 @@ class Streamable:
         await self._manager.handle_request(scope, nothing, unread)
 
 
-class Sse:
+class SseTransport:
     """The transport of clients up to 2024-11-05: one stream down, messages posted beside it."""
 
-    def __init__(self, server: Server[Any], bounds: Bounds, sessions: Sessions) -> None:
+    def __init__(self, server: Server[Any], bounds: RequestBounds, sessions: HttpSessions) -> None:
         self._server = server
         self._streams = SseServerTransport("/messages/", max_request_body_size=bounds.body_bytes)
         self._sessions = sessions
@@ -228,7 +230,7 @@ class Sse:
             return
         lasting = anyio.CancelScope()
 
-        async def close(_session: Session) -> None:
+        async def close(_session: HttpSession) -> None:
             lasting.cancel()
 
         session = await self._sessions.begin(principal(), close)
@@ -264,7 +266,7 @@ async def _no_room(scope: Scope, receive: Receive, send: Send) -> None:
     await refused(503, "Too many open sessions.", headers={"retry-after": "10"})(scope, receive, send)
 
 
-class Parting:
+class OrderlyClose:
     """Ends an open answer in order when the server leaves: only then are requests cancelled from below."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -288,10 +290,10 @@ class Parting:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Serving(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn, but for the signals: theirs kill the process before the house is closed."""
 
-    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, bounds: RequestBounds) -> None:
         self._leaving_s = bounds.leaving_s
         super().__init__(
             uvicorn.Config(

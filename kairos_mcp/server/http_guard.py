@@ -18,9 +18,9 @@ import mcp_types as wire
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.framing import Line
-from kairos_mcp.server.wire import Unreadable, parsed
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.framing import FramedLine
+from kairos_mcp.server.wire import UnreadableLine, parsed
 
 _BROWSER = b"sec-fetch-site"
 ONCE = {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"content-encoding", _BROWSER}
@@ -38,7 +38,7 @@ def refused(
     status: int, text: str, code: int = wire.INVALID_REQUEST, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A refusal in the shape of the protocol, so that a client can show why."""
-    return told(status, Unreadable(code, text).answer(None), headers)
+    return told(status, UnreadableLine(code, text).answer(None), headers)
 
 
 def told(status: int, error: wire.JSONRPCError, headers: Mapping[str, str] | None = None) -> Response:
@@ -52,7 +52,7 @@ def header(scope: Scope | Message, name: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class ServerNames:
     """Whom this server answers as: loopback's names and the address that was reached, with the port; and the
     names that the person who starts it gives, as they stand or with the port."""
 
@@ -88,10 +88,10 @@ def _bracketed(address: str) -> str:
         return address
 
 
-class Guard:
+class HttpGuard:
     """The first to see a request: asked in a right name, by no foreign page, with no header doubled."""
 
-    def __init__(self, app: ASGIApp, names: Names) -> None:
+    def __init__(self, app: ASGIApp, names: ServerNames) -> None:
         self._app = app
         self._names = names
 
@@ -116,10 +116,10 @@ class Guard:
         return None
 
 
-class Body:
+class CheckedBody:
     """A message read whole within its bounds, and known to be one, before the transport sees it."""
 
-    def __init__(self, app: ASGIApp, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, bounds: RequestBounds) -> None:
         self._app = app
         self._bounds = bounds
 
@@ -162,9 +162,9 @@ class Body:
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Every transport refuses what is no message in its own way; here it is done once, as on stdio."""
-        message = parsed(Line(body))
-        if isinstance(message, Unreadable):
-            refusal = told(400, message.answer(Line(body).request_id()))
+        message = parsed(FramedLine(body))
+        if isinstance(message, UnreadableLine):
+            refusal = told(400, message.answer(FramedLine(body).request_id()))
             await refusal(scope, receive, send)
             return
         scope[METHOD] = message.method if isinstance(message, wire.JSONRPCRequest) else ""

@@ -22,7 +22,7 @@ import h11
 from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.bounds import RequestBounds
 
 _LOOSE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")  # an end of a line that is not CRLF, or a line that goes on
 _REQUEST_LINE = re.compile(rb"[!-~]+ [!-~]+ HTTP/1\.[01]")
@@ -66,7 +66,7 @@ def _is_one_message(lines: Sequence[bytearray]) -> bool:
     return all(b"," not in line for line, name in zip(lines, names, strict=True) if name == b"content-length")
 
 
-def listener(limits: Bounds) -> type[H11Protocol]:
+def listener(limits: RequestBounds) -> type[H11Protocol]:
     """The protocol for uvicorn, which makes one of it for each connection."""
 
     class Bounded(Listener):
@@ -76,7 +76,7 @@ def listener(limits: Bounds) -> type[H11Protocol]:
 
 
 class Listener(H11Protocol):
-    bounds: ClassVar[Bounds]
+    bounds: ClassVar[RequestBounds]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._since = self.loop.time()

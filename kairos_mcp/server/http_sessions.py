@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.bounds import RequestBounds
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class HttpSession:
     """`used_at`: when its client last sent a request or got an answer; `calls`: its requests that are being answered;
     `streams`: what is open for it to listen to. `close` ends it for its client."""
 
@@ -30,47 +30,47 @@ class Session:
     has_ended: bool = False
 
 
-Close = Callable[[Session], Awaitable[None]]
+Close = Callable[[HttpSession], Awaitable[None]]
 
 
-class Sessions:
+class HttpSessions:
     """The sessions of both transports. What ends is forgotten here at once; what the SDK gives up unasked, because it
     was idle for `idle_s`, by the same rule when the next session begins."""
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bounds: RequestBounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._room = bounds.sessions
         self._idle_s = bounds.idle_s
         self._clock = clock
-        self._held: list[Session] = []
+        self._held: list[HttpSession] = []
 
-    async def begin(self, principal: str, close: Close) -> Session | None:
+    async def begin(self, principal: str, close: Close) -> HttpSession | None:
         """Give a place to a new session of `principal`, if need be another one's; None where none can be had."""
         now = self._clock()
         self._held = [each for each in self._held if each.calls or each.streams or now - each.used_at < self._idle_s]
-        leaves: Session | None = None
+        leaves: HttpSession | None = None
         if len(self._held) >= self._room:
             leaves = self._first_to_go(principal)
             if leaves is None:
                 return None
             self.end(leaves)
-        session = Session(principal, now, close)
+        session = HttpSession(principal, now, close)
         self._held.append(session)
         if leaves is not None:
             await leaves.close(leaves)
         return session
 
-    def end(self, session: Session) -> None:
+    def end(self, session: HttpSession) -> None:
         """Forget a session."""
         session.has_ended = True
         self._held = [each for each in self._held if each is not session]
 
-    def of(self, session_id: str, principal: str) -> Session | None:
+    def of(self, session_id: str, principal: str) -> HttpSession | None:
         """Find the principal's session of that id."""
         mine = (each for each in self._held if each.id == session_id and each.principal == principal)
         return next(mine, None) if session_id else None
 
     @contextmanager
-    def used(self, session: Session, *, listens: bool = False) -> Iterator[None]:
+    def used(self, session: HttpSession, *, listens: bool = False) -> Iterator[None]:
         """Count a request of a session while the block lasts. One that only listens keeps nobody else out."""
         session.calls += not listens
         session.streams += listens
@@ -82,7 +82,7 @@ class Sessions:
             session.streams -= listens
             session.used_at = self._clock()
 
-    def _first_to_go(self, principal: str) -> Session | None:
+    def _first_to_go(self, principal: str) -> HttpSession | None:
         """The longest idle session of whoever holds the most, the newcomer counted. One that is being answered ends
         only for somebody who holds less."""
         held = Counter([principal, *(each.principal for each in self._held)])

@@ -15,8 +15,8 @@ from kairos_mcp import __version__
 from kairos_mcp.server.annotations import annotated
 from kairos_mcp.server.client_sessions import ClientSessions, serving
 from kairos_mcp.server.listing import listed
-from kairos_mcp.server.patience import PATIENCE, Patience
-from kairos_mcp.server.request_state import Sealing
+from kairos_mcp.server.patience import PATIENCE, WaitPolicy
+from kairos_mcp.server.request_state import RequestStateSealer
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -29,7 +29,7 @@ LISTING_HOLDS_MS = 300_000  # the list changes only with the process; a client m
 
 
 def build_server(
-    reach: Callable[[], Awaitable[App]], settings: Settings, patience: Patience = PATIENCE
+    reach: Callable[[], Awaitable[App]], settings: Settings, patience: WaitPolicy = PATIENCE
 ) -> Server[ClientSessions]:
     """A server over a host, which is reached at the first call: a client that only looks pays for no house.
 
@@ -61,7 +61,7 @@ def build_server(
         on_call_tool=on_call_tool,
     )
     state_s = settings.approval_hours * 3600.0 if patience.state_s is None else patience.state_s
-    server.middleware.append(Sealing(settings.home, state_s))
+    server.middleware.append(RequestStateSealer(settings.home, state_s))
     return server
 
 

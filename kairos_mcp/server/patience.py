@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WaitPolicy:
     """Seconds, and a count of rounds; RULINGS.md has the reasons. Tests bring shorter ones."""
 
     first_s: float = 30.0  # for a client's first answer: some declare sampling and never answer
@@ -18,4 +18,4 @@ class Patience:
     state_s: float | None = None  # how long a requestState is good; None: as long as an approval
 
 
-PATIENCE = Patience()
+PATIENCE = WaitPolicy()

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kairos_mcp.views.run_report import Beat
+    from kairos_mcp.views.run_report import Heartbeat
 
 BEAT_S = 1.0
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
-def teller(report: Report) -> Callable[[Beat], Awaitable[None]]:
+def teller(report: Report) -> Callable[[Heartbeat], Awaitable[None]]:
     """A function that takes a run's beats and passes on what a client should see.
 
     Each new round is told at once, then at most one beat a second. Round 3 is told as 2.5, 2.67, 2.75 and
@@ -22,7 +22,7 @@ def teller(report: Report) -> Callable[[Beat], Awaitable[None]]:
     """
     newest, beats, told_at = -1, 0, 0.0
 
-    async def tell(beat: Beat) -> None:
+    async def tell(beat: Heartbeat) -> None:
         nonlocal newest, beats, told_at
         now = time.monotonic()
         if beat.round > newest:
@@ -35,7 +35,7 @@ def teller(report: Report) -> Callable[[Beat], Awaitable[None]]:
     return tell
 
 
-def worded(beat: Beat) -> str:
+def worded(beat: Heartbeat) -> str:
     """`round 3/12 · search_files · $0.04`; what costs nothing names no price."""
     of = f"/{beat.rounds}" if beat.rounds is not None else ""
     price = f"${beat.nano_usd / 10**9:.2f}" if beat.nano_usd else ""

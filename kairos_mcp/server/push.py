@@ -21,30 +21,30 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, ValidationError
 
-from kairos_mcp.app.client_requests import Ask, Question, Reply, UsersSettlement, UsersWord
+from kairos_mcp.app.client_requests import ClientReply, OpenRequest, Question, UserDecision, UserSettlement
 from kairos_mcp.core.errors import KairosError, UnknownRun
 from kairos_mcp.models import sampling
-from kairos_mcp.models.sampling import BadReply
+from kairos_mcp.models.sampling import BadSamplingReply
 from kairos_mcp.server import elicitation
-from kairos_mcp.server.call import Call
-from kairos_mcp.server.client_sessions import Push
+from kairos_mcp.server.call import ToolRequest
+from kairos_mcp.server.client_sessions import PushedRequest
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class PushableRequests:
     """What a client may be asked now: its model's completions, its user's approvals."""
 
-    completions: Sequence[Ask]
+    completions: Sequence[OpenRequest]
     approvals: Sequence[Question]
 
 
-async def push_all(call: Call, run_id: str, find: Callable[[], Open], until_s: float) -> bool:
+async def push_all(call: ToolRequest, run_id: str, find: Callable[[], PushableRequests], until_s: float) -> bool:
     """Push side by side what `find` finds. True when something came of it: an answer, another route, or news from
     elsewhere."""
-    asks, caller, watched, failed = call.host.asks, call.caller, dict[str, Push](), dict[str, str]()
+    asks, caller, watched, failed = call.host.asks, call.caller, dict[str, PushedRequest](), dict[str, str]()
     while True:
         await _begin(call, run_id, find(), watched, failed)
         await call.on_beat(call.host.beat(run_id, caller))
@@ -68,7 +68,7 @@ async def push_all(call: Call, run_id: str, find: Callable[[], Open], until_s: f
             return True
 
 
-def _note(call: Call, push: Push, find: Callable[[], Open], failed: dict[str, str]) -> None:
+def _note(call: ToolRequest, push: PushedRequest, find: Callable[[], PushableRequests], failed: dict[str, str]) -> None:
     """What has become of a push. A dialog that was passed over is not shown again in this call; one that nobody saw
     says that nobody sees the others either."""
     if push.trouble is not None:
@@ -81,7 +81,7 @@ def _note(call: Call, push: Push, find: Callable[[], Open], failed: dict[str, st
         failed[push.key] = push.failure
 
 
-def _silent(call: Call, pending: Sequence[Push]) -> Push | None:
+def _silent(call: ToolRequest, pending: Sequence[PushedRequest]) -> PushedRequest | None:
     """The push that says that its client is silent, if one does: nobody is silent beside a dialog, where one has taken
     over, or twice."""
     if any(push.is_dialog for push in call.session.pushes.values()):
@@ -93,7 +93,9 @@ def _silent(call: Call, pending: Sequence[Push]) -> Push | None:
     return None
 
 
-async def _begin(call: Call, run_id: str, found: Open, watched: dict[str, Push], failed: dict[str, str]) -> None:
+async def _begin(
+    call: ToolRequest, run_id: str, found: PushableRequests, watched: dict[str, PushedRequest], failed: dict[str, str]
+) -> None:
     """Push what is open and not in the air in this session, the model's first, since some clients take one after the
     other; watch what is in the air already."""
     session, asks = call.session, call.host.asks
@@ -102,7 +104,7 @@ async def _begin(call: Call, run_id: str, found: Open, watched: dict[str, Push],
         fresh = [each for each in found.completions if each.path not in watched and each.path not in failed]
         number = len(fresh) + sum(not push.is_dialog for push in watched.values())
         for each in fresh:
-            push = Push(run_id, each.path, patience_s=_patience_s(call, number))
+            push = PushedRequest(run_id, each.path, patience_s=_patience_s(call, number))
             session.pushes[run_id, each.path] = push  # before anything is awaited: another call of it finds it there
             watched[each.path] = push
             try:
@@ -118,18 +120,18 @@ async def _begin(call: Call, run_id: str, found: Open, watched: dict[str, Push],
                 call.tasks.start_soon(_carried_out, call, push, partial(_ask_model, call, push, each))
     for row in found.approvals:
         if row.key not in watched and session.may_push(run_id, call):
-            push = watched[row.key] = session.pushes[run_id, row.key] = Push(run_id, row.key, True)
+            push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
             call.tasks.start_soon(_carried_out, call, push, partial(_ask_user, call, push, row))
 
 
-def _patience_s(call: Call, number: int) -> float:
+def _patience_s(call: ToolRequest, number: int) -> float:
     """How long a client may stay silent. Some answer one push after the other, while the clocks of all run: the time
     for an answer grows with their number."""
     patience = call.patience
     return (patience.later_s if call.host.asks.has_answered(call.caller) else patience.first_s) * number
 
 
-async def _carried_out(call: Call, push: Push, asking: Callable[[], object]) -> None:
+async def _carried_out(call: ToolRequest, push: PushedRequest, asking: Callable[[], object]) -> None:
     """One push, until it is answered or nobody wants an answer any more. Raises nothing but cancellation."""
     try:
         async with anyio.create_task_group() as both:
@@ -145,7 +147,7 @@ async def _carried_out(call: Call, push: Push, asking: Callable[[], object]) -> 
         call.host.asks.ring()
 
 
-async def _until_unwanted(call: Call, push: Push, scope: anyio.CancelScope) -> None:
+async def _until_unwanted(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
     asks, caller = call.host.asks, call.caller
     while True:
         await asks.news(calling=False)
@@ -162,7 +164,7 @@ async def _until_unwanted(call: Call, push: Push, scope: anyio.CancelScope) -> N
             return
 
 
-async def _ask_model(call: Call, push: Push, each: Ask) -> None:
+async def _ask_model(call: ToolRequest, push: PushedRequest, each: OpenRequest) -> None:
     """Ask the client's model, and deposit what it says. What is given up is charged, whatever ends it."""
     asks, caller, request = call.host.asks, call.caller, push.request
     assert request is not None
@@ -174,10 +176,12 @@ async def _ask_model(call: Call, push: Push, each: Ask) -> None:
             said = sampling.completion(reply, each.step, each.path, call.client.dialect)
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
                 took = int(push.silent_s * 1000)
-                await asks.deposit(push.run_id, each.path, Reply(said, took, call.client.dialect, request), caller)
+                await asks.deposit(
+                    push.run_id, each.path, ClientReply(said, took, call.client.dialect, request), caller
+                )
             return
         if scope.cancelled_caught:
-            await asks.deposit(push.run_id, each.path, Reply(None, int(push.silent_s * 1000)), caller)
+            await asks.deposit(push.run_id, each.path, ClientReply(None, int(push.silent_s * 1000)), caller)
     except MCPError as error:
         push.closing = True
         if error.error.code == wire.CONNECTION_CLOSED:
@@ -186,9 +190,9 @@ async def _ask_model(call: Call, push: Push, each: Ask) -> None:
         else:
             push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
             await asks.refused(request)
-    except (BadReply, ValidationError) as error:
+    except (BadSamplingReply, ValidationError) as error:
         push.closing = True
-        push.failure = error.reason if isinstance(error, BadReply) else "the client's answer is no completion"
+        push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
         await asks.withdraw(push.run_id, request, caller)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
@@ -196,7 +200,7 @@ async def _ask_model(call: Call, push: Push, each: Ask) -> None:
         raise
 
 
-async def _ask_user(call: Call, push: Push, row: Question) -> None:
+async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> None:
     """Show an approval to the client's user, and take what they decide about exactly that."""
     asks, began = call.host.asks, time.monotonic()
     try:
@@ -204,12 +208,12 @@ async def _ask_user(call: Call, push: Push, row: Question) -> None:
         reply = await _sent(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
-        word: UsersWord | UsersSettlement | elicitation.Left = "nobody"  # this client can't show one after all
+        word: UserDecision | UserSettlement | elicitation.Left = "nobody"  # this client can't show one after all
     else:
         took_s = time.monotonic() - began
         word = elicitation.word(row.key, row.digest, reply, took_s, call.patience.instant_s)
     match word:
-        case UsersWord() | UsersSettlement():
+        case UserDecision() | UserSettlement():
             with anyio.CancelScope(shield=True):
                 await asks.decide(push.run_id, {row.key: word}, call.caller)
         case "unclear":
@@ -221,7 +225,7 @@ async def _ask_user(call: Call, push: Push, row: Question) -> None:
             pass
 
 
-async def _sent(call: Call, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
+async def _sent(call: ToolRequest, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
     """The client's answer. Where it may come after the call, the request goes over the connection, not the call."""
     ctx = call.client.ctx
     kept = call.session.tasks is not None

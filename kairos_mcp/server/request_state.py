@@ -29,7 +29,7 @@ REFUSED = (
 )
 
 
-class Sealing:
+class RequestStateSealer:
     """Middleware: seals what goes out, opens what comes in; what can't be opened is -32602 with a text that helps.
 
     `lives_s`: how long a state is good.

@@ -15,7 +15,7 @@ from kairos_mcp.specs.load_ooda import phase_of
 if TYPE_CHECKING:
     from kairos_mcp.core.errors import KairosError
     from kairos_mcp.core.messages import JsonObject
-    from kairos_mcp.core.redaction import Mask
+    from kairos_mcp.core.redaction import Redactor
     from kairos_mcp.views.run_report import RunReport
 
 NEWEST = 10  # runs that run_status shows when none is named: so many rows fit a result
@@ -48,7 +48,7 @@ def plain_result(body: JsonObject) -> wire.CallToolResult:
 
 
 def error_result(
-    error: KairosError, mask: Mask, worded: Callable[[str], str] = lambda text: text
+    error: KairosError, mask: Redactor, worded: Callable[[str], str] = lambda text: text
 ) -> wire.CallToolResult:
     """A failure as a client is told it: it may repeat words of the call, and those may hold a secret. `worded` makes
     the commands in it ready to paste."""

@@ -26,14 +26,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class AccessToken:
     """Its name is the principal. `made_at` in milliseconds since 1970."""
 
     name: str
     made_at: int
 
 
-class Tokens:
+class TokenStore:
     """The tokens of one state folder. Nothing is created before the first is added."""
 
     def __init__(self, home: Path) -> None:
@@ -65,7 +65,7 @@ class Tokens:
             os.fsync(file.fileno())
         return f"{PREFIX}.{name}.{secret}"
 
-    def listed(self) -> list[Token]:
+    def listed(self) -> list[AccessToken]:
         """The tokens that let somebody in now, by name."""
         found = []
         for name in self._names():
@@ -73,7 +73,7 @@ class Tokens:
                 made_at = (self._folder / name).stat().st_mtime_ns // 1_000_000
             except FileNotFoundError:  # revoked meanwhile
                 continue
-            found.append(Token(name, made_at))
+            found.append(AccessToken(name, made_at))
         return found
 
     def revoke(self, name: str) -> None:

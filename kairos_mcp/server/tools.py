@@ -20,7 +20,7 @@ from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.schemata import listed_schema
 
 if TYPE_CHECKING:
-    from kairos_mcp.server.call import Call
+    from kairos_mcp.server.call import ToolRequest
 
 TEXT: JsonObject = {"type": "string"}
 FAILED: JsonObject = {"required": ["code", "message"]}
@@ -51,7 +51,7 @@ def _phase_result(**keys: str) -> JsonObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ServerTool:
     """A tool of this server. `effect` is its effect class, from which its hints follow."""
 
     name: str
@@ -59,7 +59,7 @@ class Offered:
     description: str
     effect: Effect
     arguments: type[Arguments]
-    handle: Callable[[Call, Any], Awaitable[handlers.Result]]
+    handle: Callable[[ToolRequest, Any], Awaitable[handlers.Result]]
     output_schema: JsonObject | None = None
 
     def as_tool(self) -> wire.Tool:
@@ -86,7 +86,7 @@ class Offered:
 
 
 TOOLS = (
-    Offered(
+    ServerTool(
         "planner_run",
         "Run a loop",
         "Work on a goal with tools, round by round, within limits. Returns the outcome, or input_required: "
@@ -96,7 +96,7 @@ TOOLS = (
         handlers.planner_run,
         RUN_RESULT,
     ),
-    Offered(
+    ServerTool(
         "ooda_run",
         "Run a mandate",
         "Work on a mandate in cycles: observe, orient, decide, act, reflect. Changes ask a person first. A mandate has "
@@ -106,7 +106,7 @@ TOOLS = (
         handlers.ooda_run,
         RUN_RESULT,
     ),
-    Offered(
+    ServerTool(
         "ooda_observe",
         "Observe",
         "One phase alone: look, with tools that only read.",
@@ -115,7 +115,7 @@ TOOLS = (
         handlers.phase("observe"),
         _phase_result(observations="array"),
     ),
-    Offered(
+    ServerTool(
         "ooda_orient",
         "Orient",
         "One phase alone: weigh an observation against the goal.",
@@ -124,7 +124,7 @@ TOOLS = (
         handlers.phase("orient"),
         _phase_result(summary="string", priorities="array", risk_level="string"),
     ),
-    Offered(
+    ServerTool(
         "ooda_decide",
         "Decide",
         "One phase alone: choose one action. Nothing is changed yet.",
@@ -133,7 +133,7 @@ TOOLS = (
         handlers.phase("decide"),
         _phase_result(action="string"),
     ),
-    Offered(
+    ServerTool(
         "ooda_act",
         "Act",
         "One phase alone: carry a decision out, after a person's leave where it needs one.",
@@ -142,7 +142,7 @@ TOOLS = (
         handlers.phase("act"),
         _phase_result(status="string", decision="object"),
     ),
-    Offered(
+    ServerTool(
         "ooda_reflect",
         "Reflect",
         "One phase alone: judge what an act came to.",
@@ -151,7 +151,7 @@ TOOLS = (
         handlers.phase("reflect"),
         _phase_result(assessment="string", lessons="array", confidence="number"),
     ),
-    Offered(
+    ServerTool(
         "mandate_save",
         "Save a mandate",
         "Save a standing order for ooda_run, under its id.",
@@ -159,7 +159,7 @@ TOOLS = (
         ooda.MandateSave,
         handlers.mandate_save,
     ),
-    Offered(
+    ServerTool(
         "mandate_list",
         "List mandates",
         "Mandates, their status and newest run.",
@@ -167,7 +167,7 @@ TOOLS = (
         ooda.MandateList,
         handlers.mandate_list,
     ),
-    Offered(
+    ServerTool(
         "run_status",
         "See runs",
         "Where runs stand and what to call next. With until it blocks: no polling.",
@@ -176,7 +176,7 @@ TOOLS = (
         handlers.run_status,
         RUNS_RESULT,
     ),
-    Offered(
+    ServerTool(
         "run_continue",
         "Answer a run",
         "Answer waiting items; all are checked before any is stored. Repeating an answer is harmless.",
@@ -185,7 +185,7 @@ TOOLS = (
         handlers.run_continue,
         RUN_RESULT,
     ),
-    Offered(
+    ServerTool(
         "run_control",
         "Steer a run",
         "Pause, resume or cancel a run, extend its limits, or change who thinks.",
@@ -194,7 +194,7 @@ TOOLS = (
         handlers.run_control,
         RUN_RESULT,
     ),
-    Offered(
+    ServerTool(
         "run_trace",
         "Look into a run",
         "What happened in a run, or the whole text behind a ref.",
@@ -202,7 +202,7 @@ TOOLS = (
         runs.RunTrace,
         handlers.run_trace,
     ),
-    Offered(
+    ServerTool(
         "registry_search",
         "Find tools",
         "Find tools that a run may be given.",
@@ -210,7 +210,7 @@ TOOLS = (
         registry.RegistrySearch,
         handlers.registry_search,
     ),
-    Offered(
+    ServerTool(
         "registry_call",
         "Call one tool",
         "Call one registry tool outside a loop. Gives output {content, is_error, data?}.",
@@ -219,7 +219,7 @@ TOOLS = (
         handlers.registry_call,
         RUN_RESULT,
     ),
-    Offered(
+    ServerTool(
         "registry_register",
         "Propose a tool",
         "Propose an HTTP tool or MCP server; a person approves it.",
@@ -227,7 +227,7 @@ TOOLS = (
         registry.RegistryRegister,
         handlers.registry_register,
     ),
-    Offered(
+    ServerTool(
         "budget_status",
         "See what is left",
         "What is spent and left today and on whom, or of a run.",

@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from kairos_mcp.server.framing import LINE_BYTES, Line, LineCutter, answered_id, unbroken
+from kairos_mcp.server.framing import LINE_BYTES, FramedLine, LineCutter, answered_id, unbroken
 
 CHUNK_BYTES = 2**16
 UNWRITTEN = 128  # answers that may wait for a client that does not read, before we stop reading as well
@@ -50,7 +50,7 @@ async def connected(source: int, target: int, ended: Callable[[], None]) -> Asyn
     """
     deliver, server_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     server_writes, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    desk = _Desk(deliver, server_writes.clone())
+    desk = _ReadDispatcher(deliver, server_writes.clone())
     loop, written = current_token(), anyio.Event()
     Thread(target=_read, args=(source, desk, ended, loop), name="stdin", daemon=True).start()
     Thread(target=_write, args=(target, outgoing, desk, written, loop), name="stdout", daemon=True).start()
@@ -65,26 +65,26 @@ async def connected(source: int, target: int, ended: Callable[[], None]) -> Asyn
 
 
 @dataclass(frozen=True, slots=True)
-class _Desk:
+class _ReadDispatcher:
     """Where what was read goes: messages to the server, refusals back out."""
 
     deliver: MemoryObjectSendStream[SessionMessage | Exception]
     refusals: Writes
 
-    async def take(self, line: Line, message: wire.JSONRPCMessage | Unreadable) -> None:
+    async def take(self, line: FramedLine, message: wire.JSONRPCMessage | UnreadableLine) -> None:
         while self.refusals.statistics().tasks_waiting_send >= UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
             await anyio.sleep(LOOK_S)
-        if isinstance(message, Unreadable) and (asked := answered_id(line)) is not None:
+        if isinstance(message, UnreadableLine) and (asked := answered_id(line)) is not None:
             # whoever asked is told why, instead of waiting for an answer that came
             await self.deliver.send(SessionMessage(message.answer(asked)))
-        elif isinstance(message, Unreadable):
+        elif isinstance(message, UnreadableLine):
             await self.refusals.send(SessionMessage(message.answer(line.request_id())))
         else:
             await self.deliver.send(SessionMessage(message))
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableLine:
     """Why a line is no message. The text never repeats the line."""
 
     code: int
@@ -95,19 +95,19 @@ class Unreadable:
         return wire.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
-def parsed(line: Line) -> wire.JSONRPCMessage | Unreadable:
+def parsed(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     if line.left_out:
-        return Unreadable(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
+        return UnreadableLine(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
     try:
         return wire.jsonrpc_message_adapter.validate_json(line.text, by_name=False)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     if problem["type"] == "json_invalid":
-        return Unreadable(wire.PARSE_ERROR, f"{problem['msg']}.")
-    return Unreadable(wire.INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
+        return UnreadableLine(wire.PARSE_ERROR, f"{problem['msg']}.")
+    return UnreadableLine(wire.INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
 
 
-def _read(source: int, desk: _Desk, ended: Callable[[], None], loop: EventLoopToken) -> None:
+def _read(source: int, desk: _ReadDispatcher, ended: Callable[[], None], loop: EventLoopToken) -> None:
     """A line is parsed here and not in the loop: a long one holds up nobody but its sender."""
     with suppress(*_GONE, OSError):
         for line in _lines(source):
@@ -118,7 +118,7 @@ def _read(source: int, desk: _Desk, ended: Callable[[], None], loop: EventLoopTo
         from_thread.run_sync(desk.deliver.close, token=loop)
 
 
-def _lines(source: int) -> Iterator[Line]:
+def _lines(source: int) -> Iterator[FramedLine]:
     cutter = LineCutter()
     while chunk := os.read(source, CHUNK_BYTES):
         yield from cutter.cut(chunk)
@@ -128,7 +128,7 @@ def _lines(source: int) -> Iterator[Line]:
 def _write(
     target: int,
     outgoing: MemoryObjectReceiveStream[SessionMessage],
-    desk: _Desk,
+    desk: _ReadDispatcher,
     written: anyio.Event,
     loop: EventLoopToken,
 ) -> None:
@@ -149,7 +149,7 @@ def encoded(sent: SessionMessage) -> bytes:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except PydanticSerializationError:
         number = message.id if isinstance(message, wire.JSONRPCResponse) else None
-        broken = Unreadable(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
+        broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
         text = broken.answer(number).model_dump_json(by_alias=True, exclude_unset=True)
     return unbroken(text).encode() + b"\n"
 

@@ -62,10 +62,10 @@ def readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str
 
 
 def _secrets(settings: Settings) -> Iterator[str]:
-    from kairos_mcp.core.redaction import Mask, names_a_key
+    from kairos_mcp.core.redaction import Redactor, names_a_key
     from kairos_mcp.settings.http_tool import references_in  # at first use, as what follows
 
-    mask = Mask.of({})
+    mask = Redactor.of({})
     given = (
         *((f"servers.{each.name}.headers", each.headers) for each in settings.servers),
         *((f"servers.{each.name}.env", each.env) for each in settings.servers),

@@ -14,7 +14,7 @@ from kairos_mcp.settings.http_tool import HttpDefinition, Method, Parameter, Pla
 Text = Annotated[str, Field(min_length=1, max_length=8_000)]
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
@@ -26,7 +26,7 @@ def _unfolded(given: object) -> object:
         raise ValueError("nested too deep") from error
 
 
-class GivenParameter(_Strict):
+class GivenParameter(_StrictModel):
     name: Text
     place: Place = Field(alias="in")
     schema_: Annotated[JsonObject, BeforeValidator(_unfolded)] = Field(
@@ -42,7 +42,7 @@ class GivenParameter(_Strict):
         return Parameter(self.name, self.place, schema, required, self.sent_as or "")
 
 
-class GivenTool(_Strict):
+class GivenTool(_StrictModel):
     """The words of `[[http_tools]]`."""
 
     name: Text

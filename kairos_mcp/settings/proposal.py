@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
 from kairos_mcp.core.messages import JsonObject, canonical
-from kairos_mcp.core.redaction import Mask, names_a_key
+from kairos_mcp.core.redaction import Redactor, names_a_key
 from kairos_mcp.core.text import made_visible
 from kairos_mcp.core.urls import Url, parsed
 from kairos_mcp.settings.http_given import GivenTool, definition
@@ -78,7 +78,7 @@ class Proposal:
         return {key: value for key, value in words.items() if key != "kind"}
 
 
-def proposal(spec: JsonObject, mask: Mask) -> Proposal:
+def proposal(spec: JsonObject, mask: Redactor) -> Proposal:
     """What an agent proposes. Raises BadArguments and TooLarge, which name the place and repeat no value; EgressDenied
     for an address that can't be read."""
     _check_kind(spec)
@@ -127,7 +127,7 @@ def _body(spec: JsonObject) -> str:
     return body
 
 
-def _check_keys(spec: JsonObject, mask: Mask) -> None:
+def _check_keys(spec: JsonObject, mask: Redactor) -> None:
     for where, name, value in _texts("spec", "", spec):
         if made_visible(value)[0] != value:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")

@@ -49,11 +49,11 @@ def _reference(text: str) -> str:
     return text
 
 
-class _Strict(BaseModel):
+class _StrictTable(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class _Caps(_Strict):
+class _LimitsTable(_StrictTable):
     rounds: Count | None = None
     model_calls: Count | None = None
     input_tokens: Count | None = None
@@ -64,7 +64,7 @@ class _Caps(_Strict):
     seconds: Amount | None = None
 
 
-class _DayCaps(_Strict):
+class _DayTable(_StrictTable):
     model_calls: Count | None = None
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -72,7 +72,7 @@ class _DayCaps(_Strict):
     usd: Amount | None = None
 
 
-class _Rule(_Strict):
+class _GateTable(_StrictTable):
     tools: Text
     verdict: Literal["allow", "ask", "deny", "auto", "propose"]
     paths: list[Text] | None = None
@@ -97,7 +97,7 @@ class _Rule(_Strict):
         return GateRule(verdict=VERDICTS.get(self.verdict, self.verdict), paths=tuple(self.paths or ()), **given)
 
 
-class _Given(_Strict):
+class _SettingsFile(_StrictTable):
     """All fields are optional: what is not given is left to the next in order."""
 
     workspaces: list[Text] | None = None
@@ -118,11 +118,11 @@ class _Given(_Strict):
     shown_chars: Annotated[int, Field(ge=500, le=1_000_000)] | None = None
     time_zone: Text | None = None
     keep_days: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    limits: _Caps | None = None
-    day: _DayCaps | None = None
+    limits: _LimitsTable | None = None
+    day: _DayTable | None = None
     approvals: Approvals | None = None
     approval_hours: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    gate: list[_Rule] | None = None
+    gate: list[_GateTable] | None = None
     servers: dict[ServerName, GivenServer] | None = None
     http_fetch: bool | None = None
     http_hosts: list[Text] | None = None
@@ -165,7 +165,7 @@ def given_by_file(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The settings file {file} is no TOML: {error}.", "Repair that line.") from error
     try:
-        given = _Given.model_validate(parsed).flat()
+        given = _SettingsFile.model_validate(parsed).flat()
     except ValidationError as error:
         raise _rejected(f"The settings file {file}", error) from error
     for name in FOLDERS:
@@ -189,7 +189,7 @@ def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         inner = texts.setdefault(group, {}) if group else texts
         inner[leaf] = text
     try:
-        given = _Given.model_validate_strings(texts).flat()
+        given = _SettingsFile.model_validate_strings(texts).flat()
     except ValidationError as error:
         raise _rejected("The environment", error, in_environment=True) from error
     for name in FOLDERS:
@@ -201,7 +201,7 @@ def given_by_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 def caps_from_texts(given: Mapping[str, str]) -> dict[str, int | float]:
     """Limits as a person types them (`rounds=8`, `usd=0.50`), checked. Raises BadArguments."""
     try:
-        caps: dict[str, int | float] = _Caps.model_validate_strings(given).model_dump(exclude_unset=True)
+        caps: dict[str, int | float] = _LimitsTable.model_validate_strings(given).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = str(first["loc"][0])[:80]
@@ -236,7 +236,7 @@ def _beneath(key: str) -> list[str]:
     if group in ("limits", "day"):
         return [name.removeprefix(f"{group}.") for name in SETTINGS if name.startswith(f"{group}.")]
     if key.startswith("gate."):
-        return list(_Rule.model_fields)
+        return list(_GateTable.model_fields)
     if key.startswith("servers."):
         return list(GivenServer.model_fields)
     if key.startswith("http_tools."):

@@ -13,18 +13,18 @@ from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import Minds, chosen
+from kairos_mcp.core.routes import AvailableRoutes, chosen
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import call, planner
-from kairos_mcp.flows.planner_input import Brief, Prompts, in_order, render_user
+from kairos_mcp.flows.planner_input import PlannerInput, Prompts, in_order, render_user
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offered
 
 VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **load_ooda.VERSIONS}
@@ -34,7 +34,7 @@ Texts = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class ContinuedRun:
     """The run that a new one continues: its conversation without the system prompt, and the newest summaries."""
 
     run_id: str
@@ -43,7 +43,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class BuiltSpec:
     """A spec with the texts that it refers to, the limits that hold, and what was done otherwise than asked."""
 
     spec: Spec
@@ -57,7 +57,7 @@ WORDLESS = TextPrompts("", "", "")  # a single call asks no model
 
 
 @dataclass(frozen=True, slots=True)
-class Thawed:
+class LoadedSpec:
     """A spec taken apart: the tools offered and those that its search may find, the script if there is one, and how
     to build the flow anew."""
 
@@ -65,7 +65,7 @@ class Thawed:
     offered: ToolSet
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
-    brief: Brief | None
+    brief: PlannerInput | None
     text_prompts: TextPrompts = WORDLESS
     behind: ToolSet = field(default_factory=ToolSet)
 
@@ -76,7 +76,7 @@ class Thawed:
 
 
 @dataclass(slots=True)
-class Freezer:
+class SpecBuilder:
     """Keeps texts by their content hash while a spec is made."""
 
     texts: Texts = field(default_factory=dict)
@@ -88,13 +88,18 @@ class Freezer:
 
 
 def freeze_planner(
-    request: PlannerRequest, settings: Settings, registry: Registry, past: Past | None, *, samples: bool = False
-) -> Frozen:
+    request: PlannerRequest,
+    settings: Settings,
+    registry: ToolRegistry,
+    past: ContinuedRun | None,
+    *,
+    samples: bool = False,
+) -> BuiltSpec:
     """The frozen spec of a planner run. `samples`: the caller's client offers its own model.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
-    keep = Freezer()
+    keep = SpecBuilder()
     coming = registry.coming(request.tools)  # before it is seen what there is: what comes in between is not lost
     offer = offered(_granted(request, registry), coming)
     if request.output_schema is not None:
@@ -133,7 +138,7 @@ def freeze_planner(
         joining=(request.tools or ()) if offer.joined else None,
     )
     notes = (*thinks.notes, *cut, *_unused(request, thinks.route), *offer.notes, *registry.notes(request.tools))
-    return Frozen(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
+    return BuiltSpec(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
 
 
 def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
@@ -144,7 +149,7 @@ def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
     return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
 
 
-def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: Registry) -> Frozen:
+def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: ToolRegistry) -> BuiltSpec:
     """The frozen spec of one call. Raises UnknownTool; arguments that don't fit raise BadArguments."""
     offered = registry.select((name,))
     tool = registry.find(name)
@@ -154,19 +159,19 @@ def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: 
     problems = tool.schema.problems(given)
     if problems:
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
-    keep = Freezer()
+    keep = SpecBuilder()
     spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrowed(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
-    return Frozen(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
+    return BuiltSpec(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
 
 
-def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
+def thaw(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
     spec: Spec = decode(Spec, spec_text)
     offered = _tools(text_of(spec.tools_text))
     if spec.flow == "call":
-        return Thawed(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
+        return LoadedSpec(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
 
     def text(content_hash: str | None) -> str:
         return text_of(content_hash) if content_hash is not None else ""
@@ -176,8 +181,8 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
     if spec.flow != "planner":
         order = load_ooda.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
         spoken = _spoken(text(spec.dialect_text))
-        return Thawed(spec, offered, script, lambda: load_ooda.flow_of(order), None, spoken, behind)
-    brief = Brief(
+        return LoadedSpec(spec, offered, script, lambda: load_ooda.flow_of(order), None, spoken, behind)
+    brief = PlannerInput(
         system=text(spec.system_text),
         history=decode(tuple[Message, ...], text(spec.history_text)) if spec.history_text else (),
         user=text(spec.user_text),
@@ -188,11 +193,11 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> Thawed:
         prompts=_prompts(text(spec.prompts_text)),
     )
     spoken = _spoken(text(spec.dialect_text))
-    return Thawed(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
+    return LoadedSpec(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
+class ModelChoice:
     """Who is to complete: as asked, and as chosen; the script and model that go with it."""
 
     asked: str
@@ -202,7 +207,7 @@ class Thinking:
     notes: Sequence[str]
 
 
-def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> Thinking:
+def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
     """Who thinks in a run with these limits of its own. Raises BadArguments."""
     script = _script_text(settings)
     asked = wanted if wanted != "auto" else settings.route
@@ -214,10 +219,10 @@ def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings,
         refuse_unpriced(route, taken, settings)
     if route == "provider" and settings.day.nano_usd is not None:
         refuse_unpriced(route, taken, settings, "day.usd")
-    return Thinking(asked, route, script, taken, notes)
+    return ModelChoice(asked, route, script, taken, notes)
 
 
-def routed(asked: str, there: Minds, *, priced: bool) -> tuple[str, Sequence[str]]:
+def routed(asked: str, there: AvailableRoutes, *, priced: bool) -> tuple[str, Sequence[str]]:
     """The route, and what is to be said of it; `auto` passes over those without a price where dollars are limited
     (`priced`)."""
     if asked != "auto" or not priced or not there.provider:
@@ -258,9 +263,9 @@ def _spoken(text: str) -> TextPrompts:
     return prompts
 
 
-def minds(settings: Settings, script: bool, samples: bool) -> Minds:
+def minds(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
     """What this server and this client have to think with."""
-    return Minds(script, settings.model is not None, samples, settings.sampling == "prefer")
+    return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
 
 
 def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
@@ -278,7 +283,7 @@ def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]
     return Limits(**kept), tuple(cut)
 
 
-def _granted(request: PlannerRequest, registry: Registry) -> ToolSet:
+def _granted(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
     chosen = registry.select(request.tools)
     for spec in request.caller_tools:
         compiled(spec.input_schema)

@@ -13,18 +13,18 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
-from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, Stretch
+from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import EDITING, Carried, Effect
+from kairos_mcp.flows.ooda.context import EDITING, CarryOver, Effect
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import (
     MAX_TOKENS,
-    Freezer,
-    Frozen,
-    Thinking,
+    BuiltSpec,
+    ModelChoice,
+    SpecBuilder,
     narrowed,
     refuse_unpriced,
     text_prompts,
@@ -33,40 +33,40 @@ from kairos_mcp.specs.build import (
 from kairos_mcp.specs.load_ooda import FLOWS, RUN
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offered
 
 CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
-STRETCH = Stretch(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
+STRETCH = UnattendedAllowance(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class CycleSettings:
     """Where an order stands: settings, the tools of its workspace, whether the caller's client offers its model, and
     what the newest run of the mandate gave."""
 
     settings: Settings
-    registry: Registry
+    registry: ToolRegistry
     workspace: str | None
     samples: bool = False
     output: JsonObject | None = None
 
 
-def freeze_phase(asked: PhaseRequest, ground: Ground) -> Frozen:
+def freeze_phase(asked: PhaseRequest, ground: CycleSettings) -> BuiltSpec:
     """Raises BadArguments, also for what the phase before did not give; UnknownTool, ConfigError."""
     phases.check_given(asked.phase, asked.given)
     limits, cut = _limits(asked.limits, asked.mandate, ground.settings)
-    keep = Freezer()
+    keep = SpecBuilder()
     given = keep.keep(encode(asked.given)) if asked.given is not None else None
     thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
     _refuse_unpriced(asked.mandate, thinks, ground.settings)
     spec, notes = _spec(keep, asked.mandate, thinks, ground)
     frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given, given_by=asked.given_by)
-    return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
+    return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
 
 
-def freeze_cycles(asked: CyclesRequest, ground: Ground) -> Frozen:
+def freeze_cycles(asked: CyclesRequest, ground: CycleSettings) -> BuiltSpec:
     """Raises BadArguments, UnknownTool, ConfigError."""
     mandate = asked.mandate
     if asked.cycles is not None and not 1 <= asked.cycles <= mandate.max_cycles:
@@ -76,25 +76,25 @@ def freeze_cycles(asked: CyclesRequest, ground: Ground) -> Frozen:
         )
     limits, cut = _limits(asked.limits, mandate, ground.settings)
     limits, stretch = _stretched(limits, _own(asked.limits, mandate))
-    keep = Freezer()
+    keep = SpecBuilder()
     thinks = thinking(asked.route, _own(asked.limits, mandate), None, ground.settings, samples=ground.samples)
     _refuse_unpriced(mandate, thinks, ground.settings)
     spec, notes = _spec(keep, mandate, thinks, ground)
     frozen = replace(spec, flow=RUN, cycles=asked.cycles or mandate.max_cycles, stretch=stretch)
-    return Frozen(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
+    return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
 
 
-def carried_from(output: JsonObject | None) -> Carried:
+def carried_from(output: JsonObject | None) -> CarryOver:
     """What a run hands to the next one of its mandate, as its output says it."""
     match output:
         case {"lessons": list(lessons), "effects": list(effects)}:
             told = tuple(Effect(each["digest"], each["said"]) for each in effects)
-            return Carried(tuple(lessons), told)
+            return CarryOver(tuple(lessons), told)
         case _:
-            return Carried()
+            return CarryOver()
 
 
-def _spec(keep: Freezer, mandate: Mandate, thinks: Thinking, ground: Ground) -> tuple[Spec, list[str]]:
+def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: CycleSettings) -> tuple[Spec, list[str]]:
     """What all flows of OODA have in common, and what was left out of the mandate's tools."""
     settings, registry = ground.settings, ground.registry
     coming = dict.fromkeys((*registry.coming(None), *registry.coming(mandate.tools)))
@@ -141,13 +141,15 @@ def _told_of(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec
     return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
 
 
-def _all(registry: Registry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> ToolSet:
+def _all(
+    registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
+) -> ToolSet:
     """Every tool that a step may call, each once."""
     called = [tool.spec for name in CALLED if (tool := registry.find(name)) is not None]
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 
-def _refuse_unpriced(mandate: Mandate, thinks: Thinking, settings: Settings) -> None:
+def _refuse_unpriced(mandate: Mandate, thinks: ModelChoice, settings: Settings) -> None:
     """Dollars of a mandate's day are what this server pays, so that it has to know a price. Raises BadArguments."""
     if mandate.day.nano_usd is not None and thinks.route == "provider":
         refuse_unpriced(thinks.route, thinks.model, settings, "day.usd")
@@ -170,7 +172,7 @@ def _least(asked: Limits, own: Limits, unit: str) -> int | None:
     return min(caps, default=None)
 
 
-def _stretched(limits: Limits, own: Limits) -> tuple[Limits, Stretch | None]:
+def _stretched(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
     """With O17's limits where neither caller nor mandate has set one; what the configuration allows is the most."""
     calls = STRETCH.model_calls if own.model_calls is None else None
     time_ms = STRETCH.milliseconds if own.milliseconds is None else None
@@ -181,4 +183,4 @@ def _stretched(limits: Limits, own: Limits) -> tuple[Limits, Stretch | None]:
         model_calls=min(filter(None, (limits.model_calls, calls)), default=None),
         milliseconds=min(filter(None, (limits.milliseconds, time_ms)), default=None),
     )
-    return begin, Stretch(calls, time_ms, limits)
+    return begin, UnattendedAllowance(calls, time_ms, limits)

@@ -17,7 +17,7 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.store.codec import decode, no
@@ -34,32 +34,34 @@ VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class LoadedCycle:
     """An order with what is to be done by it: one phase with what it was given, or so many cycles."""
 
-    order: Order
+    order: CycleContext
     phase: Phase | None
     given: JsonObject | None
     cycles: int
 
 
-def thawed(spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts) -> Ordered:
+def thawed(
+    spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts
+) -> LoadedCycle:
     """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
-    order = Order(
+    order = CycleContext(
         read_mandate(text(spec.mandate_text)),
         _says(text(spec.phase_prompts_text)),
         prompts,
         _named(tools, spec.reads),
         _named(tools, spec.may),
         decode(Scopes, text(spec.scopes_text)),
-        decode(Carried, text(spec.carried_text)),
+        decode(CarryOver, text(spec.carried_text)),
         frozenset(each.name for each in behind),
         tools.find(SEARCH) if behind or spec.joining is not None else None,
         spec.idle_cycles,
         spec.joining is not None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
-    return Ordered(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)
+    return LoadedCycle(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)
 
 
 def phase_of(flow: str) -> Phase | None:
@@ -67,7 +69,7 @@ def phase_of(flow: str) -> Phase | None:
     return next((phase for phase, name in FLOWS.items() if flow == name), None)
 
 
-def flow_of(ordered: Ordered) -> Flow[Outcome]:
+def flow_of(ordered: LoadedCycle) -> Flow[Outcome]:
     if ordered.phase is None:
         return cycles.mandate_run(ordered.order, ordered.cycles)
     return phases.phase_run(ordered.order, ordered.phase, ordered.given)

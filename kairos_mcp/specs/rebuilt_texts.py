@@ -17,13 +17,13 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import text_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offered
 
 _NAMED = re.compile(r'"name":"([^"]{1,64})"')
 
 
-def at_hand(settings: Settings, registry: Registry, workspace: str | None, rest: bytes) -> Iterator[str]:
+def at_hand(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:
     """Each such text, as it would be frozen now. `rest`: what is left of the one that is looked for; it may say which
     tools stood in it."""
     yield settings.prompt("planner").strip()
@@ -39,7 +39,7 @@ def at_hand(settings: Settings, registry: Registry, workspace: str | None, rest:
             return
 
 
-def _of_tools(registry: Registry, rest: bytes) -> Iterator[str]:
+def _of_tools(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
     """Lists of specs: those that are offered where nobody names any, each alone, and those that `rest` names."""
     for several in (registry.select(None), ToolSet(registry.specs)):
         offer = offered(several)

@@ -157,7 +157,7 @@ def days(connection: apsw.Connection, principal: str, limit: int) -> list[DayRow
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class UsageShare:
     """What one route and model used of an account, for one agent and mandate (None: for none). `attempts` counts those
     too that brought no answer, but not one that only waited while the run was paused."""
 
@@ -198,7 +198,7 @@ _ALL = f"with charges as materialized ({CHARGED})"  # each row is looked at for 
 _OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) where value = ?)"
 
 
-def shares(connection: apsw.Connection, account: int) -> list[Share]:
+def shares(connection: apsw.Connection, account: int) -> list[UsageShare]:
     """Who used what of a shared account, most tokens first."""
     found = rows(
         connection,
@@ -209,7 +209,8 @@ def shares(connection: apsw.Connection, account: int) -> list[Share]:
         (account,),
     )
     return [
-        Share(route, model, agent, mandate, count, Units(*sums)) for route, model, agent, mandate, count, *sums in found
+        UsageShare(route, model, agent, mandate, count, Units(*sums))
+        for route, model, agent, mandate, count, *sums in found
     ]
 
 

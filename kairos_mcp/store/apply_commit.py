@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import apsw
 
-from kairos_mcp.budget.reservation import NO_DAY, SHARED, Claim, Grant
+from kairos_mcp.budget.reservation import NO_DAY, SHARED, Reservation, ReservationRequest
 from kairos_mcp.budget.status_line import standing_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.errors import FenceLost
@@ -20,10 +20,10 @@ from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
-from kairos_mcp.store.commit import Committed, Marked, NewMark, Paused, Retry, Settled, Turn
+from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepStarted
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.notes import USED_UP, Asked, flagged, too_small
-from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.notes import USED_UP, AskedCompletion, flagged, too_small
+from kairos_mcp.store.reservations import ReservationBatch
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
 _READ_OWNED = READ + _OWNED_RUN  # one statement; as a join it takes eight times as long
@@ -37,7 +37,7 @@ _INSERT_ATTEMPT = (
 )
 
 
-def owned_account(connection: apsw.Connection, turn: Turn) -> Account:
+def owned_account(connection: apsw.Connection, turn: RunCommit) -> Account:
     """The account of a run that is still ours. Raises FenceLost where another server has taken it, or it has ended."""
     found = row(connection, _READ_OWNED, (turn.run, turn.owner, turn.fence))
     if found is None:
@@ -45,9 +45,9 @@ def owned_account(connection: apsw.Connection, turn: Turn) -> Account:
     return account_of(turn.account, found)
 
 
-def apply(connection: apsw.Connection, turn: Turn) -> Committed:
+def apply(connection: apsw.Connection, turn: RunCommit) -> CommitResult:
     """Write the turn. Raises FenceLost before anything is written."""
-    purse = Purse(connection, owned_account(connection, turn), turn.branches)
+    purse = ReservationBatch(connection, owned_account(connection, turn), turn.branches)
     for settled in turn.answers:
         insert_answer(connection, settled, turn.at)
         purse.settle(settled.path, settled.held, settled.spent, settled.shared)
@@ -63,13 +63,13 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         purse.open(turn.opens)
     marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
     asked = [
-        Asked(retry.path, retry.claim, each.answer, first=False)
+        AskedCompletion(retry.path, retry.claim, each.answer, first=False)
         for retry, each in zip(turn.retries, marked, strict=True)
     ]
     for new in turn.marks:
         first = not purse.nearest(new.path).spent.model_calls
         marked.append(_mark(connection, turn, new, purse))
-        asked.append(Asked(new.path, new.claim, marked[-1].answer, first))
+        asked.append(AskedCompletion(new.path, new.claim, marked[-1].answer, first))
     texts.keep(connection, turn.texts)
     purse.write()
     uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
@@ -92,16 +92,16 @@ def apply(connection: apsw.Connection, turn: Turn) -> Committed:
         approvals.give_places(connection, turn.run, turn.at)
     elif parked:
         rows(connection, "update run set owner = null where n = ?", (turn.run,))
-    return Committed(marked, parked or turn.outcome is not None, came, paused, purse.branches)
+    return CommitResult(marked, parked or turn.outcome is not None, came, paused, purse.branches)
 
 
-def _say_handed_out(connection: apsw.Connection, run: int, marked: Sequence[Marked]) -> None:
+def _say_handed_out(connection: apsw.Connection, run: int, marked: Sequence[StepStarted]) -> None:
     """A step that somebody may answer is news; the other kinds of it are counted by triggers (schema.py)."""
     if any(each.waits and each.refused is None for each in marked):
         rows(connection, "update run set news_seq = seq where n = ?", (run,))
 
 
-def _used_up(otherwise: Paused | None, marked: Sequence[Marked]) -> Paused | None:
+def _used_up(otherwise: Paused | None, marked: Sequence[StepStarted]) -> Paused | None:
     """How the run is paused where an account that it shares has nothing left, and which that is."""
     refused = next((each.refused for each in marked if each.refused is not None), None)
     if refused is None or otherwise is None:
@@ -121,7 +121,7 @@ def _is_answered(connection: apsw.Connection, mark: int) -> bool:
     return row(connection, "select 1 from answer where mark = ?", (mark,)) is not None
 
 
-def let_go(connection: apsw.Connection, turn: Turn) -> bool:
+def let_go(connection: apsw.Connection, turn: RunCommit) -> bool:
     """Own the run no longer, unless somebody came; what it waits for is in its rows. Raises FenceLost."""
     owned_account(connection, turn)
     if somebody_came(connection, turn.run, turn.waiting):
@@ -130,38 +130,40 @@ def let_go(connection: apsw.Connection, turn: Turn) -> bool:
     return True
 
 
-def insert_answer(connection: apsw.Connection, settled: Settled, at: int) -> None:
+def insert_answer(connection: apsw.Connection, settled: AnsweredStep, at: int) -> None:
     mark, _path, answer, _held, spent, by, cached, exactness, _shared = settled
     bindings = (mark, at, encode_answer(answer), encode_units(spent), cached, exactness, by)
     connection.execute(_INSERT_ANSWER, bindings)
 
 
-def _mark(connection: apsw.Connection, turn: Turn, new: NewMark, purse: Purse) -> Marked:
+def _mark(connection: apsw.Connection, turn: RunCommit, new: NewStep, purse: ReservationBatch) -> StepStarted:
     told = _where_it_stands(new, purse)
     shared, leave = _leave(turn, purse, new.path, new.claim)
     if isinstance(leave, Refused):
         if leave.scope in SHARED:
-            return Marked(0, None, None, new.sent, waits=True, refused=leave)
+            return StepStarted(0, None, None, new.sent, waits=True, refused=leave)
         sent = replace(new.sent, tail=told, line=None)
         return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
     sent = _with_grant(new.sent, leave, told)
     if new.asking is not None:
         mark = _insert_mark(connection, turn, new, None, new.sent)
         approvals.add(connection, turn.run, mark, new.asking, turn.at)
-        return Marked(mark, leave, None, new.sent, waits=True)
+        return StepStarted(mark, leave, None, new.sent, waits=True)
     if new.answer is None:
         held = None if new.claim.open_step else leave.held
         mark = _insert_mark(connection, turn, new, held, sent, shared)
         if new.again is not None:
             approvals.let_through(connection, turn.run, mark, new.again, turn.at)
-        return Marked(mark, leave, None, sent, held is None, shared)
+        return StepStarted(mark, leave, None, sent, held is None, shared)
     spent = leave.held._replace(milliseconds=0)
     purse.settle(new.path, leave.held, spent, shared)
     mark = _insert_mark(connection, turn, new, None, sent, shared)
     return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
 
 
-def _leave(turn: Turn, purse: Purse, path: str, claim: Claim) -> tuple[Shared, Grant | Refused]:
+def _leave(
+    turn: RunCommit, purse: ReservationBatch, path: str, claim: ReservationRequest
+) -> tuple[Shared, Reservation | Refused]:
     """The leave to begin a step, and the shared accounts that it is charged to: a model call's alone."""
     if not claim.counts.model_calls:
         return NOT_SHARED, purse.hold(path, claim, NOT_SHARED)
@@ -173,7 +175,7 @@ def _leave(turn: Turn, purse: Purse, path: str, claim: Claim) -> tuple[Shared, G
 _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 
 
-def _where_it_stands(new: NewMark, purse: Purse) -> str | None:
+def _where_it_stands(new: NewStep, purse: ReservationBatch) -> str | None:
     """The line for whoever is to go on, or to close: they alone can make something of it."""
     if new.kind not in ("round", "closing"):
         return None
@@ -182,8 +184,8 @@ def _where_it_stands(new: NewMark, purse: Purse) -> str | None:
 
 def _insert_mark(
     connection: apsw.Connection,
-    turn: Turn,
-    new: NewMark,
+    turn: RunCommit,
+    new: NewStep,
     held: Units | None,
     sent: Sent,
     shared: Shared = NOT_SHARED,
@@ -198,23 +200,23 @@ def _insert_mark(
 def _answered_at_once(
     connection: apsw.Connection,
     mark: int,
-    turn: Turn,
+    turn: RunCommit,
     answer: Answer,
     sent: Sent,
-    granted: Grant | None = None,
+    granted: Reservation | None = None,
     spent: Units = NOTHING,
-) -> Marked:
-    insert_answer(connection, Settled(mark, "", answer, NOTHING, spent, "house"), turn.at)
-    return Marked(mark, granted, answer, sent)
+) -> StepStarted:
+    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, "house"), turn.at)
+    return StepStarted(mark, granted, answer, sent)
 
 
-def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) -> Marked:
+def _retry(connection: apsw.Connection, turn: RunCommit, retry: NewAttempt, purse: ReservationBatch) -> StepStarted:
     """Charge the lost attempt, then hold anew; refused, the mark is answered with the refusal.
 
     Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
     """
     if (found := queries.body_at(connection, turn.run, retry.path)) is not None:  # while this turn was made
-        return Marked(retry.mark, None, decode_answer(found), retry.sent)
+        return StepStarted(retry.mark, None, decode_answer(found), retry.sent)
     lost = purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost
     purse.settle(retry.path, retry.freed, lost, retry.shared)
     if not retry.claim.open_step:
@@ -222,23 +224,23 @@ def _retry(connection: apsw.Connection, turn: Turn, retry: Retry, purse: Purse) 
     shared, leave = _leave(turn, purse, retry.path, retry.claim)
     refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
     if refused is not None:
-        shared, leave = NOT_SHARED, Grant(NOTHING, 0, 0)
+        shared, leave = NOT_SHARED, Reservation(NOTHING, 0, 0)
     if isinstance(leave, Refused):
-        settled = Settled(retry.mark, retry.path, leave, NOTHING, lost, "house", exactness="bounded")
+        settled = AnsweredStep(retry.mark, retry.path, leave, NOTHING, lost, "house", exactness="bounded")
         insert_answer(connection, settled, turn.at)
         client_requests.charged(connection, retry.requests, client_requests.IN_THE_ANSWER)
         purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
-        return Marked(retry.mark, None, leave, retry.sent)
+        return StepStarted(retry.mark, None, leave, retry.sent)
     sent = _with_grant(retry.sent, leave, retry.sent.tail)
     waits = retry.claim.open_step or refused is not None
     figures = encode_units(leave.held), encode(sent), encode_units(lost)
     bindings = (retry.mark, turn.fence, turn.at, *figures, retry.ended, waits, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
     client_requests.charged(connection, retry.requests, connection.last_insert_rowid())
-    return Marked(retry.mark, leave, None, sent, waits, shared, refused)
+    return StepStarted(retry.mark, leave, None, sent, waits, shared, refused)
 
 
-def _with_grant(sent: Sent, granted: Grant, tail: str | None) -> Sent:
+def _with_grant(sent: Sent, granted: Reservation, tail: str | None) -> Sent:
     tokens = granted.max_tokens or sent.max_tokens
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent

@@ -31,7 +31,7 @@ Base = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ApprovalRequest:
     """What a person is to be asked, as it goes into the row of its step, and how long they have for it."""
 
     key: str
@@ -44,10 +44,10 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ReusedApproval:
     """Leave that a person (`by`) gave before, in the run `run_id`, for exactly what would be asked now."""
 
-    asking: Asking
+    asking: ApprovalRequest
     by: str
     run_id: str
 
@@ -76,7 +76,7 @@ class ApprovalRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitingItems:
     """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles (not
     those that were settled, and wait for a server alone). A step whose approval is not given, or was not taken up yet,
     is in neither but by its approval: nobody may answer it past the person who was asked. `unasked`: approvals that
@@ -94,7 +94,7 @@ def is_key(key: str) -> bool:
     return key.rpartition("/")[2].partition("-")[0] == SUFFIX[1:]
 
 
-def add(connection: apsw.Connection, run: int, mark: int, asking: Asking, at: int) -> None:
+def add(connection: apsw.Connection, run: int, mark: int, asking: ApprovalRequest, at: int) -> None:
     """Ask, as soon as there is a place. Part of the turn that marks the step, or that asks about it once more."""
     n, key = _next(connection, mark, asking.key)
     rows(
@@ -143,7 +143,7 @@ def give_places(connection: apsw.Connection, run: int, at: int) -> None:
         rows(connection, _GIVE_PLACE, (at, *found))
 
 
-def let_through(connection: apsw.Connection, run: int, mark: int, again: Again, at: int) -> None:
+def let_through(connection: apsw.Connection, run: int, mark: int, again: ReusedApproval, at: int) -> None:
     """Record that leave of before lets a step through, with what it stands on; `client` names the run it was given
     in."""
     asking = again.asking
@@ -158,7 +158,9 @@ def let_through(connection: apsw.Connection, run: int, mark: int, again: Again, 
     )
 
 
-def ask_again(connection: apsw.Connection, run: int, asks: Sequence[tuple[int, Asking | None]], at: int) -> None:
+def ask_again(
+    connection: apsw.Connection, run: int, asks: Sequence[tuple[int, ApprovalRequest | None]], at: int
+) -> None:
     """Ask anew about marks whose approval lapsed; None: the gate lets the call through now."""
     for mark, asking in asks:
         if asking is None:
@@ -224,7 +226,7 @@ def _row(found: Row) -> ApprovalRow:
     return ApprovalRow(*columns)
 
 
-def waits(connection: apsw.Connection, n: int) -> Waits:
+def waits(connection: apsw.Connection, n: int) -> WaitingItems:
     """What the run waits for now."""
     found, asked = queries.waiting(connection, n), of_run(connection, n)
     lost = {path: step for path, step in found.items() if step.is_lost}
@@ -233,10 +235,10 @@ def waits(connection: apsw.Connection, n: int) -> Waits:
         heeded = settlements.unheeded(connection, n)
         lost = {path: step for path, step in lost.items() if path not in heeded}
     if not asked:
-        return Waits(steps, {}, lost)
+        return WaitingItems(steps, {}, lost)
     free = {path: step for path, step in steps.items() if path not in asked or _is_handed_out(step, asked[path])}
     open_yet = {path: each for path, each in asked.items() if path in steps}
-    return Waits(
+    return WaitingItems(
         free,
         {each.key: each for each in open_yet.values() if each.verdict is None and not each.unasked},
         lost,

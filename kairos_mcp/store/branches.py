@@ -13,7 +13,7 @@ import apsw
 
 from kairos_mcp.budget.branching import caps_of
 from kairos_mcp.budget.units import Account
-from kairos_mcp.core.limits import Limits, Share
+from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts
 from kairos_mcp.store.connection import rows
 
@@ -23,11 +23,11 @@ Branches = Mapping[str, int]
 NO_BRANCHES: Branches = MappingProxyType({})
 
 
-class Opening(NamedTuple):
+class NewBranch(NamedTuple):
     """A branch that begins, its path, and what it is to have of the account around it."""
 
     path: str
-    share: Share
+    share: BranchShare
 
 
 _OF_RUN = """
@@ -54,7 +54,7 @@ def above(branches: Branches, path: str) -> Shared:
     return tuple(found)
 
 
-def insert(connection: apsw.Connection, opening: Opening, around: Account) -> tuple[int, Limits]:
+def insert(connection: apsw.Connection, opening: NewBranch, around: Account) -> tuple[int, Limits]:
     """Open the account of a branch within the one around it, as that is now; its number and caps."""
     caps = caps_of(opening.share, around)
     bindings = (around.id, opening.path, *(getattr(caps, name.removeprefix("cap_")) for name in amounts("cap")))

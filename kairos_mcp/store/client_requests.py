@@ -16,8 +16,8 @@ from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.store.accounts import Shared
 from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.queries import MarkRow, RunRow, run_by_number, step_at
-from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
+from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import take
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
@@ -59,7 +59,7 @@ class NewRequest(NamedTuple):
     nonce: str | None = None
 
 
-class Withdrawn(NamedTuple):
+class WithdrawnRequest(NamedTuple):
     """A withdrawn request that nothing is charged with yet: its step's path, and the most that it costs."""
 
     request: int
@@ -67,7 +67,7 @@ class Withdrawn(NamedTuple):
     bound: Units
 
 
-class Asked(NamedTuple):
+class RequestOutcome(NamedTuple):
     """What came of it: a request for each step; or none, where something has to be done first, with the fence if the
     run was taken for that."""
 
@@ -80,7 +80,7 @@ _LIVE = f"{_ALL} where mark = ? and (ended is null or (ended = 'withdrawn' and c
 _BY_ID = f"{_ALL} where id = ?"
 
 
-def ask(connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> Asked:
+def ask(connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> RequestOutcome:
     """Note that a client's model is asked about these steps now, all or none.
 
     A request of before that is in the air is taken over from: withdrawn, for the run's owner to charge, after which its
@@ -88,20 +88,20 @@ def ask(connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], own
     """
     steps = [step for each in new if (step := _askable(connection, run, each.path)) is not None]
     if len(steps) < len(new):
-        return Asked()
+        return RequestOutcome()
     before = [each.id for step in steps for each in of_step(connection, step.id)]
     if before or not all(step.held.model_calls for step in steps):  # or a limit that runs share has to make room first
         end(connection, before, "withdrawn", at)
-        return Asked(fence=take(connection, run.n, owner, ()))
+        return RequestOutcome(fence=take(connection, run.n, owner, ()))
     insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
     numbers = []
     for step, each in zip(steps, new, strict=True):
         rows(connection, insert, (run.n, step.id, each.session, each.nonce, at, encode_units(each.bound)))
         numbers.append(connection.last_insert_rowid())
-    return Asked(tuple(numbers))
+    return RequestOutcome(tuple(numbers))
 
 
-def _askable(connection: apsw.Connection, run: RunRow, path: str) -> MarkRow | None:
+def _askable(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | None:
     """The step at this path, if a client's model is to be asked about it now."""
     now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
     goes = now.outcome is None and now.paused is None and now.route == "sampling"
@@ -144,7 +144,7 @@ def of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
     return {path: _request(connection, number) for path, number in list(rows(connection, numbered, (nonce,)))}
 
 
-def uncharged(connection: apsw.Connection, n: int) -> list[Withdrawn]:
+def uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
     """The withdrawn requests of a run's unanswered steps that nothing is charged with yet."""
     found = rows(
         connection,
@@ -157,7 +157,7 @@ def uncharged(connection: apsw.Connection, n: int) -> list[Withdrawn]:
         request = _request(connection, number)
         path = row(connection, "select path from mark where id = ?", (request.mark,))
         assert path is not None, "it was joined"
-        withdrawn.append(Withdrawn(number, path[0], request.bound))
+        withdrawn.append(WithdrawnRequest(number, path[0], request.bound))
     return withdrawn
 
 
@@ -177,13 +177,13 @@ def charged(connection: apsw.Connection, requests: Iterable[int], attempt: int) 
         rows(connection, "update request set charged = ? where id = ?", (attempt, number))
 
 
-def give_up(connection: apsw.Connection, purse: Purse, step: MarkRow, fence: int, at: int) -> None:
+def give_up(connection: apsw.Connection, purse: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
     """Charge what is in the air of a step that nobody goes on with."""
     _charge(connection, purse, step, of_step(connection, step.id), fence, at)
 
 
 def answered(
-    connection: apsw.Connection, purse: Purse, step: MarkRow, request: int | None, fence: int, at: int
+    connection: apsw.Connection, purse: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
 ) -> None:
     """The answer of a step is taken, which answers this request (None: it came another way): whatever else is in the
     air of it was asked in vain. Part of the transaction that has settled the answer's own charge."""
@@ -208,7 +208,12 @@ def answered(
 
 
 def _charge(
-    connection: apsw.Connection, purse: Purse, step: MarkRow, found: Sequence[RequestRow], fence: int, at: int
+    connection: apsw.Connection,
+    purse: ReservationBatch,
+    step: StepRow,
+    found: Sequence[RequestRow],
+    fence: int,
+    at: int,
 ) -> None:
     """Charge requests that were made in vain, each as an attempt of its own."""
     for each in found:
@@ -227,7 +232,7 @@ def _charge(
         rows(connection, ended, (at, connection.last_insert_rowid(), each.id))
 
 
-def _refund(connection: apsw.Connection, purse: Purse, step: MarkRow, attempt: int) -> None:
+def _refund(connection: apsw.Connection, purse: ReservationBatch, step: StepRow, attempt: int) -> None:
     """Take back the bound of a request whose answer came after all, where no other was made in its place: the attempt
     after it was never begun."""
     found = row(connection, "select lost from attempt where id = ?", (attempt,))
@@ -238,7 +243,7 @@ def _refund(connection: apsw.Connection, purse: Purse, step: MarkRow, attempt: i
     rows(connection, never, (encode_units(NOTHING), attempt))
 
 
-def _shared_before(connection: apsw.Connection, step: MarkRow, attempt: int) -> Shared:
+def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> Shared:
     """The accounts that what an attempt lost was charged to: those of the one before it."""
     before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
     found = row(connection, before, (step.id, attempt))

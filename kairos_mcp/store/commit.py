@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import Claim, Grant
+from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
-from kairos_mcp.store.approvals import Again, Asking
-from kairos_mcp.store.branches import NO_BRANCHES, Branches, Opening
+from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
+from kairos_mcp.store.branches import NO_BRANCHES, Branches, NewBranch
 
 
-class Settled(NamedTuple):
+class AnsweredStep(NamedTuple):
     """The answer of a mark, at this path, what it held, and what it turned out to cost."""
 
     mark: int
@@ -31,7 +31,7 @@ class Settled(NamedTuple):
     shared: Shared = NOT_SHARED
 
 
-class NewMark(NamedTuple):
+class NewStep(NamedTuple):
     """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
 
     What is granted joins `sent`, and for a round or a closing the line that says where the run stands. With `asking` it
@@ -41,21 +41,21 @@ class NewMark(NamedTuple):
     path: str
     kind: str
     digest: bytes
-    claim: Claim
+    claim: ReservationRequest
     sent: Sent
     answer: Answer | None = None
-    asking: Asking | None = None
-    again: Again | None = None
+    asking: ApprovalRequest | None = None
+    again: ReusedApproval | None = None
 
 
-class Retry(NamedTuple):
+class NewAttempt(NamedTuple):
     """A further attempt at the step at `path`, marked as `mark`. The one before ended as `ended` and lets go of
     `freed`, a part of `held`; it stays charged with `lost`. `requests`: what was asked of a client's model and
     withdrawn, for which `lost` is the most that it costs; it is charged as far as so much is left."""
 
     path: str
     mark: int
-    claim: Claim
+    claim: ReservationRequest
     sent: Sent
     held: Units
     freed: Units
@@ -72,7 +72,7 @@ class Paused(NamedTuple):
     resume_at: int | None
 
 
-class Turn(NamedTuple):
+class RunCommit(NamedTuple):
     """What one commit says of a run. `park`: nothing runs any more, let go of it if all new marks are open and
     nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
     their paths and what they hold, that nobody needs any more; one that was answered meanwhile holds nothing.
@@ -88,9 +88,9 @@ class Turn(NamedTuple):
     fence: int
     account: int
     at: int
-    answers: Sequence[Settled] = ()
-    marks: Sequence[NewMark] = ()
-    retries: Sequence[Retry] = ()
+    answers: Sequence[AnsweredStep] = ()
+    marks: Sequence[NewStep] = ()
+    retries: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
     texts: Sequence[tuple[str, str]] = ()
     released: Sequence[tuple[int, str, Units, Shared]] = ()
@@ -98,13 +98,13 @@ class Turn(NamedTuple):
     park: bool = False
     waiting: Sequence[int] = ()
     branches: Branches = NO_BRANCHES
-    opens: Sequence[Opening] = ()
+    opens: Sequence[NewBranch] = ()
     shared: Shared = NOT_SHARED
     taken: Sequence[int] = ()
     pause: Paused | None = None
     otherwise: Paused | None = None
     barred: bool = False
-    asks: Sequence[tuple[int, Asking | None]] = ()
+    asks: Sequence[tuple[int, ApprovalRequest | None]] = ()
 
     @property
     def says_something(self) -> bool:
@@ -113,7 +113,7 @@ class Turn(NamedTuple):
         return bool(work) or self.outcome is not None
 
 
-class Marked(NamedTuple):
+class StepStarted(NamedTuple):
     """A mark as it was committed: its grant, or the answer that it got at once (a limit, or one that was known).
 
     `waits`: it is handed out, so that the run has nothing to do with it. `shared`: what it is charged to. A step that
@@ -121,7 +121,7 @@ class Marked(NamedTuple):
     """
 
     mark: int
-    grant: Grant | None
+    grant: Reservation | None
     answer: Answer | None
     sent: Sent
     waits: bool = False
@@ -129,11 +129,11 @@ class Marked(NamedTuple):
     refused: Refused | None = None
 
 
-class Committed(NamedTuple):
+class CommitResult(NamedTuple):
     """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `came`: it would have been, but
     somebody left something for it; `paused`: why the run is paused from now on; `branches`: all with accounts."""
 
-    marks: Sequence[Marked]
+    marks: Sequence[StepStarted]
     parked: bool
     came: bool
     paused: Paused | None = None

@@ -20,7 +20,7 @@ BUSY_STEP_S = 0.0003  # SQLite's own back-off halves the throughput of four proc
 BUSY_LIMIT_S = 5.0
 
 
-class Reader(apsw.Connection):
+class ReadConnection(apsw.Connection):
     """A connection that only reads, whose failures are said in our words where they happen. Those of the writer reach
     it as they are: it has to tell a store that fails from a job that refuses."""
 
@@ -33,7 +33,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     _refuse_odd_file(path)
     with mapped_errors():
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
-        opened = Reader if reads or read_only else apsw.Connection
+        opened = ReadConnection if reads or read_only else apsw.Connection
         connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
             connection.set_busy_handler(patience())
@@ -54,7 +54,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
 def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
     """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
     hold this connection at an old state of the file."""
-    if isinstance(connection, Reader):
+    if isinstance(connection, ReadConnection):
         with mapped_errors():
             return connection.execute(statement, bindings).fetchall()
     return connection.execute(statement, bindings).fetchall()

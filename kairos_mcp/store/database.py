@@ -17,7 +17,7 @@ from kairos_mcp.store import approvals, schema, texts
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import Durability, connect, mapped_errors, row, valid
-from kairos_mcp.store.ownership import Ownership, Serves
+from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.writer import Job, Writer
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Store:
     """
 
     def __init__(
-        self, home: Path, durability: Durability, via: str, *, salvage: bool = False, serves: Serves | None = None
+        self, home: Path, durability: Durability, via: str, *, salvage: bool = False, serves: ServedRuns | None = None
     ) -> None:
         self.home = home
         self._serves = serves

@@ -19,7 +19,7 @@ from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.inbox import Deposit, deposit
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take
-from kairos_mcp.store.settlements import Settling
+from kairos_mcp.store.settlements import SettlementRequest
 
 Said = Literal["approve", "deny"]
 NOBODY_SAID = ("", "", "")
@@ -65,7 +65,7 @@ def leave(
     at: int,
     *,
     dead: Sequence[int] = (),
-    settled: Sequence[Settling] = (),
+    settled: Sequence[SettlementRequest] = (),
     who: tuple[str, str, str] = NOBODY_SAID,
 ) -> int | None:
     """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,

@@ -18,22 +18,22 @@ from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, branches, tool_memory
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts, read_account
 from kairos_mcp.store.apply_commit import insert_answer
-from kairos_mcp.store.commit import Settled
+from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.queries import MarkRow, RunRow, record
+from kairos_mcp.store.queries import RunRow, StepRow, record
 
 _SPENT = ", ".join(f"{name} = {name} + ?" for name in amounts("spent"))
 _END = f"update account set {_SPENT}, {', '.join(f'{name} = 0' for name in amounts('held'))} where id = ?"
 _SHARE = f"update account set {_SPENT}, {', '.join(f'{name} = max(0, {name} - ?)' for name in amounts('held'))}"
 
 
-class Ended(NamedTuple):
+class AbandonedStep(NamedTuple):
     """A step that nobody goes on with: what it held, as far as its row tells, and its answer if it was begun."""
 
     path: str
     held: Units
     shared: Shared
-    settled: Settled | None = None
+    settled: AnsweredStep | None = None
 
 
 def break_off(
@@ -43,7 +43,7 @@ def break_off(
     at: int,
     outcome: str,
     stopped: Callable[[str], Answer],
-    known: Mapping[int, Settled],
+    known: Mapping[int, AnsweredStep],
 ) -> None:
     """End the run with this outcome. `stopped` answers a begun step by its kind; `known`: answers that have come and
     are not in the rows, by mark. Raises FenceLost."""
@@ -60,8 +60,8 @@ def break_off(
 
 
 def _ended(
-    connection: apsw.Connection, run: RunRow, stopped: Callable[[str], Answer], known: Mapping[int, Settled]
-) -> Iterator[Ended]:
+    connection: apsw.Connection, run: RunRow, stopped: Callable[[str], Answer], known: Mapping[int, AnsweredStep]
+) -> Iterator[AbandonedStep]:
     """The steps without an answer: those that say what they hold first, then the others, which hold the rest."""
     untold, left = [], _held_by(connection, run)
     for step in record(connection, run.n):
@@ -69,7 +69,7 @@ def _ended(
             continue
         held, shared = _told(step)
         if (came := known.get(step.id)) is not None:
-            yield Ended(step.path, came.held, came.shared, came)
+            yield AbandonedStep(step.path, came.held, came.shared, came)
             left = left.minus(came.held)
         elif held is None:
             untold.append((step, shared))
@@ -81,7 +81,7 @@ def _ended(
         left = NOTHING if not step.open else left
 
 
-def _told(step: MarkRow) -> tuple[Units | None, Shared]:
+def _told(step: StepRow) -> tuple[Units | None, Shared]:
     try:
         shared = step.shared
     except Unreadable:
@@ -92,13 +92,13 @@ def _told(step: MarkRow) -> tuple[Units | None, Shared]:
         return None, shared
 
 
-def _stopped(step: MarkRow, held: Units, shared: Shared, stopped: Callable[[str], Answer]) -> Ended:
+def _stopped(step: StepRow, held: Units, shared: Shared, stopped: Callable[[str], Answer]) -> AbandonedStep:
     if step.open:
-        return Ended(step.path, held, shared)
+        return AbandonedStep(step.path, held, shared)
     exactness: Exactness | None = None if step.kind == "call" else "bounded"
     spent = held._replace(milliseconds=0)
-    settled = Settled(step.id, step.path, stopped(step.kind), held, spent, "house", 0, exactness, shared)
-    return Ended(step.path, held, shared, settled)
+    settled = AnsweredStep(step.id, step.path, stopped(step.kind), held, spent, "house", 0, exactness, shared)
+    return AbandonedStep(step.path, held, shared, settled)
 
 
 def _held_by(connection: apsw.Connection, run: RunRow) -> Units:
@@ -108,7 +108,7 @@ def _held_by(connection: apsw.Connection, run: RunRow) -> Units:
         return NOTHING  # it is gone
 
 
-def _settle(connection: apsw.Connection, run: RunRow, ended: list[Ended]) -> None:
+def _settle(connection: apsw.Connection, run: RunRow, ended: list[AbandonedStep]) -> None:
     """The run and its branches hold nothing any more; shared accounts let go of what these steps held. An account that
     is gone is told nothing."""
     for prefix, number in {"": run.account, **branches.of_run(connection, run.account)}.items():

@@ -17,12 +17,12 @@ from kairos_mcp.store import branches, client_requests, stretching, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
-from kairos_mcp.store.commit import Settled
+from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.notes import flagged
 from kairos_mcp.store.ownership import NOBODY
-from kairos_mcp.store.queries import MarkRow, RunRow, Wish, run_by_number, step_at, wishes
-from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, run_by_number, step_at, wishes
+from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import GO_ON, note, take
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
@@ -60,12 +60,14 @@ def deposit(
     """
     run = run_by_number(connection, run.n)
     fresh = [(found, each) for each in deposits if (found := _open_step(connection, run, each)) is not None]
-    purse = Purse(connection, read_account(connection, run.account), branches.of_run(connection, run.account))
+    purse = ReservationBatch(
+        connection, read_account(connection, run.account), branches.of_run(connection, run.account)
+    )
     for step, each in fresh:
         spent = each.tokens.plus(counts_of(step.kind))
         if isinstance(each.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
             spent = spent._replace(model_calls=0)
-        settled = Settled(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
+        settled = AnsweredStep(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
         insert_answer(connection, settled, at)
         purse.settle(step.path, step.held, spent, step.shared)
         client_requests.answered(connection, purse, step, each.request, run.fence, at)
@@ -80,7 +82,7 @@ def deposit(
     return take(connection, run.n, owner, dead)
 
 
-def _say_dialect(connection: apsw.Connection, step: MarkRow, dialect: DialectName | None) -> None:
+def _say_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
     """Only with its answer is it known how a client was asked: each may be asked otherwise."""
     if dialect is None or step.sent.dialect == dialect:
         return
@@ -90,7 +92,7 @@ def _say_dialect(connection: apsw.Connection, step: MarkRow, dialect: DialectNam
     rows(connection, said, (dialect, step.id))
 
 
-def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> MarkRow | None:
+def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> StepRow | None:
     """The step that this answers; None where the same answer is there already."""
     found = step_at(connection, run.n, each.path)
     if found is None or (found.body is None and (not found.open or run.outcome is not None)):
@@ -152,16 +154,16 @@ def _paused_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Se
 
 
 @dataclass(frozen=True, slots=True)
-class TakenUp:
+class DrainedInbox:
     """The run after its owner took up the wishes, and which of them ask for more than a changed row."""
 
     run: RunRow
     cancelled: bool
     resumed: bool
-    settled: Sequence[Wish] = ()
+    settled: Sequence[ControlRequest] = ()
 
 
-def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> TakenUp:
+def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
     """Carry out every wish that came: pause, route, limits. Raises FenceLost."""
     now = run_by_number(connection, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
@@ -186,7 +188,7 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
     stretching.renew(connection, run, came)
     kinds = {each.kind for each in came}
     settled = [each for each in came if each.kind == "settle"]
-    return TakenUp(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
+    return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
 
 
 def _was_refused(connection: apsw.Connection, n: int) -> bool:

@@ -19,7 +19,7 @@ from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_sh
 SHOWN = 5  # runs of each kind of row
 
 
-class Column(NamedTuple):
+class CheckedColumn(NamedTuple):
     """Rows of a kind: what they hold, the statement that gives (run, where it stands, text), and what reads a text."""
 
     what: str
@@ -37,24 +37,24 @@ _ATTEMPT = (
 _WISH = "select run.id, '', body from deposit join run on run.n = deposit.run where deposit.kind = '{}'"
 
 
-def _columns(outcome: Any) -> Iterator[Column]:
-    yield Column("spec", _RUN.format("spec", "spec"), lambda text: decode(Spec, text))
-    yield Column("outcome", _RUN.format("outcome", "outcome"), lambda text: decode(outcome, text))
-    yield Column("answer", _ANSWER.format("body"), decode_answer)
-    yield Column("cost", _ANSWER.format("spent"), decode_units)
+def _columns(outcome: Any) -> Iterator[CheckedColumn]:
+    yield CheckedColumn("spec", _RUN.format("spec", "spec"), lambda text: decode(Spec, text))
+    yield CheckedColumn("outcome", _RUN.format("outcome", "outcome"), lambda text: decode(outcome, text))
+    yield CheckedColumn("answer", _ANSWER.format("body"), decode_answer)
+    yield CheckedColumn("cost", _ANSWER.format("spent"), decode_units)
     for name, read in (("held", decode_units), ("sent", decode_sent), ("shared", decode_shared)):
-        yield Column(name, _MARK.format(name, name), read)
-        yield Column(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
-    yield Column("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
+        yield CheckedColumn(name, _MARK.format(name, name), read)
+        yield CheckedColumn(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
+    yield CheckedColumn("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
     bound = "select run.id, path, bound from request join mark on mark.id = request.mark join run on run.n = mark.run"
-    yield Column("bound of a request", bound, decode_units)
+    yield CheckedColumn("bound of a request", bound, decode_units)
     leave = "select run.id, approval.key, base from approval join run on run.n = approval.run"
-    yield Column("files of an approval", leave, decode_texts)
+    yield CheckedColumn("files of an approval", leave, decode_texts)
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"
-    yield Column("keys of an ask", keys, decode_texts)
-    yield Column("word on limits", _WISH.format("extend"), lambda text: decode(Limits, text))
+    yield CheckedColumn("keys of an ask", keys, decode_texts)
+    yield CheckedColumn("word on limits", _WISH.format("extend"), lambda text: decode(Limits, text))
     settled = _WISH.format(settlements.KIND)
-    yield Column("word on a lost call", settled, lambda text: decode(settlements.Settling, text))
+    yield CheckedColumn("word on a lost call", settled, lambda text: decode(settlements.SettlementRequest, text))
 
 
 def unreadable(connection: apsw.Connection, outcome: Any) -> Iterator[str]:

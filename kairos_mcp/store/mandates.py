@@ -13,7 +13,7 @@ import apsw
 
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.store.approvals import Again, Asking
+from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.connection import row, rows, valid
 from kairos_mcp.store.queries import RunRow, run_by_number
@@ -179,7 +179,9 @@ def is_check(path: str) -> bool:
     return path.rpartition("/")[2].startswith("check-")
 
 
-def check_stands(connection: apsw.Connection, run: RunRow, mandate_text: str, asking: Asking) -> Again | None:
+def check_stands(
+    connection: apsw.Connection, run: RunRow, mandate_text: str, asking: ApprovalRequest
+) -> ReusedApproval | None:
     """The leave that a person has given for this very check, in a run of the same version of the mandate in the same
     workspace: an approval of a check holds for its argument list and the mandate's text (RULINGS.md)."""
     statement = (
@@ -189,7 +191,7 @@ def check_stands(connection: apsw.Connection, run: RunRow, mandate_text: str, as
         f" and principal = ? and workspace = ? and json_extract({valid('spec')}, '$.mandate_text') = ? limit 1"
     )
     found = row(connection, statement, (asking.digest, run.principal, run.workspace or "", mandate_text))
-    return None if found is None else Again(asking, *found)
+    return None if found is None else ReusedApproval(asking, *found)
 
 
 def _run(connection: apsw.Connection, statement: str, *bindings: str) -> RunRow | None:

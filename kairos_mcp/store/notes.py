@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import WHOLE, Claim, least
+from kairos_mcp.budget.reservation import WHOLE, ReservationRequest, least
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.steps import Answer, Refused
 
@@ -38,16 +38,16 @@ def flagged(passed: Iterable[tuple[Account, str]]) -> Iterator[str]:
         yield f"{took} {_told(unit, spent + held)}{others}."
 
 
-class Asked(NamedTuple):
+class AskedCompletion(NamedTuple):
     """A completion that was asked for, what came of it, and whether its account had paid for none before."""
 
     path: str
-    claim: Claim
+    claim: ReservationRequest
     answer: Answer | None
     first: bool
 
 
-def too_small(asked: Iterable[Asked]) -> Iterator[str]:
+def too_small(asked: Iterable[AskedCompletion]) -> Iterator[str]:
     """How much a model call needs that was refused for good: where a whole day of some account has no room for it, or
     where a limit has none for the very first one."""
     for each in asked:
@@ -73,12 +73,12 @@ def too_small(asked: Iterable[Asked]) -> Iterator[str]:
 _BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
 
 
-def _up_to(asked: Asked, unit: str) -> str:
+def _up_to(asked: AskedCompletion, unit: str) -> str:
     """How much that is, where it can be said."""
     return f" up to {_told(unit, getattr(least(asked.claim), unit))}," if _is_bounded(asked, unit) else ""
 
 
-def _is_bounded(asked: Asked, unit: str) -> bool:
+def _is_bounded(asked: AskedCompletion, unit: str) -> bool:
     """Whether what the call needs of this unit is known before it is made."""
     return unit in _BOUNDED and (unit != "nano_usd" or asked.claim.price is not None)
 

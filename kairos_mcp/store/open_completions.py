@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import apsw
 
 from kairos_mcp.store import decisions, settlements
-from kairos_mcp.store.client_requests import Asked, NewRequest, ask, of_ask, withdraw
+from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, ask, of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit, deposit, wish
 from kairos_mcp.store.queries import RunRow, run_by_number, waiting
 from kairos_mcp.store.runs import note
-from kairos_mcp.store.settlements import Settling
+from kairos_mcp.store.settlements import SettlementRequest
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
 
@@ -35,7 +35,7 @@ class AskRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class NewAsk:
     """What is to be asked, of whom, and when. An ask of before that this client left unanswered stands until
     `stale_at`; from then on it counts as refused, which `unanswered` says in the notes of a run whose route was
     given, and so goes on being asked for; None: this one may fall to another route."""
@@ -49,8 +49,8 @@ class Asking:
 
 
 def put(
-    connection: apsw.Connection, run: RunRow, asking: Asking, new: Sequence[NewRequest], owner: int
-) -> AskRow | Asked | None:
+    connection: apsw.Connection, run: RunRow, asking: NewAsk, new: Sequence[NewRequest], owner: int
+) -> AskRow | RequestOutcome | None:
     """The ask that stands, or a new one, made of these requests; None where it counts as refused, and what came of the
     requests where something has to be done first."""
     before = _unanswered(connection, run, asking)
@@ -69,7 +69,7 @@ def _is_in_the_air(connection: apsw.Connection, before: AskRow) -> bool:
     return all(each.ended is None for each in of_ask(connection, before.nonce).values())
 
 
-def put_once(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+def put_once(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow | None:
     """The ask of approvals that stands, or a new one. Where this client left it unanswered, nobody is there: None, for
     this call; the next one asks anew."""
     before = _unanswered(connection, run, asking)
@@ -92,7 +92,7 @@ def take_decisions(
     run: RunRow,
     nonce: str | None,
     brought: Sequence[Decision],
-    settled: Sequence[Settling],
+    settled: Sequence[SettlementRequest],
     who: tuple[str, str, str],
     *,
     owner: int,
@@ -166,7 +166,7 @@ def _keys(text: str) -> dict[str, str]:
     return {key: path for key, path in decode_texts(text).items() if path is not None}
 
 
-def _ask(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow:
+def _ask(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow:
     """A new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
     before = [key for asked in asks(connection, run.n) for key in asked.keys]
     keys = {_key(path, before): path for path in asking.paths}
@@ -178,7 +178,7 @@ def _ask(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow:
     return AskRow(asking.nonce, run.n, keys, *asking.who, asking.at, None)
 
 
-def _unanswered(connection: apsw.Connection, run: RunRow, asking: Asking) -> AskRow | None:
+def _unanswered(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow | None:
     """The newest ask of these steps that this client got and did not answer, since the run was last rerouted."""
     rerouted = row(
         connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)

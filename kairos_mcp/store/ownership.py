@@ -19,7 +19,7 @@ NOBODY = 0  # owns a run that has moved on while no server was there to go on wi
 
 
 @dataclass(frozen=True, slots=True)
-class Serves:
+class ServedRuns:
     """What a server goes on with runs by: its folders, the routes that it performs itself, its file of settings, its
     version, and a digest of each setting's value by name."""
 
@@ -33,7 +33,7 @@ class Serves:
 class Ownership:
     """This server's lock file, held until the process ends, and its number in the record."""
 
-    def __init__(self, home: Path, serves: Serves | None = None) -> None:
+    def __init__(self, home: Path, serves: ServedRuns | None = None) -> None:
         self._serves = serves
         folder = home / LOCKS
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -94,7 +94,7 @@ def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class LivingServer:
     """A server that lives: its number as an owner, its process, what it is (`serve`, `command`), whether it was
     stopped (SIGSTOP), and how many unfinished runs it owns."""
 
@@ -108,18 +108,18 @@ class Server:
 _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
 
 
-def living(connection: apsw.Connection, home: Path) -> list[Server]:
+def living(connection: apsw.Connection, home: Path) -> list[LivingServer]:
     """The servers that own runs or did, and still run."""
     return _living(home, rows(connection, f"{_SERVERS} order by id"))
 
 
-def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[Serves | None, bool]:
+def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
     """What the server goes by that goes on with runs of this folder: one that lives and was not stopped, else the
     newest there was; and whether it lives. A command is none."""
     found = rows(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
-    newest: Serves | None = None
+    newest: ServedRuns | None = None
     for lock, pid, text in found:
-        each: Serves = decode(Serves, text)
+        each: ServedRuns = decode(ServedRuns, text)
         if workspace and workspace not in each.workspaces:
             continue
         if alive(home, lock) and not is_stopped(pid):
@@ -128,14 +128,14 @@ def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> t
     return newest, False
 
 
-def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> Server | None:
+def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> LivingServer | None:
     """The owner with this number, if it lives and was stopped: it keeps its runs until a person releases it."""
     found = _living(home, rows(connection, f"{_SERVERS} where id = ?", (number,)))
     return next((each for each in found if each.stopped), None)
 
 
-def _living(home: Path, found: Iterable[Row]) -> list[Server]:
-    return [Server(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if alive(home, lock)]
+def _living(home: Path, found: Iterable[Row]) -> list[LivingServer]:
+    return [LivingServer(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if alive(home, lock)]
 
 
 def is_stopped(pid: int) -> bool:

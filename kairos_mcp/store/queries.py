@@ -58,7 +58,7 @@ class RunRow:
     news_seq: int
 
 
-class Newest(NamedTuple):
+class NewestAttempt(NamedTuple):
     """The newest attempt at a step after its first: what it holds, whether it was handed out or waits, how the one
     before it ended, and when it was begun."""
 
@@ -70,7 +70,7 @@ class Newest(NamedTuple):
     at: int
 
 
-class MarkRow(NamedTuple):
+class StepRow(NamedTuple):
     """A step as it stands in the record: its row, taken apart only as far as somebody asks, since a fold asks little of
     most. `attempts` are those after the first; the properties include the newest one."""
 
@@ -89,7 +89,7 @@ class MarkRow(NamedTuple):
     by: str | None
     shared_text: str | None
     attempts: int
-    newest: Newest | None = None
+    newest: NewestAttempt | None = None
 
     @property
     def held(self) -> Units:
@@ -145,7 +145,7 @@ class MarkRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ControlRequest:
     """A control wish that the owner has not taken up."""
 
     id: int
@@ -220,30 +220,30 @@ _STEP = f"{_STEPS} and path = ?"
 _UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 
 
-def step_at(connection: apsw.Connection, n: int, path: str) -> MarkRow | None:
+def step_at(connection: apsw.Connection, n: int, path: str) -> StepRow | None:
     """The step at a path, or None where none was asked."""
     found = row(connection, _STEP, (n, path))
     return _mark_row(connection, found) if found is not None else None
 
 
-def unanswered(connection: apsw.Connection, n: int) -> list[MarkRow]:
+def unanswered(connection: apsw.Connection, n: int) -> list[StepRow]:
     """The steps of a run that have no answer yet, in the order in which they were marked."""
     return [_mark_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
 
 
-def record(connection: apsw.Connection, n: int) -> list[MarkRow]:
+def record(connection: apsw.Connection, n: int) -> list[StepRow]:
     """Every step of a run in the order in which it was marked, with its answer."""
     return [_mark_row(connection, found) for found in rows(connection, _RECORD, (n,))]
 
 
-def _mark_row(connection: apsw.Connection, found: Row) -> MarkRow:
-    mark = MarkRow._make((*found, None))
+def _mark_row(connection: apsw.Connection, found: Row) -> StepRow:
+    mark = StepRow._make((*found, None))
     if not mark.attempts:
         return mark
     tries = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
     newest = row(connection, tries, (mark.id,))
     assert newest is not None, "there are attempts"
-    return mark._replace(newest=Newest._make(newest))
+    return mark._replace(newest=NewestAttempt._make(newest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,14 +292,14 @@ def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
     return found[0] if found else None
 
 
-def wishes(connection: apsw.Connection, n: int) -> list[Wish]:
+def wishes(connection: apsw.Connection, n: int) -> list[ControlRequest]:
     """Control wishes not yet taken up, in the order in which they came."""
     found = rows(
         connection,
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
         (n,),
     )
-    return [Wish(*each) for each in found]
+    return [ControlRequest(*each) for each in found]
 
 
 def runs_with_wishes(connection: apsw.Connection, owner: int) -> list[int]:

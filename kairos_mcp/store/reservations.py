@@ -11,13 +11,13 @@ from operator import add
 
 import apsw
 
-from kairos_mcp.budget.reservation import Claim, Grant, grant
+from kairos_mcp.budget.reservation import Reservation, ReservationRequest, grant
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account, read_branch
-from kairos_mcp.store.branches import NO_BRANCHES, Branches, Opening
+from kairos_mcp.store.branches import NO_BRANCHES, Branches, NewBranch
 
 _WRITE = f"update account set {', '.join(f'{name} = ?' for name in amounts('held', 'spent'))} where id = ?"
 _UNITS = Units._fields[1:6]  # what counts in an account that runs share (budget.shared_part)
@@ -37,7 +37,7 @@ Change = tuple[int, ...]
 """By how much an account that runs share is to change: what it holds in each unit that counts there, what is spent."""
 
 
-class Purse:
+class ReservationBatch:
     """What is settled is `own.settle` for the run and each branch around, and a change that is due for each account
     that runs share. `branches`: the accounts of the run's branches by path, with those that were opened here."""
 
@@ -51,7 +51,7 @@ class Purse:
         self._due: dict[int, Change] = {}
         self._passed: set[int] = set()
 
-    def open(self, openings: Sequence[Opening]) -> None:
+    def open(self, openings: Sequence[NewBranch]) -> None:
         """Open the accounts of branches that begin, outer ones first: what they divide is the same for all."""
         self.branches = dict(self.branches)
         for opening in openings:
@@ -91,17 +91,17 @@ class Purse:
         written = min(least["output_tokens"], least["total_tokens"] - read)
         return Units(**{**least, "input_tokens": read, "output_tokens": written, "total_tokens": read + written})
 
-    def hold(self, path: str, claim: Claim, shared: Shared) -> Grant | Refused:
+    def hold(self, path: str, claim: ReservationRequest, shared: Shared) -> Reservation | Refused:
         """Leave for the step at this path, held in every account that it is charged to; or the first refusal."""
         within = branches.above(self.branches, path)
         nearest, around = self._chain(within)
         leave = grant(nearest, claim, (), around)
-        if shared and isinstance(leave, Grant) and not self._take(claim, leave, shared):
+        if shared and isinstance(leave, Reservation) and not self._take(claim, leave, shared):
             leave = grant(nearest, claim, [self._read(number) for number in shared], around)
-            if isinstance(leave, Grant):
+            if isinstance(leave, Reservation):
                 for number in shared:
                     self._owe(number, leave.held[1:6] + _NONE_SPENT)
-        if isinstance(leave, Grant):
+        if isinstance(leave, Reservation):
             self.own = self.own.hold(leave.held)
             for number in within:
                 self._around[number] = self._around_before(number), self._branch(number).hold(leave.held)
@@ -132,7 +132,7 @@ class Purse:
                 if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit
 
-    def _take(self, claim: Claim, leave: Grant, shared: Shared) -> bool:
+    def _take(self, claim: ReservationRequest, leave: Reservation, shared: Shared) -> bool:
         """Hold it in the shared accounts, if each has room for all of it: then nothing has to be read."""
         if claim.open_step or claim.price is None:
             return False

@@ -35,7 +35,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PrunableSize:
     """How many runs could go, and about how many bytes their rows have; texts that they share are not counted."""
 
     runs: int
@@ -53,7 +53,7 @@ def unreadable(connection: apsw.Connection, before: int) -> list[str]:
     return [run_id for (run_id,) in rows(connection, found, (before,))]
 
 
-def size_of_going(connection: apsw.Connection, before: int) -> Size:
+def size_of_going(connection: apsw.Connection, before: int) -> PrunableSize:
     """What pruning would remove."""
     numbers = going(connection, before)
     total = 0
@@ -65,7 +65,7 @@ def size_of_going(connection: apsw.Connection, before: int) -> Size:
             some,
         )
         total += found[0] if found else 0
-    return Size(len(numbers), total)
+    return PrunableSize(len(numbers), total)
 
 
 def remove(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:

@@ -44,18 +44,18 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedRun:
     """The run of a start: a new one, or the one that the same start made before."""
 
     run: RunRow
     attached: bool
 
 
-def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
+def create(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedRun:
     """Make the run, owned; or find the one with this key, the open one of its mandate, or the identical start that is
     still open. Raises Stale where the time it is due for was run before."""
     if (same := _made_before(connection, new)) is not None:
-        return Made(same, True)
+        return CreatedRun(same, True)
     texts.keep(connection, new.texts)
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
     account = _insert(connection, "account", {"scope": "run", **caps})
@@ -65,7 +65,7 @@ def create(connection: apsw.Connection, new: NewRun, owner: int) -> Made:
     made = run_by_number(connection, n)
     for said in new.notes:
         note(connection, made, said)
-    return Made(made, False)
+    return CreatedRun(made, False)
 
 
 def _columns(new: NewRun) -> dict[str, Any]:

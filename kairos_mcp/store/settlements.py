@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.queries import RunRow, WaitingRow, Wish, run_by_number, waiting
+from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, run_by_number, waiting
 
 SUFFIX = "/settle"  # a waiting key is the step's path with it
 KIND = "settle"
@@ -27,7 +27,7 @@ Settlement = Literal["reattempt", "already_done"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class SettlementRequest:
     """What somebody said of the call at `path`: make it again, or go on as if it had been made. `digest`: of what they
     were shown (digest_of)."""
 
@@ -57,10 +57,10 @@ def digest_now(connection: apsw.Connection, run: RunRow, path: str) -> str | Non
 def unheeded(connection: apsw.Connection, n: int) -> set[str]:
     """The paths of lost calls that somebody has settled, where nobody has gone on with the run since."""
     said = rows(connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, KIND))
-    return {decode(Settling, body).path for (body,) in said}
+    return {decode(SettlementRequest, body).path for (body,) in said}
 
 
-def check(connection: apsw.Connection, run: RunRow, said: Settling, principal: str) -> bool:
+def check(connection: apsw.Connection, run: RunRow, said: SettlementRequest, principal: str) -> bool:
     """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, ApprovalMismatch,
     AlreadyAnswered."""
     key = f"{said.path}{SUFFIX}"[:120]
@@ -85,7 +85,9 @@ def check(connection: apsw.Connection, run: RunRow, said: Settling, principal: s
     return False
 
 
-def record(connection: apsw.Connection, run: RunRow, said: Settling, who: tuple[str, str, str], at: int) -> None:
+def record(
+    connection: apsw.Connection, run: RunRow, said: SettlementRequest, who: tuple[str, str, str], at: int
+) -> None:
     """Leave for the owner what was checked in this transaction."""
     rows(
         connection,
@@ -94,10 +96,12 @@ def record(connection: apsw.Connection, run: RunRow, said: Settling, who: tuple[
     )
 
 
-def still_open(connection: apsw.Connection, run: RunRow, said: Sequence[Settling], principal: str) -> list[Settling]:
+def still_open(
+    connection: apsw.Connection, run: RunRow, said: Sequence[SettlementRequest], principal: str
+) -> list[SettlementRequest]:
     """Those that still count; what came too late, or is about something else, is passed over. Writes nothing."""
 
-    def counts(each: Settling) -> bool:
+    def counts(each: SettlementRequest) -> bool:
         try:
             return check(connection, run, each, principal)
         except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
@@ -106,17 +110,17 @@ def still_open(connection: apsw.Connection, run: RunRow, said: Sequence[Settling
     return [each for each in said if counts(each)]
 
 
-def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[Settling | None, bool]:
+def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
     """What was said last of this call, and whether the owner has taken it up."""
     of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
     for body, taken in rows(connection, of_run, (run, KIND)):
-        said: Settling = decode(Settling, body)
+        said: SettlementRequest = decode(SettlementRequest, body)
         if said.path == path:
             return said, taken is not None
     return None, False
 
 
-def said_in(wish: Wish) -> Settling:
+def said_in(wish: ControlRequest) -> SettlementRequest:
     """What a deposit of this kind says."""
-    said: Settling = decode(Settling, wish.body)
+    said: SettlementRequest = decode(SettlementRequest, wish.body)
     return said

@@ -10,12 +10,12 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.queries import RunRow, Wish
+from kairos_mcp.store.queries import ControlRequest, RunRow
 
 UNITS = ("model_calls", "milliseconds")
 
 
-def renew(connection: apsw.Connection, run: RunRow, came: Iterable[Wish]) -> None:
+def renew(connection: apsw.Connection, run: RunRow, came: Iterable[ControlRequest]) -> None:
     """Where a person resumed the run or approved a call of it, give it another stretch, within what it may have in
     all. Part of the transaction that takes these wishes up."""
     spec: Spec = decode(Spec, run.spec)
@@ -30,12 +30,12 @@ def renew(connection: apsw.Connection, run: RunRow, came: Iterable[Wish]) -> Non
             rows(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
 
 
-def _is_a_persons(connection: apsw.Connection, run: RunRow, wish: Wish) -> bool:
+def _is_a_persons(connection: apsw.Connection, run: RunRow, wish: ControlRequest) -> bool:
     """What comes through MCP may be a model's own word."""
     match wish:
-        case Wish(kind="resume", via=via):
+        case ControlRequest(kind="resume", via=via):
             return via != "mcp"
-        case Wish(kind="verdict", body=key, via=via) if via != "mcp":
+        case ControlRequest(kind="verdict", body=key, via=via) if via != "mcp":
             approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
             return row(connection, approved, (run.n, key)) is not None
         case _:

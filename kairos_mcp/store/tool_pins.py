@@ -44,7 +44,7 @@ class DefinitionRow:
     by: str
 
 
-class Definitions:
+class DefinitionTable:
     """The table `definition` of one state folder."""
 
     def __init__(self, store: Store) -> None:

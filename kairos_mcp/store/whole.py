@@ -11,7 +11,7 @@ from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.store.codec import decode_fields, decode_units
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
     ]
 
 
-def referred_texts(run: RunRow, record: Sequence[MarkRow]) -> list[str]:
+def referred_texts(run: RunRow, record: Sequence[StepRow]) -> list[str]:
     """The hashes of the texts that a run needs: those of its spec, then those of results that were too long."""
     spec = decode_fields(run.spec)
     hashes = [value for name, value in spec.items() if name.endswith("_text") and isinstance(value, str)]

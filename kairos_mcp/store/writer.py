@@ -29,7 +29,7 @@ RESTART_PAGES = 10_000  # beyond this readers are waited for, so that the log st
 
 
 @dataclass(slots=True)
-class _Queued:
+class _QueuedJob:
     """A job and what came of it. `done` is there while somebody waits: who commits in the loop asks at once."""
 
     job: Job[Any]
@@ -55,7 +55,7 @@ class Writer:
         self._durability: Durability = durability
         self._connection = connection
         self._patience = patience()
-        self._queue: list[_Queued] = []
+        self._queue: list[_QueuedJob] = []
         self._moving = 0
         self._flush_called = False
         self._in_thread = False
@@ -76,7 +76,7 @@ class Writer:
 
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction; it is durable when this returns. Raises what the job or the store raises."""
-        queued = _Queued(job)
+        queued = _QueuedJob(job)
         if self._moving <= 1 and not self._in_thread and not self._queue and self._commit_here([queued]):
             if queued.error is not None:
                 raise queued.error
@@ -119,7 +119,7 @@ class Writer:
         else:
             self._commit_in_thread(group)
 
-    def _commit_here(self, group: list[_Queued]) -> bool:
+    def _commit_here(self, group: list[_QueuedJob]) -> bool:
         """Commit in the loop without waiting; False where another process holds the lock."""
         self._connection.set_busy_handler(None)
         try:
@@ -132,7 +132,7 @@ class Writer:
         self._checkpoint_if_grown()
         return True
 
-    def _commit_in_thread(self, group: list[_Queued]) -> None:
+    def _commit_in_thread(self, group: list[_QueuedJob]) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kairos-writer")
         self._in_thread = True
@@ -185,7 +185,7 @@ class Writer:
             self._checkpointing = False
 
 
-def _commit(connection: apsw.Connection, group: list[_Queued]) -> None:
+def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
     """One transaction for all; if the store or a job fails in it, each again in its own. Raises BusyError only."""
     try:
         _transact(connection, group)
@@ -203,7 +203,7 @@ def _commit(connection: apsw.Connection, group: list[_Queued]) -> None:
                 queued.error = failure_of(alone)
 
 
-def _transact(connection: apsw.Connection, group: list[_Queued]) -> None:
+def _transact(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
     connection.execute("begin immediate")
     try:
         for queued in group:

@@ -6,38 +6,38 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.tools.commands.run_command import Commands, command_tools
+from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.listings import listing_tools
 from kairos_mcp.tools.files.plans import plan_tools
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.files.search_tool import search_tool
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
-from kairos_mcp.tools.skills import Shelves, skill_tool
+from kairos_mcp.tools.skills import SkillFolders, skill_tool
 from kairos_mcp.tools.stating import tool
 from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_tool import HttpDefinition
-    from kairos_mcp.tools.http.client import Egress
+    from kairos_mcp.tools.http.client import HttpClient
     from kairos_mcp.tools.http.http_tool import Secret
 
-__all__ = ["Commands", "Opener", "Shelves", "builtin_tools", "network_tools", "reading_tools", "tool"]
+__all__ = ["CommandSettings", "SkillFolders", "Workspace", "builtin_tools", "network_tools", "reading_tools", "tool"]
 
 
 def builtin_tools(
-    workspace: Opener | Path | None,
+    workspace: Workspace | Path | None,
     *,
     read_bytes: int,
     page_chars: int = PAGE_CHARS,
     scopes: Scopes | None = None,
-    commands: Commands | None = None,
-    shelves: Shelves | None = None,
-    mask: Mask | None = None,
+    commands: CommandSettings | None = None,
+    shelves: SkillFolders | None = None,
+    mask: Redactor | None = None,
 ) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
@@ -46,28 +46,28 @@ def builtin_tools(
     and how; without it, in a sandbox. `shelves`: the skills that may be read; without them there is no read_skill.
     `mask`: what readers of files are not shown; without it, what has the name or the shape of a secret.
     """
-    opener = Opener(workspace) if isinstance(workspace, Path) else workspace
+    opener = Workspace(workspace) if isinstance(workspace, Path) else workspace
     on_demand = [kept_tool(page_chars), *([skill_tool(shelves, read_bytes)] if shelves is not None else [])]
     if opener is None:
         return on_demand
     known = scopes or scopes_of(opener.workspace)
-    changing = changing_tools(opener, known, read_bytes, mask or Mask())
-    running = command_tools(opener, commands or Commands(), known)
+    changing = changing_tools(opener, known, read_bytes, mask or Redactor())
+    running = command_tools(opener, commands or CommandSettings(), known)
     return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 
-def changing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+def changing_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
     """The tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
     return [*writing_tools(opener, scopes, most, mask), *plan_tools(opener, scopes, most, mask)]
 
 
-def reading_tools(opener: Opener, *, read_bytes: int) -> list[Tool]:
+def reading_tools(opener: Workspace, *, read_bytes: int) -> list[Tool]:
     """The tools that look into a workspace: list_files, file_tree, read_file, search_files."""
     return [*listing_tools(opener), reading_tool(opener, read_bytes), search_tool(opener)]
 
 
 def network_tools(
-    egress: Egress, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
+    egress: HttpClient, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
 ) -> list[Tool]:
     """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
     from kairos_mcp.tools.http.fetch import fetching_tool

@@ -10,7 +10,7 @@ from kairos_mcp.core.messages import Effect, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ToolMemory:
     """What tools remember for a run, by name, in its rows: `keep` returns once the text survives a crash.
 
     A name is kept once; the same text again is no error, another one raises ValueError. `check` raises where the run
@@ -22,7 +22,7 @@ class Memory:
     check: Callable[[], None] = lambda: None
 
     @staticmethod
-    def in_process() -> Memory:
+    def in_process() -> ToolMemory:
         """A memory that ends with this process: for tests, and for calls outside a run."""
         known: dict[str, str] = {}
 
@@ -30,10 +30,10 @@ class Memory:
             if known.setdefault(name, text) != text:
                 raise ValueError(f"{name} is kept already, otherwise")
 
-        return Memory(keep, known.get)
+        return ToolMemory(keep, known.get)
 
 
-class Stop:
+class StopSignal:
     """Whether a call is to end early, because its run was cancelled or its time is over."""
 
     __slots__ = ("_then", "wanted")
@@ -55,7 +55,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ToolContext:
     """What a tool may know of the run that calls it.
 
     `until` is a deadline on `time.monotonic()`; `kept` gives the whole text behind a ref, or None; `path` is the
@@ -70,9 +70,9 @@ class Surroundings:
     until: float
     kept: Callable[[str], str | None]
     path: str = ""
-    memory: Memory = field(default_factory=Memory.in_process)
+    memory: ToolMemory = field(default_factory=ToolMemory.in_process)
     base: Mapping[str, str | None] = field(default_factory=dict)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSignal = field(default_factory=StopSignal)
     shut: Callable[[str], bool] | None = None
     check_paths: Callable[[], None] | None = None
 
@@ -104,7 +104,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class ProbeResult:
     """What a look after a crash found: the call was carried out (`result` is what it gave), it was not, or that
     can't be told and a person has to settle it."""
 

@@ -23,7 +23,7 @@ _FOLDERS = ("workspaceFolder", "workspaceRoot", "CLAUDE_PROJECT_DIR", "PWD")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedServers:
     """What was read: servers in the order of their names, and what a person should know of them."""
 
     servers: tuple[ServerSetting, ...]
@@ -34,17 +34,17 @@ class Imported:
         return "\n".join(_toml(server) for server in self.servers)
 
 
-def from_mcp_json(text: str) -> Imported:
+def from_mcp_json(text: str) -> ImportedServers:
     """Claude Code's `.mcp.json`: `mcpServers`, with `${VAR}` and `${VAR:-default}`. Raises BadArguments."""
     return _read(text, ("mcpServers",), _of_environment)
 
 
-def from_claude_desktop(text: str) -> Imported:
+def from_claude_desktop(text: str) -> ImportedServers:
     """Claude Desktop's `claude_desktop_config.json`: `mcpServers`, values as they are. Raises BadArguments."""
     return _read(text, ("mcpServers",), None)
 
 
-def from_vscode(text: str) -> Imported:
+def from_vscode(text: str) -> ImportedServers:
     """VS Code's `.vscode/mcp.json`: JSON with comments; `servers`, with `${env:VAR}`, `${input:ID}` and
     `${workspaceFolder}`. Raises BadArguments."""
     return _read(_without_comments(text), ("servers",), _of_vscode)
@@ -55,7 +55,7 @@ Words = Callable[[str, str], tuple[str, str | None]]
 
 
 @dataclass
-class _Reading:
+class _ServerReader:
     """One server on its way; `remarks` are about it."""
 
     name: str
@@ -115,7 +115,7 @@ class _Reading:
         return alone[1] if alone is not None and key.startswith(("env.", "headers.")) else worded
 
 
-def _read(text: str, under: tuple[str, ...], words: Words | None) -> Imported:
+def _read(text: str, under: tuple[str, ...], words: Words | None) -> ImportedServers:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -127,7 +127,7 @@ def _read(text: str, under: tuple[str, ...], words: Words | None) -> Imported:
     notes = [f"{len(found) - SERVERS} servers more are left out."] if len(found) > SERVERS else []
     notes += [f"{_shown(key)}: left out." for key in parsed if key not in (*under, "inputs")]
     for given_name in sorted(found)[:SERVERS]:
-        reading = _Reading(_free_name(given_name, servers), words)
+        reading = _ServerReader(_free_name(given_name, servers), words)
         given = found[given_name]
         setting = reading.setting(given) if isinstance(given, dict) else None
         if reading.name != given_name:
@@ -136,7 +136,7 @@ def _read(text: str, under: tuple[str, ...], words: Words | None) -> Imported:
             servers[setting.name] = setting
         if reading.remarks:
             notes.append(f"{reading.name}: {'; '.join(reading.remarks)}.")
-    return Imported(tuple(servers[name] for name in sorted(servers)), tuple(notes))
+    return ImportedServers(tuple(servers[name] for name in sorted(servers)), tuple(notes))
 
 
 def _of_environment(inside: str, key: str) -> tuple[str, str | None]:

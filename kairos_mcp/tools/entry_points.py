@@ -40,7 +40,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.stating import GROUP, stated_of
 from kairos_mcp.tools.tool import Tool
 
@@ -50,7 +50,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass
-class Installed:
+class EntryPointSource:
     """The functions of installed packages as a source of tools."""
 
     found: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=GROUP)
@@ -73,7 +73,7 @@ class Installed:
     def notes(self) -> tuple[str, ...]:
         return self._notes
 
-    def arriving(self) -> Sequence[Installed]:
+    def arriving(self) -> Sequence[EntryPointSource]:
         return (self,)
 
     @property
@@ -125,7 +125,7 @@ def made_of(name: str, function: Any, source: str) -> Tool:
     schema = _schema(adapter)
     spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, stated.effect, stated.category, source)
 
-    def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
         given = _given(adapter, arguments) | ({wants: around} if wants is not None else {})
         try:
             found = function(**given)
@@ -149,7 +149,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], str | Non
             raise ConfigError(f"its parameter {name} has no name in a call.", "No *args, **kwargs or / in a tool.")
         if name not in hints:
             raise ConfigError(f"its parameter {name} has no type hint.", "Each parameter needs one.")
-        if hints[name] is Surroundings:
+        if hints[name] is ToolContext:
             wants = name
         else:
             required = parameter.default is parameter.empty
@@ -190,7 +190,7 @@ def _given(adapter: TypeAdapter[Any], arguments: JsonObject) -> dict[str, Any]:
     return {info.alias or name: getattr(made, name) for name, info in type(made).model_fields.items()}
 
 
-def _awaited(waiting: Any, around: Surroundings) -> Any:
+def _awaited(waiting: Any, around: ToolContext) -> Any:
     """The end of an async function, in a loop of its own in this worker thread; it is cancelled at its deadline."""
 
     async def end() -> Any:

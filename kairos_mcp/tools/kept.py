@@ -8,7 +8,7 @@ from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.patterns import line_pattern
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.tool import Tool
@@ -43,7 +43,7 @@ RESULT_SPEC = ToolSpec(
 def kept_tool(page_chars: int = PAGE_CHARS) -> Tool:
     """`page_chars`: how much of a text one call gives; less than what is shown without shortening."""
 
-    def read_result(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def read_result(arguments: JsonObject, around: ToolContext) -> ToolResult:
         ref: str = arguments["ref"]
         text = around.kept(ref)
         if text is None:

@@ -14,9 +14,9 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
-from kairos_mcp.tools.files.workspace import Opened, Opener
+from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool
 
 STEP_BYTES = 1 << 20
@@ -48,7 +48,7 @@ FILE_SPEC = ToolSpec(
 )
 
 
-def internal_tools(opener: Opener | None, store: Store) -> list[Tool]:
+def internal_tools(opener: Workspace | None, store: Store) -> list[Tool]:
     """read_mandate, and for a workspace check_file."""
     return [mandate_tool(store), *([file_tool(opener)] if opener is not None else [])]
 
@@ -56,7 +56,7 @@ def internal_tools(opener: Opener | None, store: Store) -> list[Tool]:
 def mandate_tool(store: Store) -> Tool:
     """Its data: {id, goal_hash}, the hash made of the goal that stands in the row. Of whose mandates: the run's."""
 
-    def read_mandate(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def read_mandate(arguments: JsonObject, around: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
         with store.aside() as connection:
             body = mandates.goal_of(connection, around.run_id, mandate_id)
@@ -71,11 +71,11 @@ def mandate_tool(store: Store) -> Tool:
     return Tool(MANDATE_SPEC, read_mandate, internal=True)
 
 
-def file_tool(opener: Opener) -> Tool:
+def file_tool(opener: Workspace) -> Tool:
     """Its data: {exists, contains}; `contains` is false where no text was asked for. All of a file is looked at,
     byte by byte, be it text or not."""
 
-    def check_file(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def check_file(arguments: JsonObject, around: ToolContext) -> ToolResult:
         wanted: str | None = arguments.get("text")
         try:
             with opener.file(arguments["path"]) as opened:
@@ -88,7 +88,7 @@ def file_tool(opener: Opener) -> Tool:
     return Tool(FILE_SPEC, check_file, internal=True)
 
 
-def _holds(opened: Opened, wanted: bytes, until: float) -> bool:
+def _holds(opened: OpenedFile, wanted: bytes, until: float) -> bool:
     """Raises Timeout for a file that is too large to be looked through in time."""
     offset, kept = 0, b""
     while piece := opened.read(STEP_BYTES, offset):

@@ -13,34 +13,34 @@ from kairos_mcp.core.errors import KairosError, ToolNotOffered
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import DefinitionRow
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Arriving
+from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.registry import ArrivingSource
 from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:  # most houses have no registrations, and don't import what they take
     from kairos_mcp.settings.http_tool import HttpDefinition
-    from kairos_mcp.tools.mcp_servers import Downstream
+    from kairos_mcp.tools.mcp_servers import McpServerSource
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class RegistrationFactory:
     """How what was approved becomes usable, and whether a definition is approved at this moment."""
 
     tool: Callable[[HttpDefinition], Tool]
-    server: Callable[[ServerSetting], Downstream]
+    server: Callable[[ServerSetting], McpServerSource]
     counts: Callable[[DefinitionRow], bool]
 
 
-class Registered:
+class RegisteredSource:
     """The registrations of a state folder, for runs in one workspace. `take` gives it the rows as they are now."""
 
     name = "registered"
 
-    def __init__(self, making: Making) -> None:
+    def __init__(self, making: RegistrationFactory) -> None:
         self._making = making
         self._rows: tuple[DefinitionRow, ...] = ()
         self._own: dict[str, Tool] = {}
-        self._servers: dict[str, tuple[DefinitionRow, Downstream]] = {}
+        self._servers: dict[str, tuple[DefinitionRow, McpServerSource]] = {}
         self._withheld: dict[str, str] = {}
         self._troubles: tuple[str, ...] = ()
         self._changes = 0
@@ -84,7 +84,7 @@ class Registered:
     def may_have(self, globs: Sequence[str] | None) -> bool:
         return bool(self._troubles) or any(server.may_have(globs) for server in self.arriving())
 
-    def arriving(self) -> Sequence[Arriving]:
+    def arriving(self) -> Sequence[ArrivingSource]:
         return [server for _, server in tuple(self._servers.values())]
 
     def notes(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class Registered:
             return known[1]
         counts = self._making.counts
 
-        def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+        def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
             if not counts(row):
                 raise ToolNotOffered(f"{tool.spec.name} was removed by a person.", "Go on without it.")
             return tool.run(arguments, around)

@@ -21,7 +21,7 @@ SHOWN_NAMES = 20
 SAID_CHARS = 120  # how much of a caller's own words an error repeats
 
 
-class Arriving(Protocol):
+class ArrivingSource(Protocol):
     """What takes its time to be there, as a server that is started."""
 
     @property
@@ -39,7 +39,7 @@ class Arriving(Protocol):
         on after that."""
 
 
-class Source(Protocol):
+class ToolSource(Protocol):
     """Tools that may come and go while the house is open, as those of a server of others or of installed packages.
 
     All of it is quick, and may be asked in the event loop and in worker threads.
@@ -61,14 +61,14 @@ class Source(Protocol):
     def may_have(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could name a tool of this source; None: those that only read."""
 
-    def arriving(self) -> Sequence[Arriving]:
+    def arriving(self) -> Sequence[ArrivingSource]:
         """What of it has to be waited for."""
 
     def notes(self) -> tuple[str, ...]:
         """What was left out, cut, taken on trust or is not there, in sentences."""
 
 
-class _Known(NamedTuple):
+class _SourceTools(NamedTuple):
     """What the sources had at these versions: all tools, where those of sources come from, and names that were taken.
     One value, since worker threads look too."""
 
@@ -78,13 +78,13 @@ class _Known(NamedTuple):
     shadowed: tuple[str, ...]
 
 
-class Registry:
+class ToolRegistry:
     """Tools by name: those of the house in the order given, then those of each source in its order.
 
     A source never takes a name that stands before it. Reading starts nothing; `ready` does.
     """
 
-    def __init__(self, tools: Iterable[Tool], sources: Sequence[Source] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool], sources: Sequence[ToolSource] = ()) -> None:
         self._own: dict[str, Tool] = {}
         self._internal: dict[str, Tool] = {}
         for tool in tools:
@@ -92,14 +92,14 @@ class Registry:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
             (self._internal if tool.internal else self._own)[tool.spec.name] = tool
         self._sources = tuple(sources)
-        self._known = _Known((), self._own, {}, ())
+        self._known = _SourceTools((), self._own, {}, ())
         self._gone: dict[str, Tool] = {}
 
     @property
     def _tools(self) -> dict[str, Tool]:
         return self._look().tools
 
-    def _look(self) -> _Known:
+    def _look(self) -> _SourceTools:
         """All tools; put together anew only where a source has changed."""
         versions = tuple(source.version for source in self._sources)
         if versions != self._known.versions:
@@ -111,7 +111,7 @@ class Registry:
                     else:
                         origins[tool.spec.name] = source.name
             self._gone |= self._known.tools
-            self._known = _Known(versions, known, origins, tuple(shadowed))
+            self._known = _SourceTools(versions, known, origins, tuple(shadowed))
         return self._known
 
     @property
@@ -225,7 +225,7 @@ class Registry:
             return [glob]
         return [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
 
-    def _arriving(self) -> list[Arriving]:
+    def _arriving(self) -> list[ArrivingSource]:
         return [each for source in self._sources for each in source.arriving()]
 
     def _named(self, name: str) -> Tool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.searching import ranked, whole
 from kairos_mcp.tools.tool import Tool
 
@@ -22,7 +22,7 @@ FOUND = 8  # of one search: each stays in every later request
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolOffer:
     """The tools of a loop: `shown` from its first round on; `behind` is what its search may find, empty where all is
     shown. Both are frozen with the run. `joined`: the search also finds tools that come later."""
 
@@ -37,7 +37,7 @@ class Offer:
         return self.shown.find(SEARCH) if self.behind or self.joined else None
 
 
-def offered(granted: ToolSet, coming: Sequence[str] = ()) -> Offer:
+def offered(granted: ToolSet, coming: Sequence[str] = ()) -> ToolOffer:
     """The offer to a loop that may use these tools. What a caller brought along is shown if there is room for it.
     `coming`: the servers whose tools it might use, and that are not there yet.
 
@@ -49,13 +49,13 @@ def offered(granted: ToolSet, coming: Sequence[str] = ()) -> Offer:
     joined = bool(coming) and not taken
     absent = [_absent(coming, joined=joined)] if coming else []
     if not many and not joined:
-        return Offer(granted, ToolSet(), tuple(absent))
+        return ToolOffer(granted, ToolSet(), tuple(absent))
     shown = ToolSet((*(_kept(granted) if many else granted), _search_spec(coming)))
     behind = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
     if many:
         found = f"the run begins with {len(shown)} and finds {len(behind)} more"
         absent.insert(0, f"tools: {len(granted)} are too many to show; {found}.")
-    return Offer(shown, behind, tuple(absent), joined)
+    return ToolOffer(shown, behind, tuple(absent), joined)
 
 
 def _absent(coming: Sequence[str], *, joined: bool) -> str:
@@ -71,21 +71,21 @@ def _search_spec(coming: Sequence[str]) -> ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateTools:
     """What has come since a run began: its tools, and the servers that are not there even now."""
 
     tools: ToolSet = field(default_factory=ToolSet)
     coming: tuple[str, ...] = ()
 
 
-def search_tool(behind: ToolSet, look: Callable[[], Late] = Late) -> Tool:
+def search_tool(behind: ToolSet, look: Callable[[], LateTools] = LateTools) -> Tool:
     """The search of one loop over what is behind its offer, and what `look` says has come since; it may block.
 
     Its result says what was found, a line each; its data, {"offer": [specs]}, is for the flow, which offers them from
     then on. Names that are not behind the offer are not found, whatever the registry has.
     """
 
-    def run(arguments: JsonObject, _around: Surroundings) -> ToolResult:
+    def run(arguments: JsonObject, _around: ToolContext) -> ToolResult:
         names, query = arguments.get("names"), arguments.get("query")
         if not names and not query:
             raise BadArguments(f"{SEARCH} needs a query or names.", 'As query="read issue".')

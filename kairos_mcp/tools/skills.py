@@ -14,9 +14,9 @@ from pathlib import Path
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, said, shown
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.read_tools import reading_tool
-from kairos_mcp.tools.files.workspace import Entry, Opener
+from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.skill import NAME_CHARS, READ_SKILL, Skill, skill_of
 from kairos_mcp.tools.tool import Tool
 
@@ -33,23 +33,23 @@ _NAME = re.compile(r"[\w-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SkillListing:
     """The skills by name, and what was left out, each with why."""
 
     skills: tuple[Skill, ...]
     left_out: tuple[str, ...]
 
 
-class Shelves:
+class SkillFolders:
     """Folders of skills, open until closed; a later one goes before an earlier one."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         """Folders that are not there are empty ones; one that can't be opened is named by the listing."""
-        self._openers: list[Opener] = []
+        self._openers: list[Workspace] = []
         self._closed: list[str] = []
         for folder in folders:
             try:
-                self._openers += [Opener(folder)] if folder.is_dir() else []
+                self._openers += [Workspace(folder)] if folder.is_dir() else []
             except (ConfigError, OSError):
                 self._closed.append(f"the folder of skills {folder.name} can't be opened")
 
@@ -57,7 +57,7 @@ class Shelves:
         for opener in self._openers:
             opener.close()
 
-    def listing(self) -> Listing:
+    def listing(self) -> SkillListing:
         """What there is now."""
         found: dict[str, Skill | str] = {}
         crowded = False
@@ -70,9 +70,9 @@ class Shelves:
         skills = tuple(told for name in names if isinstance(told := found[name], Skill))
         left_out = [told for name in names if isinstance(told := found[name], str)]
         left_out += [f"of a folder of skills the first {SKILLS} names were looked at"] if crowded else []
-        return Listing(skills, (*self._closed, *left_out))
+        return SkillListing(skills, (*self._closed, *left_out))
 
-    def holding(self, name: str) -> tuple[Opener, str]:
+    def holding(self, name: str) -> tuple[Workspace, str]:
         """The shelf that counts for a skill, and the path of its SKILL.md there. Raises NotFound."""
         if _NAME.fullmatch(name):
             for opener in reversed(self._openers):
@@ -82,10 +82,10 @@ class Shelves:
         raise NotFound(f"There is no skill {said(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
 
 
-def skill_tool(shelves: Shelves, read_bytes: int) -> Tool:
+def skill_tool(shelves: SkillFolders, read_bytes: int) -> Tool:
     """`read_bytes`: how much of one file a call reads into memory."""
 
-    def read_skill(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def read_skill(arguments: JsonObject, around: ToolContext) -> ToolResult:
         name: str = arguments["name"]
         opener, main = shelves.holding(name)
         read = reading_tool(opener, read_bytes).run
@@ -131,7 +131,7 @@ def _spec(skills: Sequence[Skill]) -> ToolSpec:
     )
 
 
-def _told_of(opener: Opener, name: str) -> Skill | str | None:
+def _told_of(opener: Workspace, name: str) -> Skill | str | None:
     """The skill of a folder, why it is none, or None where there is no SKILL.md at all."""
     try:
         if (path := _main_file(opener, name)) is None:
@@ -141,14 +141,14 @@ def _told_of(opener: Opener, name: str) -> Skill | str | None:
         return f"{shown(name)[:NAME_CHARS]}: {error.message}"
 
 
-def _entries(opener: Opener) -> tuple[list[Entry], bool]:
+def _entries(opener: Workspace) -> tuple[list[FolderEntry], bool]:
     try:
         return opener.entries(".", SKILLS)
     except KairosError:  # it went, or its permissions did
         return [], False
 
 
-def _main_file(opener: Opener, name: str) -> str | None:
+def _main_file(opener: Workspace, name: str) -> str | None:
     for file in FILES:
         try:
             with opener.file(f"{name}/{file}") as opened:
@@ -158,7 +158,7 @@ def _main_file(opener: Opener, name: str) -> str | None:
     return None
 
 
-def _files(opener: Opener, folder: str, depth: int = 1) -> Iterator[str]:
+def _files(opener: Workspace, folder: str, depth: int = 1) -> Iterator[str]:
     """The files beneath a folder of a skill, in order; links are none."""
     try:
         entries, _ = opener.entries(folder, BESIDE + 2)

@@ -15,7 +15,7 @@ _MARK = "__kairos_tool__"
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ToolStatement:
     """What a function states of itself; without a word it is irreversible."""
 
     effect: Effect = "irreversible"
@@ -40,12 +40,12 @@ def tool(
         raise ConfigError(f"A function can't be of the effect {effect!r}.", "Use read, idempotent or irreversible.")
 
     def state(function: F) -> F:
-        setattr(function, _MARK, Stated(effect, category, timeout_s, tuple(examples)))
+        setattr(function, _MARK, ToolStatement(effect, category, timeout_s, tuple(examples)))
         return function
 
     return state
 
 
-def stated_of(function: object) -> Stated:
+def stated_of(function: object) -> ToolStatement:
     found = getattr(function, _MARK, None)
-    return found if isinstance(found, Stated) else Stated()
+    return found if isinstance(found, ToolStatement) else ToolStatement()

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Job:
+class _ThreadJob:
     """A call on its way, who waits for it, and the alarm that rings when its time is over."""
 
     work: Callable[..., Any]
@@ -29,15 +29,15 @@ class _Job:
     alarm: asyncio.TimerHandle
 
 
-class Workers:
+class WorkerThreads:
     """At most so many threads, started as they are needed. Used from one event loop."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
-        self._queues: list[SimpleQueue[_Job | None]] = []
-        self._idle: list[SimpleQueue[_Job | None]] = []  # the last one is the warmest
-        self._backlog: deque[_Job] = deque()
+        self._queues: list[SimpleQueue[_ThreadJob | None]] = []
+        self._idle: list[SimpleQueue[_ThreadJob | None]] = []  # the last one is the warmest
+        self._backlog: deque[_ThreadJob] = deque()
 
     def call(self, within_s: float, work: Callable[[*A], T], *arguments: *A) -> asyncio.Future[T]:
         """Have a thread do the work; what comes of it, or a TimeoutError after so many seconds, waiting included.
@@ -46,7 +46,7 @@ class Workers:
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _Job(work, arguments, loop, done, loop.call_later(within_s, _expire, done))
+        job = _ThreadJob(work, arguments, loop, done, loop.call_later(within_s, _expire, done))
         if self._idle:
             self._idle.pop().put(job)
         elif len(self._queues) < self._most:
@@ -63,14 +63,14 @@ class Workers:
         for queue in self._queues:
             queue.put(None)
 
-    def _start(self) -> SimpleQueue[_Job | None]:
-        queue: SimpleQueue[_Job | None] = SimpleQueue()
+    def _start(self) -> SimpleQueue[_ThreadJob | None]:
+        queue: SimpleQueue[_ThreadJob | None] = SimpleQueue()
         self._queues.append(queue)
         name = f"{self._name}-{len(self._queues)}"
         threading.Thread(target=self._serve, args=(queue,), name=name, daemon=True).start()
         return queue
 
-    def _serve(self, queue: SimpleQueue[_Job | None]) -> None:
+    def _serve(self, queue: SimpleQueue[_ThreadJob | None]) -> None:
         """In a worker's thread: one job after the other, until there are no more."""
         while (job := queue.get()) is not None:
             value, error = None, None
@@ -84,7 +84,9 @@ class Workers:
                 return  # the loop is closed: nobody waits any more
             del job, value, error  # an idle thread keeps nothing alive
 
-    def _ended(self, queue: SimpleQueue[_Job | None], job: _Job, value: object, error: BaseException | None) -> None:
+    def _ended(
+        self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, value: object, error: BaseException | None
+    ) -> None:
         job.alarm.cancel()
         if not job.done.done():
             if error is None:

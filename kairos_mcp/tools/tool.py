@@ -14,7 +14,7 @@ from typing import TypeVar
 from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.core.json_schema import Schema, compiled
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.tools.around import Preview, Probed, Surroundings
+from kairos_mcp.tools.around import Preview, ProbeResult, ToolContext
 
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ class Tool:
     """
 
     spec: ToolSpec
-    run: Callable[[JsonObject, Surroundings], ToolResult]
+    run: Callable[[JsonObject, ToolContext], ToolResult]
     timeout_s: float = 60
     examples: tuple[JsonObject, ...] = ()
-    preview: Callable[[JsonObject, Surroundings], Preview] | None = None
-    probe: Callable[[JsonObject, Surroundings], Probed] | None = None
+    preview: Callable[[JsonObject, ToolContext], Preview] | None = None
+    probe: Callable[[JsonObject, ToolContext], ProbeResult] | None = None
     internal: bool = False
     named_only: bool = False
 
@@ -45,12 +45,12 @@ class Tool:
         return compiled(self.spec.input_schema)
 
 
-def call(tool: Tool, arguments: JsonObject, around: Surroundings) -> ToolResult:
+def call(tool: Tool, arguments: JsonObject, around: ToolContext) -> ToolResult:
     """Check the arguments, run the tool, and give every failure as a result; never raises."""
     return _surely(tool, arguments, lambda given: tool.run(given, around))
 
 
-def previewed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Preview | ToolResult:
+def previewed(tool: Tool, arguments: JsonObject, around: ToolContext) -> Preview | ToolResult:
     """What a person is shown of a call before it is made, or the failure that it would be; never raises."""
     if tool.preview is None:
         return _surely(tool, arguments, lambda given: Preview(as_arguments(tool.spec, given)))
@@ -58,13 +58,13 @@ def previewed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Previe
     return _surely(tool, arguments, lambda given: preview(given, around))
 
 
-def probed(tool: Tool, arguments: JsonObject, around: Surroundings) -> Probed:
+def probed(tool: Tool, arguments: JsonObject, around: ToolContext) -> ProbeResult:
     """What a look after a crash finds of a call; never raises: what fails to look can't tell."""
     probe = tool.probe
     if probe is None:
-        return Probed("unclear")
+        return ProbeResult("unclear")
     found = _surely(tool, arguments, lambda given: probe(given, around))
-    return Probed("unclear", found) if isinstance(found, ToolResult) else found
+    return ProbeResult("unclear", found) if isinstance(found, ToolResult) else found
 
 
 def as_arguments(spec: ToolSpec, arguments: JsonObject) -> str:

@@ -66,7 +66,7 @@ _LISTS = re.compile(r"[,;\s]+")  # and between several paths under one name
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class TouchedSet:
     """What a call touches. `inside`: plain paths of the workspace; `outside`: real paths that lie elsewhere;
     `unresolved`: texts that may name a file, nobody knows which. `own`: among them is a file of the server itself.
     `folders`: those of `inside` that are folders now. `instructs`: one of these may hold what agents take orders from,
@@ -121,11 +121,11 @@ class TouchedPaths:
         self._own = tuple(os.path.realpath(path) for path in own)
         self._bases = bases or {}
 
-    def of(self, tool: ToolSpec | None, arguments: JsonObject) -> Touched:
+    def of(self, tool: ToolSpec | None, arguments: JsonObject) -> TouchedSet:
         """What this call touches, as it is now."""
         if tool is None or tool.source == "builtin":
-            return Touched(named_paths(tool, arguments))
-        look = _Look(self._root, self._scopes, self._own, self._bases_of(tool))
+            return TouchedSet(named_paths(tool, arguments))
+        look = _ArgumentWalk(self._root, self._scopes, self._own, self._bases_of(tool))
         look.through(arguments)
         if not look.found and not look.unresolved and tool.effect == "read" and _takes_paths(tool):
             look.place(self._root, ".")  # given none, it reads the workspace itself
@@ -147,7 +147,7 @@ def stands_in(server: ServerSetting, workspace: Path | None) -> tuple[Path, ...]
 
 
 @dataclass(slots=True)
-class _Look:
+class _ArgumentWalk:
     """One look at the arguments of one call."""
 
     root: str
@@ -189,7 +189,7 @@ class _Look:
                     pass
         self._join(whole)
 
-    def touched(self, *, writes: bool) -> Touched:
+    def touched(self, *, writes: bool) -> TouchedSet:
         inside, outside, folders = dict[str, None](), dict[str, None](), dict[str, None]()
         for real in self.found:
             plain = _within(self.root, real)
@@ -204,7 +204,7 @@ class _Look:
         own = any(_is_beneath(path, mine) for path in self.found for mine in self.own)
         instructs = writes and any(self._instructs(folder) for folder in folders)
         paths = (tuple(inside), tuple(outside), tuple(self.unresolved))
-        return Touched(*paths, own, tuple(folders), instructs, writes and any(paths) and self.hides)
+        return TouchedSet(*paths, own, tuple(folders), instructs, writes and any(paths) and self.hides)
 
     def place(self, path: str, text: str) -> None:
         """Take note of an absolute path that a text stands for: as it is written, and where its links lead."""

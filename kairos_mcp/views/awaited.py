@@ -12,7 +12,7 @@ from typing import NamedTuple
 import apsw
 
 from kairos_mcp.store import queries
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.views.waiting import iso
 
 WORTH_SAYING_MS = 1_000  # what takes less is no wait
@@ -45,7 +45,7 @@ def awaited(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequ
                 yield f"Waiting: {step.path}: for {_who(step)}{tries}, {until}."
 
 
-def _who(step: MarkRow) -> str:
+def _who(step: StepRow) -> str:
     sent = step.sent
     if step.kind == "call":
         return "the tool that was called"

@@ -20,7 +20,7 @@ from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.specs.load_ooda import RUN, read_mandate
 from kairos_mcp.store import mandates, report_queries, texts
-from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
 
@@ -32,7 +32,7 @@ _WHY: Mapping[str, str] = {
 }
 
 
-def pause_of(waits: Waits) -> str | None:
+def pause_of(waits: WaitingItems) -> str | None:
     """The word of the pause that the run stands at, None where it stands at none."""
     pauses = [path for path, row in waits.steps.items() if row.kind == "pause"]
     return next((_word(path) for path in pauses), None)
@@ -85,7 +85,7 @@ def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
     return {"mandate": placeholders.MANDATE}
 
 
-def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
+def mandate_status(run: RunRow, waits: WaitingItems | None) -> JsonObject:
     """{status, reason?} of the mandate by its newest run; `waits` of one that has not ended."""
     if run.outcome is None:
         return {"status": (pause_of(waits) if waits is not None else None) or "active"}
@@ -100,7 +100,7 @@ def mandate_status(run: RunRow, waits: Waits | None) -> JsonObject:
 def output_of(
     run: RunRow,
     outcome: Outcome | None,
-    waits: Waits,
+    waits: WaitingItems,
     status: str,
     steps: Callable[[], Mapping[str, Step]] | None = None,
 ) -> Any:
@@ -169,7 +169,7 @@ def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
     return read_mandate(texts.read(connection, spec.mandate_text or "") or "")
 
 
-def _awaits(waits: Waits) -> JsonObject | None:
+def _awaits(waits: WaitingItems) -> JsonObject | None:
     """An act that waits for a person: {status, key, digest}."""
     for key, row in waits.approvals.items():
         if "act/call-1" in row.path:

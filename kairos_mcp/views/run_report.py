@@ -25,7 +25,7 @@ from kairos_mcp.core.steps import Step
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, queries, report_queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views import called, mandate_view
@@ -36,7 +36,7 @@ from kairos_mcp.views.waiting import iso, waiting_items
 Steps = Callable[[], Mapping[str, Step]]
 """Gives the open steps of a run by path, built from its flow."""
 
-NOTHING_WAITS = Waits({}, {})
+NOTHING_WAITS = WaitingItems({}, {})
 PREVIEW_CHARS = 160
 GOAL_CHARS = 80
 NEWEST_CALLS = 5
@@ -45,7 +45,7 @@ EXACTNESS = ("exact", "reported", "estimated", "bounded")  # a sum is as exact a
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """One sign of life for somebody who waits: `round 3/12 · search_files · $0.04`."""
 
     run_id: str
@@ -96,7 +96,7 @@ ROW = ("run_id", "seq", "flow", "goal", "workspace", "created_at", "status", "st
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ServerView:
     """What a server knows of a run beside its rows: whether its owner lives, and why it stands still, if it does;
     what this server `lacks` to go on with a run that no other one has; who asks, and who may decide about an approval
     as far as they are concerned; `at`: now, in milliseconds since 1970; which attempts at a step failed and are made
@@ -113,7 +113,7 @@ class Circumstances:
     caller: Caller = ANYBODY_LOCAL
 
 
-def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
+def status_of(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
     """working, input_required, paused, completed, failed or cancelled."""
     if run.outcome is not None:
         outcome: Outcome = decode(Outcome, run.outcome)
@@ -128,7 +128,7 @@ def status_of(run: RunRow, waits: Waits, around: Circumstances) -> str:
 def report(
     connection: apsw.Connection,
     run: RunRow,
-    around: Circumstances,
+    around: ServerView,
     steps: Steps | None,
 ) -> RunReport:
     """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
@@ -183,7 +183,7 @@ def _model(connection: apsw.Connection, run: RunRow) -> str | None:
     )
 
 
-def unreadable(connection: apsw.Connection, run: RunRow, around: Circumstances) -> RunReport:
+def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> RunReport:
     """The report of a run whose rows can't be read (`around.trouble`): what its account says, and the way on."""
     outcome = _readable_outcome(run)
     try:
@@ -312,7 +312,7 @@ def _remaining(account: Account) -> JsonObject:
     return {unit: remaining[unit] for unit in CAPS}
 
 
-def _held_up(connection: apsw.Connection, run: RunRow, waits: Waits) -> list[str]:
+def _held_up(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
     """Calls that wait for leave and of which nobody is asked now."""
     texts = [
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
@@ -327,9 +327,9 @@ def _held_up(connection: apsw.Connection, run: RunRow, waits: Waits) -> list[str
 def _degraded(
     connection: apsw.Connection,
     run: RunRow,
-    around: Circumstances,
+    around: ServerView,
     tally: report_queries.Tally,
-    waits: Waits = NOTHING_WAITS,
+    waits: WaitingItems = NOTHING_WAITS,
 ) -> tuple[str, ...]:
     texts = report_queries.notes(connection, run.n)
     if around.attached:

@@ -12,29 +12,29 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.messages import Completion, Message
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Answer, Recorded, RequestCompletion
-from kairos_mcp.specs.build import Thawed
+from kairos_mcp.core.steps import Answer, RecordedStep, RequestCompletion
+from kairos_mcp.specs.build import LoadedSpec
 
 _AGAIN = re.compile(r"/(?:repair|turn)-\d+$")  # a step that goes on with the conversation of the one that it is under
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Transcript:
     """A conversation: the path of the phase that it is of, and its messages, the newest answer included."""
 
     path: str
     messages: tuple[Message, ...]
 
 
-def talks(thawed: Thawed, record: Iterable[Recorded]) -> list[Talk]:
+def talks(thawed: LoadedSpec, record: Iterable[RecordedStep]) -> list[Transcript]:
     """The conversations in the order in which they began. Raises ReplayDiffers where a row does not fit the flow."""
     runner = Runner(thawed.flow())
-    found: dict[str, Talk] = {}
+    found: dict[str, Transcript] = {}
     for row in record:
         step = runner.replay(row.path, row.digest, row.answer)
         if isinstance(step, RequestCompletion):
             path = _AGAIN.sub("", row.path)
-            found[path] = Talk(path, (*step.conversation, *_said(row.answer)))
+            found[path] = Transcript(path, (*step.conversation, *_said(row.answer)))
     return list(found.values())
 
 

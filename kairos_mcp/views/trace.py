@@ -12,11 +12,11 @@ from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.patterns import line_pattern
 from kairos_mcp.core.steps import Answer, Failure, Refused
-from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
-from kairos_mcp.store.queries import MarkRow, RunRow
+from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.report_queries import DecidedRow
-from kairos_mcp.views.talks import Talk
+from kairos_mcp.views.talks import Transcript
 from kairos_mcp.views.transcript import answers_by_path, conversation
 
 View = Literal["events", "calls", "messages", "usage"]
@@ -37,23 +37,23 @@ class TraceQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TraceInput:
     """What a trace is made from: the run, its rows, its brief (none where there is no one conversation), its texts by
     ref, and the names of tools that no turn of a model stands for. `talks`: the conversations of a run that has
     several; `stands`: the output of one that has not ended; `decided`: by path, what was decided about a step, by whom,
     through what, with which client."""
 
     run: RunRow
-    record: Sequence[MarkRow]
-    brief: Brief | None
+    record: Sequence[StepRow]
+    brief: PlannerInput | None
     text_of: Callable[[str], str | None]
     name_at: Callable[[str], str | None] = lambda _path: None
-    talks: Callable[[], Iterable[Talk]] = tuple
+    talks: Callable[[], Iterable[Transcript]] = tuple
     stands: Callable[[], Any] = lambda: None
     decided: Mapping[str, Sequence[DecidedRow]] = field(default_factory=dict)
 
 
-def trace(traced: Traced, query: TraceQuery) -> JsonObject:
+def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
     """One page. Raises BadArguments for a cursor or a pattern, NotFound for a ref."""
     if query.ref is not None:
         return _text_page(traced, query.ref, query)
@@ -61,7 +61,7 @@ def trace(traced: Traced, query: TraceQuery) -> JsonObject:
     return {"run_id": traced.run.id, "view": query.view, **_page(items, query)}
 
 
-def _items(traced: Traced, view: View) -> Iterator[JsonObject]:
+def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
     match view:
         case "events":
             return (
@@ -76,12 +76,12 @@ def _items(traced: Traced, view: View) -> Iterator[JsonObject]:
             return (_usage(row) for row in traced.record if row.body is not None)
 
 
-def _answered(record: Sequence[MarkRow]) -> Iterator[tuple[MarkRow, Answer | None]]:
+def _answered(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:
     answers = answers_by_path(record)
     return ((row, answers.get(row.path)) for row in record)
 
 
-def _event(row: MarkRow, answer: Answer | None) -> JsonObject:
+def _event(row: StepRow, answer: Answer | None) -> JsonObject:
     event: JsonObject = {"ref": row.path, "kind": row.kind, "at": row.at, "digest": row.digest.hex()[:16]}
     if row.sent.route is not None:
         event["route"] = row.sent.route
@@ -122,7 +122,7 @@ def _remark(result: ToolResult) -> JsonObject:
     return {} if result.remark is None else {"remark": result.remark}
 
 
-def _calls(traced: Traced) -> Iterator[JsonObject]:
+def _calls(traced: TraceInput) -> Iterator[JsonObject]:
     answers = answers_by_path(traced.record)
     asked = {
         f"{path}/call-{n}": call
@@ -149,7 +149,7 @@ def _calls(traced: Traced) -> Iterator[JsonObject]:
         yield shown | _decided(traced.decided.get(row.path, ()))
 
 
-def _messages(traced: Traced) -> Iterator[JsonObject]:
+def _messages(traced: TraceInput) -> Iterator[JsonObject]:
     if traced.brief is None:
         for talk in traced.talks():
             yield from ({"path": talk.path, **_message(message)} for message in talk.messages)
@@ -168,7 +168,7 @@ def _message(message: Message) -> JsonObject:
     return shown
 
 
-def _usage(row: MarkRow) -> JsonObject:
+def _usage(row: StepRow) -> JsonObject:
     spent = {unit: amount for unit, amount in row.spent._asdict().items() if amount}
     return {"ref": row.path, "by": row.by, "exactness": row.exactness, **spent}
 
@@ -205,7 +205,7 @@ def _fitted(item: JsonObject, max_chars: int) -> JsonObject:
     return cut
 
 
-def _text_page(traced: Traced, ref: str, query: TraceQuery) -> JsonObject:
+def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
     text = _whole(traced, ref)
     if text is None:
         raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
@@ -220,7 +220,7 @@ def _text_page(traced: Traced, ref: str, query: TraceQuery) -> JsonObject:
     return {"run_id": traced.run.id, "ref": ref, **page}
 
 
-def _whole(traced: Traced, ref: str) -> str | None:
+def _whole(traced: TraceInput, ref: str) -> str | None:
     if ref not in ("summary", "output"):
         return traced.text_of(ref)
     outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None

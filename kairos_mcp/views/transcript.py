@@ -12,62 +12,62 @@ from dataclasses import dataclass
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import Answer, Refused, Unknown
-from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.record import record_summary
-from kairos_mcp.flows.tool_calls import Answered, not_executed, turn_messages
+from kairos_mcp.flows.tool_calls import AnsweredCall, not_executed, turn_messages
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.queries import MarkRow
+from kairos_mcp.store.queries import StepRow
 
 TALKS = ("round", "repair", "closing")  # the purposes whose completions are turns of the conversation
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TranscriptEntry:
     """A message and the step that brought it; None: it stood in the conversation before the first step."""
 
     path: str | None
     message: Message
 
 
-def conversation(brief: Brief, record: Sequence[MarkRow]) -> tuple[Message, ...]:
+def conversation(brief: PlannerInput, record: Sequence[StepRow]) -> tuple[Message, ...]:
     """History, goal, then each completion with the results of its calls, in the order of their paths."""
     return tuple(each.message for each in told(brief, answers_by_path(record), kinds_by_path(record)))
 
 
-def told(brief: Brief, answers: Mapping[str, Answer], kinds: Mapping[str, str]) -> Iterator[Told]:
+def told(brief: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]) -> Iterator[TranscriptEntry]:
     """The conversation, each message with the path of the turn or call that it came from."""
     for message in (*brief.history, brief.goal):
-        yield Told(None, message)
+        yield TranscriptEntry(None, message)
     for path in sorted((path for path, kind in kinds.items() if kind in TALKS), key=path_key):
         match answers.get(path):
             case Completion() as turn:
                 for message in turn_messages(brief.prompts, turn.content, _answered(turn.tool_calls, answers)):
-                    yield Told(message.tool_call_id or path, message)
+                    yield TranscriptEntry(message.tool_call_id or path, message)
             case _:
                 pass
 
 
-def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[Answered]:
+def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[AnsweredCall]:
     """Each call with what came of it; a call without a row was never made."""
     answered = []
     for call in calls:
         match answers.get(call.id):
             case ToolResult() | Refused() | Unknown() as answer:
-                answered.append(Answered(call, answer))
+                answered.append(AnsweredCall(call, answer))
             case _:
                 answered += not_executed([call], "incomplete")
     return answered
 
 
-def answers_by_path(record: Sequence[MarkRow]) -> dict[str, Answer]:
+def answers_by_path(record: Sequence[StepRow]) -> dict[str, Answer]:
     return {row.path: decode_answer(row.body) for row in record if row.body is not None}
 
 
-def kinds_by_path(record: Sequence[MarkRow]) -> dict[str, str]:
+def kinds_by_path(record: Sequence[StepRow]) -> dict[str, str]:
     return {row.path: row.kind for row in record}
 
 
-def summary(record: Sequence[MarkRow]) -> str:
+def summary(record: Sequence[StepRow]) -> str:
     """What was done, where no model can be asked to say it; how many steps can't be read, where some can't."""
     answers: dict[str, Answer] = {}
     lost = 0

@@ -10,14 +10,16 @@ from kairos_mcp.core.messages import JsonObject, Message
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.models import dialects
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import Waits
+from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.views.shell_commands import command_of
 
 ELICITED_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut (RULINGS.md)
 
 
-def waiting_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
+def waiting_items(
+    run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
+) -> Iterator[JsonObject]:
     """One item for each; without `steps`, which gives what was asked, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
@@ -44,7 +46,7 @@ def _step_items(
             yield _item(path, row.sent, shown[path]) if path in shown else brief
 
 
-def _approval_items(run: RunRow, waits: Waits, *, full: bool) -> Iterator[JsonObject]:
+def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator[JsonObject]:
     for key, row in waits.approvals.items():
         item: JsonObject = {"key": key, "kind": "approval"}
         if full:
@@ -53,7 +55,9 @@ def _approval_items(run: RunRow, waits: Waits, *, full: bool) -> Iterator[JsonOb
         yield item
 
 
-def _lost_items(run: RunRow, waits: Waits, steps: Callable[[], Mapping[str, Step]] | None) -> Iterator[JsonObject]:
+def _lost_items(
+    run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
+) -> Iterator[JsonObject]:
     """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
     shown = steps() if waits.lost and steps is not None else {}
     for path, row in waits.lost.items():

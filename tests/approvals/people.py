@@ -19,9 +19,9 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import digest_of_ask
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.patience import PATIENCE, Patience
+from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.store import approvals
-from kairos_mcp.store.approvals import Asking
+from kairos_mcp.store.approvals import ApprovalRequest
 
 __all__ = ["ERAS", "LEGACY", "MODERN"]
 
@@ -89,7 +89,7 @@ async def seated(
     era: str,
     person: Person | None,
     *,
-    patience: Patience = UNHURRIED,
+    patience: WaitPolicy = UNHURRIED,
     mind: Mind | None = None,
     name: str = "a client",
 ) -> AsyncIterator[Door]:
@@ -131,7 +131,7 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         run_id,
         path,
     )
-    asking = Asking(
+    asking = ApprovalRequest(
         key=path + approvals.SUFFIX,
         tool=ASK.name,
         effect=ASK.effect,

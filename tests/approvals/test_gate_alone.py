@@ -10,7 +10,7 @@ import pytest
 from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, Wanted, idle_rules, risk_of
+from kairos_mcp.gate import Gate, WantedCall, idle_rules, risk_of
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 
@@ -40,7 +40,7 @@ def gate(*rules: GateRule) -> Gate:
 def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and_nothing_else() -> None:
     for rules in ((), (GateRule("search_*", "ask"),), (GateRule("edit_*", "deny", SECRETS),)):
         for tool in (SEARCH, SEVERAL):
-            shut = gate(*rules).shuts(Wanted(tool, {"path": "."}))
+            shut = gate(*rules).shuts(WantedCall(tool, {"path": "."}))
             assert shut is not None
             assert [shut(path) for path in (".env", "sub/.ENV.local", ".env.example", "a.txt")] == [
                 *(True, True, False, False),
@@ -49,13 +49,13 @@ def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and
 
 def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     allowed = GateRule("search_files", "allow")
-    assert gate(allowed).shuts(Wanted(SEARCH, {"path": "."})) is None
+    assert gate(allowed).shuts(WantedCall(SEARCH, {"path": "."})) is None
     elsewhere = gate(GateRule("search_files", "allow", ("docs/**",)))
-    assert elsewhere.shuts(Wanted(SEARCH, {"path": "docs/a"})) is None
-    assert elsewhere.shuts(Wanted(SEARCH, {"path": "src"})) is not None
-    assert elsewhere.allows_by_rule(Wanted(SEARCH, {"path": "docs/a"}))
-    assert not elsewhere.allows_by_rule(Wanted(SEARCH, {"path": "src"}))
-    assert not gate(GateRule("*", "ask")).allows_by_rule(Wanted(SEARCH, {"path": "docs/a"}))
+    assert elsewhere.shuts(WantedCall(SEARCH, {"path": "docs/a"})) is None
+    assert elsewhere.shuts(WantedCall(SEARCH, {"path": "src"})) is not None
+    assert elsewhere.allows_by_rule(WantedCall(SEARCH, {"path": "docs/a"}))
+    assert not elsewhere.allows_by_rule(WantedCall(SEARCH, {"path": "src"}))
+    assert not gate(GateRule("*", "ask")).allows_by_rule(WantedCall(SEARCH, {"path": "docs/a"}))
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,17 @@ def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     [LIST, ours("file_tree", **PATH), SKILL, ours("clock"), EDIT, theirs("read"), theirs("read", "caller"), None],
 )
 def test_what_shows_no_texts_of_ours_has_nothing_to_keep_shut(tool: ToolSpec | None) -> None:
-    assert gate().shuts(Wanted(tool, {"path": "."})) is None
+    assert gate().shuts(WantedCall(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [EDIT, theirs("read"), theirs("read", "caller"), None])
 def test_a_rule_on_paths_shuts_nothing_of_what_another_finds_or_of_what_is_changed(tool: ToolSpec | None) -> None:
-    assert gate(GateRule("*", "deny", SECRETS)).shuts(Wanted(tool, {"path": "."})) is None
+    assert gate(GateRule("*", "deny", SECRETS)).shuts(WantedCall(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [SEARCH, LIST])
 def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> None:
-    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).shuts(Wanted(tool, {"path": "."}))
+    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).shuts(WantedCall(tool, {"path": "."}))
     assert shut is not None
     assert [shut(path) for path in ("secrets/key", "secrets", "docs/a", "a/.env")] == [
         True,
@@ -85,19 +85,21 @@ def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> Non
 
 def test_what_a_person_would_be_asked_about_there_is_shut_unless_they_are_asked_already() -> None:
     there = GateRule("search_files", "ask", SECRETS)
-    shut = gate(there).shuts(Wanted(SEARCH, {"path": "docs"}))
+    shut = gate(there).shuts(WantedCall(SEARCH, {"path": "docs"}))
     assert shut is not None
     assert (shut("secrets/key"), shut("docs/a")) == (True, False)
-    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).shuts(Wanted(SEARCH, {"path": "."}))
+    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).shuts(
+        WantedCall(SEARCH, {"path": "."})
+    )
     assert asked is not None
     assert (asked("secrets/key"), asked("keys/a"), asked("docs/a")) == (False, True, False)
 
 
 def test_a_rule_on_scopes_shuts_as_one_on_paths_does_and_one_that_allows_shuts_nothing() -> None:
-    scoped = gate(GateRule("*", "deny", scope="L1")).shuts(Wanted(LIST, {"path": "."}))
+    scoped = gate(GateRule("*", "deny", scope="L1")).shuts(WantedCall(LIST, {"path": "."}))
     assert scoped is not None
     assert (scoped("AGENTS.md"), scoped("a.txt")) == (True, False)
-    assert gate(GateRule("*", "allow", SECRETS)).shuts(Wanted(LIST, {"path": "."})) is None
+    assert gate(GateRule("*", "allow", SECRETS)).shuts(WantedCall(LIST, {"path": "."})) is None
 
 
 # -- what may be read without a look at the arguments ----------------------------------------------------------
@@ -163,7 +165,7 @@ def on(ws: Path, *rules: GateRule) -> Gate:
 
 
 ALLOWED = GateRule("x__do", "allow")
-NOTES = Wanted(theirs(), {"path": "notes"})
+NOTES = WantedCall(theirs(), {"path": "notes"})
 SHOWN = {"notes": None, "docs/a.md": "1" * 64}
 
 
@@ -205,14 +207,14 @@ def test_no_leave_holds_for_what_is_denied_by_now(ws: Path) -> None:
 
 def test_of_a_tool_of_ours_and_of_one_that_nobody_knows_nothing_is_looked_at_again(ws: Path) -> None:
     for tool in (EDIT, None, theirs(source="caller")):
-        on(ws).check_still(Wanted(tool, {"path": "notes"}), {})
+        on(ws).check_still(WantedCall(tool, {"path": "notes"}), {})
 
 
 # -- what no rule can give -------------------------------------------------------------------------------------
 
 
 def because(gate: Gate, tool: ToolSpec, arguments: dict[str, Any], **more: Any) -> tuple[str, str]:
-    verdict = gate.verdict(Wanted(tool, arguments, **more))
+    verdict = gate.verdict(WantedCall(tool, arguments, **more))
     return verdict.decision, verdict.because
 
 
@@ -285,11 +287,11 @@ def test_a_rule_by_risk_is_for_calls_of_that_risk_which_a_model_can_raise() -> N
     assert because(table, EDIT, one)[0] == "allow"
     assert because(table, EDIT, one, declared="medium")[0] == "ask"
     assert because(table, EDIT, one, declared="high")[0] == "deny"
-    assert [table.risk(Wanted(EDIT, one, declared=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
+    assert [table.risk(WantedCall(EDIT, one, declared=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
         *("low", "medium", "high"),
     ]
-    assert table.risk(Wanted(EDIT, {"path": "AGENTS.md"})) == "medium"
-    assert table.risk(Wanted(theirs(), {}, declared="low")) == "high"
+    assert table.risk(WantedCall(EDIT, {"path": "AGENTS.md"})) == "medium"
+    assert table.risk(WantedCall(theirs(), {}, declared="low")) == "high"
 
 
 @pytest.mark.parametrize("field", ["agent", "mandate"])

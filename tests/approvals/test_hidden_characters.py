@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.text import brings_hidden, hides_something
-from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.settings.settings import GateRule
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
@@ -82,8 +82,8 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     theirs = ToolSpec("x__do", "", {"type": "object"}, source="mcp:x#1")
     gate = Gate((GateRule("x__do", "allow"),), Scopes().of)
     for given in ({"path": "docs/a", "content": "a\u200bb"}, {"files": {"docs/a": ["\u202e"]}}):
-        assert gate.verdict(Wanted(theirs, given)).decision == "ask"
-    assert gate.verdict(Wanted(theirs, {"message": "a\u200bb c"})).decision == "allow"
+        assert gate.verdict(WantedCall(theirs, given)).decision == "ask"
+    assert gate.verdict(WantedCall(theirs, {"message": "a\u200bb c"})).decision == "allow"
     assert hides_something("\u202e")
 
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.tool import Tool
-from kairos_mcp.tools.touched_paths import TEXTS, Touched, TouchedPaths, stands_in
+from kairos_mcp.tools.touched_paths import TEXTS, TouchedPaths, TouchedSet, stands_in
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")
 
@@ -38,13 +38,13 @@ def ws(tmp_path: Path) -> Path:
     return ws
 
 
-def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -> Touched:
+def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -> TouchedSet:
     return TouchedPaths(ws, Scopes(), [ws.parent / "home"]).of(spec or theirs(), arguments)
 
 
 def decided(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
     gate = Gate(rules, Scopes().of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
-    return gate.verdict(Wanted(theirs(effect), arguments)).decision
+    return gate.verdict(WantedCall(theirs(effect), arguments)).decision
 
 
 SECRET = "secrets/key"
@@ -252,16 +252,16 @@ def test_a_call_with_more_texts_than_are_looked_at_can_not_be_resolved(ws: Path)
 def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
     made: list[Any] = []
 
-    def run(arguments: dict[str, Any], _around: Surroundings) -> ToolResult:
+    def run(arguments: dict[str, Any], _around: ToolContext) -> ToolResult:
         made.append(arguments)
         return ToolResult("made")
 
     gate = Gate([ALLOWED], Scopes().of, paths=TouchedPaths(ws, Scopes()))
-    wanted = Wanted(theirs(), {"path": "notes"})
+    wanted = WantedCall(theirs(), {"path": "notes"})
 
     def called() -> str | None:
-        around = Surroundings("r", 1e12, lambda _: None, check_paths=lambda: gate.check_still(wanted, None))
-        return masked_call(Mask(), Tool(theirs(), run), wanted.arguments, around).code
+        around = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.check_still(wanted, None))
+        return masked_call(Redactor(), Tool(theirs(), run), wanted.arguments, around).code
 
     (ws / "notes").symlink_to("docs/a.md")
     assert (called(), len(made)) == (None, 1)
@@ -272,11 +272,11 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
 
 def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:
     ours = ToolSpec("write_file", "", {"type": "object"}, "checked")
-    assert touched(ws, {"path": "./docs//a.md", "content": "AGENTS.md"}, ours) == Touched(("docs/a.md",))
+    assert touched(ws, {"path": "./docs//a.md", "content": "AGENTS.md"}, ours) == TouchedSet(("docs/a.md",))
     rule = GateRule("write_file", "allow")
     gate = Gate([rule], Scopes().of, paths=TouchedPaths(ws, Scopes()))
     assert not gate.must_look(ours)
-    assert gate.verdict(Wanted(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
+    assert gate.verdict(WantedCall(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
 
 
 json_values = st.recursive(

@@ -14,15 +14,15 @@ from ooda.scenes import MANDATE, cycle, edit, gives, opened
 from sampling.minds import MODERN
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.run_factory import Wiring
-from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.messages import ToolCall
 from kairos_mcp.core.outcome import Outcome, ended
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
 from kairos_mcp.settings.settings import GateRule, Settings
-from kairos_mcp.specs.build import Thawed
+from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.queries import RunRow
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own
@@ -47,10 +47,10 @@ def all_write() -> Flow[Outcome]:
     return ended("assistant_stop", str((yield from Gather(branches))), None)
 
 
-class Team(Wiring):
+class Team(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def thawed(self, run: RunRow) -> Thawed:
+    def thawed(self, run: RunRow) -> LoadedSpec:
         return replace(super().thawed(run), flow=all_write)
 
 
@@ -58,7 +58,7 @@ class TeamHost(App):
     def __init__(self, settings: Settings, **clockwork: Any) -> None:
         super().__init__(settings, "mcp", **clockwork)
         self._wiring = Team(settings, self._store)
-        self._drivers = Drivers(self._store, self._wiring, clockwork["clock"])
+        self._drivers = RunPool(self._store, self._wiring, clockwork["clock"])
         self._house = replace(self._house, wiring=self._wiring, drivers=self._drivers)
 
 

@@ -12,18 +12,18 @@ from daybook import Clock, assert_days_add_up, by_steps, used
 from house import Place, assert_all_lawful, total
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.client_requests import Asks
-from kairos_mcp.app.run_factory import Wiring
-from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.app.client_requests import ClientRequests
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, ended
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import Thawed
+from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.queries import RunRow
 
 
@@ -40,7 +40,7 @@ class Team:
     synthesis: bool = True
     agent: str | None = None
 
-    def flow(self, brief: Brief) -> Flow[Outcome]:
+    def flow(self, brief: PlannerInput) -> Flow[Outcome]:
         """Its tasks, then one call that is made of what they found."""
         branches = {f"task-{n}": Branch(self._task(brief), self.limits, self.agent) for n in range(1, self.tasks + 1)}
         found: Mapping[str, Any] = yield from Gather(branches, limit=self.side_by_side, aside=self.aside)
@@ -51,7 +51,7 @@ class Team:
             told.append(answer.content if isinstance(answer, Completion) else answer.kind)
         return ended("assistant_stop", "\n".join(told))
 
-    def _task(self, brief: Brief) -> Flow[Any]:
+    def _task(self, brief: PlannerInput) -> Flow[Any]:
         if not self.tries:
             return (yield from planner(brief))
         outcomes = []
@@ -75,12 +75,12 @@ def lines(count: int = 400, read: int = 1_500) -> list[dict[str, Any]]:
     return [looks(n, read) for n in range(count)]
 
 
-class Teams(Wiring):
+class Teams(RunFactory):
     """A wiring whose every run is this team's."""
 
     team = Team()
 
-    def thawed(self, run: RunRow) -> Thawed:
+    def thawed(self, run: RunRow) -> LoadedSpec:
         plain = super().thawed(run)
         assert plain.brief is not None
         brief = plain.brief
@@ -92,9 +92,9 @@ def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: 
     wiring = Teams(settings, host._store)
     wiring.team = team
     host._wiring = wiring
-    host._drivers = Drivers(host._store, wiring, clock)
+    host._drivers = RunPool(host._store, wiring, clock)
     host._house = replace(host._house, wiring=wiring, drivers=host._drivers)
-    host.asks = Asks(host._house)
+    host.asks = ClientRequests(host._house)
     return host
 
 

@@ -12,26 +12,26 @@ from house import ME, Place, outcome_of, rests, says, started
 from providers.servers import WITHIN_S, Standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import Limits
 
 ORIENTED = {"summary": "All is well.", "priorities": [], "risk_level": "low"}
 THOUGHT = says(json.dumps(ORIENTED), **used(1_000))
-TIDY = Meant(mandate_id="tidy")
+TIDY = MandateRef(mandate_id="tidy")
 
 
 def mandate(**more: Any) -> dict[str, Any]:
     return {"id": "tidy", "goal": "Tidy up.", **more}
 
 
-async def oriented(host: App, meant: Meant = TIDY, caller: Caller = ME) -> str:
+async def oriented(host: App, meant: MandateRef = TIDY, caller: Caller = ME) -> str:
     """A phase of the mandate that is one model call: it has ended, or rests."""
-    looked = (await host.start_phase("observe", meant, None, Asked(), caller)).run_id
+    looked = (await host.start_phase("observe", meant, None, RunOptions(), caller)).run_id
     await host.wait([looked], until="done", wait_s=WITHIN_S, caller=caller)
     seen = host.report(looked, caller).output
-    run_id = (await host.start_phase("orient", meant, seen, Asked(), caller)).run_id
+    run_id = (await host.start_phase("orient", meant, seen, RunOptions(), caller)).run_id
     await host.wait([run_id], until="rest", wait_s=WITHIN_S, caller=caller)
     return run_id
 
@@ -52,7 +52,7 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
         await host.save_mandate(mandate(day={"model_calls": 2}), ME)
         await oriented(host)
         watch_peaks(place)
-        await oriented(host, Meant(mandate=mandate()))  # whoever names it is charged to it
+        await oriented(host, MandateRef(mandate=mandate()))  # whoever names it is charged to it
         third = await oriented(host)
         report = host.report(third, ME)
         assert (report.status, report.resume_at) == ("paused", "2026-11-21T05:00:00Z")
@@ -71,7 +71,7 @@ async def test_what_a_mandate_may_use_on_a_day_holds_for_all_its_runs_which_go_o
 async def test_cycles_are_charged_to_their_mandate_too(place: Place) -> None:
     async with house_at(place.settings(*[THOUGHT] * 9, time_zone=ZONE), Clock()) as host:
         await host.save_mandate(mandate(day={"model_calls": 1}), ME)
-        run_id = (await host.start_cycles(TIDY, Asked(), ME)).run_id
+        run_id = (await host.start_cycles(TIDY, RunOptions(), ME)).run_id
         assert (await rests(host, run_id)).status == "paused"
         assert mandates_day(place) == [(1, 0, 1)]
         assert place.rows("select path from mark where kind = 'phase'") == [("cycle-1/orient",)]
@@ -115,11 +115,11 @@ async def test_a_day_of_a_mandate_that_is_not_saved_is_refused_and_so_are_its_do
     settings = place.settings(model="openai:small", base_url=server.openai, time_zone=ZONE)
     async with house_at(settings, Clock()) as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_phase("observe", Meant(mandate=mandate(day={"usd": 1})), None, Asked(), ME)
+            await host.start_phase("observe", MandateRef(mandate=mandate(day={"usd": 1})), None, RunOptions(), ME)
         assert "mandate_save" in refused.value.hint
         await host.save_mandate(mandate(day={"usd": 1}), ME)
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(TIDY, Asked(), ME)
+            await host.start_cycles(TIDY, RunOptions(), ME)
         assert "price_input" in f"{refused.value} {refused.value.hint}"
         for odd in ({"rounds": 1}, {"model_calls": -1}, {"usd": None}, {"seconds": 1}):
             with pytest.raises(BadArguments):
@@ -142,7 +142,7 @@ async def test_a_damaged_account_of_a_mandate_refuses_instead_of_beginning_anew(
     place.rows(damage)
     host = App(settings, "mcp", Clock(), lambda: "run-second")
     try:
-        looked = (await host.start_phase("observe", TIDY, None, Asked(), ME)).run_id
+        looked = (await host.start_phase("observe", TIDY, None, RunOptions(), ME)).run_id
         await host.wait([looked], until="rest", wait_s=WITHIN_S, caller=ME)
         assert host.report(looked, ME).status == "paused"
         assert host.health(thorough=True)["damage"]
@@ -168,7 +168,7 @@ async def test_a_day_that_allows_nothing_ends_runs_instead_of_pausing_them_for_e
     day = Limits(**nothing) if scope == "day" else Limits()
     async with house_at(place.settings(*[THOUGHT] * 4, day=day, time_zone=ZONE), Clock()) as host:
         await host.save_mandate(mandate(day=nothing if scope == "mandate" else {}), ME)
-        run_id = (await host.start_cycles(TIDY, Asked(), ME)).run_id
+        run_id = (await host.start_cycles(TIDY, RunOptions(), ME)).run_id
         report = await rests(host, run_id)
         assert report.status != "paused" or report.resume_at is None
         assert any("for a whole day" in text for text in report.degraded)

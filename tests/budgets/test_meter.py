@@ -14,7 +14,7 @@ from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
 from kairos_mcp.core.steps import RequestCompletion
-from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, Meter
+from kairos_mcp.execution.accounting import MARGIN_TOKENS, MESSAGE_TOKENS, TAIL_TOKENS, InputEstimator
 
 TOLD = Usage(input_tokens=5_000, output_tokens=300)
 
@@ -30,12 +30,12 @@ def offering(*names: str) -> ToolSet:
 def test_without_a_report_every_byte_may_be_a_token() -> None:
     talk = Conversation([Message("system", "be kind"), Message("user", "hello")])
     tools = offering("one")
-    bound = Meter().bound(asked(talk, tools, "mind"))
+    bound = InputEstimator().bound(asked(talk, tools, "mind"))
     assert bound == talk.size + 2 * MESSAGE_TOKENS + tools.size + len("mind") + MARGIN_TOKENS
 
 
 def test_after_a_report_only_what_was_added_is_bounded_by_bytes() -> None:
-    talk, meter, tools = Conversation([Message("user", "hello" * 1_000)]), Meter(), offering("one")
+    talk, meter, tools = Conversation([Message("user", "hello" * 1_000)]), InputEstimator(), offering("one")
     meter.learn(asked(talk, tools), Completion("so", usage=TOLD))
     further = talk.add(Message("assistant", "so"), Message("user", "and now?"))
     added = further.size - talk.size
@@ -47,7 +47,7 @@ def test_after_a_report_only_what_was_added_is_bounded_by_bytes() -> None:
 
 
 def test_tools_that_were_found_since_and_thinking_that_is_given_back_are_read_too() -> None:
-    talk, meter = Conversation([Message("user", "hello")]), Meter()
+    talk, meter = Conversation([Message("user", "hello")]), InputEstimator()
     meter.learn(asked(talk, offering("one")), Completion("so", usage=TOLD))
     grown = offering("one", "two")
     assert meter.bound(asked(talk, grown)) == 5_000 + grown.size - offering("one").size + TAIL_TOKENS
@@ -56,7 +56,7 @@ def test_tools_that_were_found_since_and_thinking_that_is_given_back_are_read_to
 
 
 def test_another_conversation_is_not_bounded_by_the_report_of_this_one() -> None:
-    meter = Meter()
+    meter = InputEstimator()
     meter.learn(asked(Conversation([Message("user", "hello")])), Completion("so", usage=Usage(1, 1)))
     other = Conversation([Message("user", "tell me all " * 1_000)])
     assert meter.bound(asked(other)) > other.size

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, Claim, Grant, grant
+from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, ReservationRequest, Reservation, grant
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.limits import UNLIMITED, Limits, Share
+from kairos_mcp.core.limits import UNLIMITED, Limits, BranchShare
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account
-from kairos_mcp.store.branches import Opening
-from kairos_mcp.store.reservations import Purse
+from kairos_mcp.store.branches import NewBranch
+from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
 
 PURPOSES = ("round", "round", "repair", "compact", "closing", "call")
@@ -33,7 +33,7 @@ class Held:
     path: str
     units: Units
     shared: Shared
-    claim: Claim
+    claim: ReservationRequest
 
 
 @dataclass
@@ -51,12 +51,12 @@ class Books:
             book[number] = book.get(number, NOTHING).plus(shared_part(amount))
 
 
-def some_claim(chance: random.Random) -> Claim:
+def some_claim(chance: random.Random) -> ReservationRequest:
     purpose = chance.choice(PURPOSES)
     if purpose == "call":
-        return Claim(counts_of("call"), "call", timeout_ms=chance.randint(1, 60_000))
+        return ReservationRequest(counts_of("call"), "call", timeout_ms=chance.randint(1, 60_000))
     price = chance.choice((Price(0, 0), Price(10, 50), Price(1_000, 10_000), None))
-    return Claim(
+    return ReservationRequest(
         counts_of(purpose),
         purpose,
         open_step=chance.random() < 0.2,
@@ -101,7 +101,7 @@ def history(connection: apsw.Connection, seed: int) -> None:
     under_way: list[Held] = []
     books = Books()
     for _ in range(chance.randint(1, 6)):
-        purse = Purse(connection, read_account(connection, OWN), books.opened)
+        purse = ReservationBatch(connection, read_account(connection, OWN), books.opened)
         if chance.random() < 0.5:
             begin(purse, chance, books)
         for _ in range(chance.randint(1, 5)):
@@ -113,7 +113,7 @@ def history(connection: apsw.Connection, seed: int) -> None:
         purse.write()
         agree(connection, books, numbers)
     for each in under_way:
-        purse = Purse(connection, read_account(connection, OWN), books.opened)
+        purse = ReservationBatch(connection, read_account(connection, OWN), books.opened)
         purse.settle(each.path, each.units, NOTHING, each.shared)
         books.add(books.held, each.path, each.shared, NOTHING.minus(each.units))
         purse.write()
@@ -121,12 +121,12 @@ def history(connection: apsw.Connection, seed: int) -> None:
     assert all(set(read_account(connection, n).held) == {0} for n in (OWN, *numbers, *books.opened.values()))
 
 
-def begin(purse: Purse, chance: random.Random, books: Books) -> None:
+def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
     """Branches that begin together, at any depth."""
     around = chance.choice(("", *(f"{path}/" for path in books.opened if path.count("/") < 2)))
     among, nth = chance.randint(1, 16), len(books.opened)
-    share = Share(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
-    openings = [Opening(f"{around}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
+    share = BranchShare(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
+    openings = [NewBranch(f"{around}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
     enclosing = purse.nearest(f"{around}step")
     purse.open(openings)
     for each in openings:
@@ -137,7 +137,7 @@ def begin(purse: Purse, chance: random.Random, books: Books) -> None:
     books.opened = dict(purse.branches)
 
 
-def hold(purse: Purse, path: str, claim: Claim, numbers: Shared, under_way: list[Held], books: Books) -> None:
+def hold(purse: ReservationBatch, path: str, claim: ReservationRequest, numbers: Shared, under_way: list[Held], books: Books) -> None:
     shared = numbers if claim.counts.model_calls else ()
     nearest, around = purse._chain(branches.above(purse.branches, path))
     expected = grant(nearest, claim, [purse._read(number) for number in shared], around)
@@ -163,7 +163,7 @@ def hold(purse: Purse, path: str, claim: Claim, numbers: Shared, under_way: list
     under_way.append(Held(path, leave.held, shared, claim))
 
 
-def settle(purse: Purse, each: Held, chance: random.Random, books: Books) -> None:
+def settle(purse: ReservationBatch, each: Held, chance: random.Random, books: Books) -> None:
     """It cost at most what was held; a step of somebody else may cost anything."""
     held = each.units
     read, written = chance.randint(0, held.input_tokens), chance.randint(0, held.output_tokens)
@@ -201,7 +201,7 @@ def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: i
         Account(2 + nth, caps if nth == at else Limits(), NOTHING, spent if nth == at else NOTHING, f"day {nth}")
         for nth in range(3)
     ]
-    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
     refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, f"day {at}")
@@ -210,23 +210,23 @@ def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: i
 @pytest.mark.parametrize("unit", SHARED_UNITS)
 def test_one_that_would_refuse_also_if_it_were_empty_is_named_as_a_whole(unit: str) -> None:
     least = {"model_calls": 0, "nano_usd": 10 * 355, "input_tokens": 99, "output_tokens": 255}.get(unit, 355)
-    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
+    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
     for spent in (0, 1):
         account = Account(2, Limits(**{unit: least}), NOTHING, Units(**{unit: spent}), "day")
         refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, [account])
         assert isinstance(refused, Refused)
         assert (refused.limit, refused.scope) == (unit, f"{WHOLE}day")
     roomy = Account(2, Limits(**{unit: least + 10}), NOTHING, NOTHING, "day")
-    assert isinstance(grant(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Grant)
+    assert isinstance(grant(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Reservation)
 
 
 def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
     several = [
         Account(2 + nth, Limits(total_tokens=left), NOTHING, NOTHING, "day") for nth, left in enumerate((900, 500, 700))
     ]
-    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
     leave = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert (leave.max_tokens, leave.held.total_tokens) == (400, 500)
 
 
@@ -235,25 +235,25 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
         Account(n, Limits(total_tokens=left), NOTHING, Units(rounds=1), scope)
         for n, left, scope in ((2, 9_000, "branch task-1"), (1, 500, "run"))
     )
-    claim = Claim(counts_of("round"), "round", False, 100, 1_000, 1_000)
+    claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
     leave = grant(branch, claim, (), [run])
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.max_tokens == 400
     refused = grant(run, claim, (), [branch])
     assert refused == run.refusal("total_tokens")
     for unit in ("rounds", "model_calls", "tool_calls"):
         empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
         kind = "call" if unit == "tool_calls" else "round"
-        assert grant(branch, Claim(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(unit)
+        assert grant(branch, ReservationRequest(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(unit)
 
 
-CALL_OF_A_TASK = Claim(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
+CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))
 
 
 def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
-    purse = Purse(connection, read_account(connection, OWN))
-    purse.open([Opening(path, Share(caps, 1)) for path in paths])
+    purse = ReservationBatch(connection, read_account(connection, OWN))
+    purse.open([NewBranch(path, BranchShare(caps, 1)) for path in paths])
     purse.write()
     return dict(purse.branches)
 
@@ -263,9 +263,9 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
 ) -> None:
     open_accounts(connection, [Limits(), Limits()])
     known = opened(connection, "task", "task/try")
-    purse = Purse(connection, read_account(connection, OWN), known)
+    purse = ReservationBatch(connection, read_account(connection, OWN), known)
     leaves = [purse.hold("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
-    held = [leave.held for leave in leaves if isinstance(leave, Grant)]
+    held = [leave.held for leave in leaves if isinstance(leave, Reservation)]
     assert len(held) == 3
     spent = [
         Units(model_calls=1, input_tokens=n, output_tokens=2 * n, total_tokens=3 * n, nano_usd=5 * n) for n in (10, 20)
@@ -285,7 +285,7 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
 def test_a_change_is_not_lost_because_one_of_nothing_follows(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits()])
     known = opened(connection, "task")
-    purse = Purse(connection, read_account(connection, OWN), known)
+    purse = ReservationBatch(connection, read_account(connection, OWN), known)
     purse.settle("task/step", NOTHING, Units(tool_calls=1), ())
     purse.settle("task/other", NOTHING, NOTHING, ())
     purse.write()
@@ -302,7 +302,7 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
     open_accounts(connection, [cap, cap])
     known = opened(connection, "task", caps=cap)
     connection.execute(f"update account set held_{unit} = 1000")
-    purse = Purse(connection, read_account(connection, OWN), known)
+    purse = ReservationBatch(connection, read_account(connection, OWN), known)
     purse.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
     purse.write()
     passed = [(account.id, name) for account, name in purse.passed()]
@@ -316,7 +316,7 @@ def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_c
     """It was named when it was taken there."""
     open_accounts(connection, [Limits(**{unit: 1_000})])
     connection.execute(f"update account set held_{unit} = 100, spent_{unit} = 2000")
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
     purse.write()
     assert list(purse.passed()) == []
@@ -325,7 +325,7 @@ def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_c
 def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 10")
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
     purse.write()
     assert list(purse.passed()) == []
@@ -334,7 +334,7 @@ def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(con
 def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(output_tokens=1_000)])
     connection.execute("update account set held_output_tokens = 600")
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
     purse.write()
     assert [(account.id, unit) for account, unit in purse.passed()] == [(OWN, "output_tokens")]
@@ -342,14 +342,14 @@ def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw
 
 def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits()])
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", NOTHING, Units(model_calls=1), (99,))
     with pytest.raises(apsw.CorruptError):
         purse.write()
     with pytest.raises(apsw.CorruptError):
-        Purse(connection, read_account(connection, OWN)).hold("step", CALL_OF_A_TASK, (98,))
+        ReservationBatch(connection, read_account(connection, OWN)).hold("step", CALL_OF_A_TASK, (98,))
     with pytest.raises(apsw.CorruptError):
-        Purse(connection, read_account(connection, OWN), {"task": 97}).hold("task/step", CALL_OF_A_TASK, ())
+        ReservationBatch(connection, read_account(connection, OWN), {"task": 97}).hold("task/step", CALL_OF_A_TASK, ())
 
 
 SPENT = Units(rounds=1, model_calls=1, input_tokens=80, output_tokens=40, total_tokens=120, nano_usd=500)
@@ -385,7 +385,7 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
         connection.execute(
             f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,)
         )
-    purse = Purse(connection, read_account(connection, OWN), known)
+    purse = ReservationBatch(connection, read_account(connection, OWN), known)
     charged = purse.at_most("task/step", HELD, SPENT, (2,))
     assert charged == Units(1, 1, read, written, read + written, cost)
     assert read_account(connection, 2).held == shared_part(HELD)  # nothing has changed by the question
@@ -394,7 +394,7 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
 
 def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(total_tokens=5, nano_usd=10, milliseconds=1, model_calls=1)])
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
     purse.write()
     assert list(purse.passed()) == []
@@ -404,7 +404,7 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
     """The first has room, the second has not: what was taken of the first is given back."""
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
     for _ in range(2):
-        purse = Purse(connection, read_account(connection, OWN))
+        purse = ReservationBatch(connection, read_account(connection, OWN))
         leave = purse.hold("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
         assert isinstance(leave, Refused)
         assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE}{read_account(connection, 3).scope}")
@@ -414,9 +414,9 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
 
 def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     leave = purse.hold("step", CALL_OF_A_TASK, (2, 3))
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.max_tokens == 300
     purse.write()
     assert [read_account(connection, number).held for number in (2, 3)] == [shared_part(leave.held)] * 2
@@ -427,13 +427,13 @@ def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_
     connection: apsw.Connection,
 ) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
-    purse = Purse(connection, read_account(connection, OWN))
+    purse = ReservationBatch(connection, read_account(connection, OWN))
     first = purse.hold("step", CALL_OF_A_TASK, (2,))
-    assert isinstance(first, Grant)
+    assert isinstance(first, Reservation)
     assert isinstance(purse.hold("other", CALL_OF_A_TASK, (2,)), Refused)
     purse.settle("step", first.held, Units(model_calls=1, input_tokens=10, output_tokens=40, total_tokens=50), (2,))
     second = purse.hold("other", CALL_OF_A_TASK, (2,))
-    assert isinstance(second, Grant)
+    assert isinstance(second, Reservation)
     assert second.max_tokens == 350
     assert isinstance(purse.hold("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
     purse.write()

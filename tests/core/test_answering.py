@@ -18,7 +18,7 @@ from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import Deposit
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.settlements import Settling
+from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.views.shell_commands import command_of, resume_of
 
 DIGEST = "a" * 64
@@ -130,7 +130,7 @@ def test_answers_are_told_apart_by_what_they_are_about() -> None:
     parts = split(answers, lambda key: key == "round-1/call-1/approval", who)
     assert parts.steps == {"round-1": {"content": "hello"}, "odd/approval": {"content": "a step of that name"}}
     assert parts.decided == [Decision("round-1/call-1/approval", "deny", DIGEST, who, "no")]
-    assert parts.settled == [Settling("round-1/call-2", "reattempt", None, DIGEST)]
+    assert parts.settled == [SettlementRequest("round-1/call-2", "reattempt", None, DIGEST)]
 
 
 @pytest.mark.parametrize("key", ["round-1/call-1/approval", "round-1/call-2/settle"])

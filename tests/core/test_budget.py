@@ -9,7 +9,14 @@ from house import law
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.reservation import CLOSING_MS, CLOSING_TOKENS, USEFUL_TOKENS, Claim, Grant, grant
+from kairos_mcp.budget.reservation import (
+    CLOSING_MS,
+    CLOSING_TOKENS,
+    USEFUL_TOKENS,
+    Reservation,
+    ReservationRequest,
+    grant,
+)
 from kairos_mcp.budget.status_line import standing_line
 from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core.limits import Limits
@@ -32,20 +39,22 @@ accounts = st.builds(Account, st.just(1), caps, amounts, amounts)
 
 
 @st.composite
-def completions(draw: Any, purposes: tuple[str, ...] = COMPLETIONS, **fixed: Any) -> Claim:
+def completions(draw: Any, purposes: tuple[str, ...] = COMPLETIONS, **fixed: Any) -> ReservationRequest:
     purpose = draw(st.sampled_from(purposes))
     bound, wanted = draw(st.integers(0, 20_000)), draw(st.integers(1, 4_096))
-    return Claim(counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=300_000, **fixed)
+    return ReservationRequest(
+        counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=300_000, **fixed
+    )
 
 
 calls = st.builds(
-    lambda timeout, shares: Claim(counts_of("call"), "call", timeout_ms=timeout, shares=shares),
+    lambda timeout, shares: ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares),
     st.integers(1, 60_000),
     st.integers(1, 12),
 )
 
 
-def after(account: Account, granted: Grant) -> Account:
+def after(account: Account, granted: Reservation) -> Account:
     return Account(account.id, account.caps, account.held.plus(granted.held), account.spent)
 
 
@@ -56,9 +65,9 @@ def over(account: Account, unit: str) -> bool:
 
 @law
 @given(accounts, completions() | calls)
-def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: Claim) -> None:
+def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: ReservationRequest) -> None:
     leave = grant(account, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     then = after(account, leave)
     for unit in Units._fields:
         if unit == "milliseconds" and claim.purpose == "closing":
@@ -69,7 +78,7 @@ def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: Claim) ->
 
 @law
 @given(accounts, completions() | calls)
-def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, claim: Claim) -> None:
+def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, claim: ReservationRequest) -> None:
     leave = grant(account, claim)
     assume(isinstance(leave, Refused))
     used = getattr(account.held, leave.limit) + getattr(account.spent, leave.limit)
@@ -78,9 +87,9 @@ def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, c
 
 @law
 @given(accounts, completions() | calls)
-def test_a_grant_is_within_what_was_wanted(account: Account, claim: Claim) -> None:
+def test_a_grant_is_within_what_was_wanted(account: Account, claim: ReservationRequest) -> None:
     leave = grant(account, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     assert 0 <= leave.max_tokens <= claim.wanted_tokens
     assert leave.timeout_ms <= max(claim.timeout_ms, CLOSING_MS)
     assert leave.held.output_tokens == leave.max_tokens
@@ -89,20 +98,20 @@ def test_a_grant_is_within_what_was_wanted(account: Account, claim: Claim) -> No
 
 @law
 @given(accounts, completions(purposes=("round", "repair")))
-def test_a_completion_is_useful_or_refused(account: Account, claim: Claim) -> None:
+def test_a_completion_is_useful_or_refused(account: Account, claim: ReservationRequest) -> None:
     leave = grant(account, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
 
 
 @wide
 @given(accounts, completions(purposes=("round",)))
-def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Account, claim: Claim) -> None:
+def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Account, claim: ReservationRequest) -> None:
     account = account._replace(spent=account.spent.plus(Units(rounds=1, model_calls=1)))
     leave = grant(account, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     then = after(account, leave)
-    closing = Claim(
+    closing = ReservationRequest(
         counts_of("closing"),
         "closing",
         input_bound=claim.input_bound + leave.max_tokens,
@@ -110,22 +119,22 @@ def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Acco
         timeout_ms=300_000,
     )
     closed = grant(then, closing)
-    assert isinstance(closed, Grant)
+    assert isinstance(closed, Reservation)
     assert closed.max_tokens >= USEFUL_TOKENS
 
 
 @law
 @given(accounts, completions(purposes=("round",)), st.integers(0, 200_000))
 def test_a_closing_call_has_half_a_minute_in_all_when_the_time_is_over(
-    account: Account, claim: Claim, late: int
+    account: Account, claim: ReservationRequest, late: int
 ) -> None:
     caps = Limits(milliseconds=100)
     gone = Account(1, caps, NOTHING, Units(milliseconds=100 + late))
-    closing = Claim(counts_of("closing"), "closing", wanted_tokens=1_024, timeout_ms=300_000)
+    closing = ReservationRequest(counts_of("closing"), "closing", wanted_tokens=1_024, timeout_ms=300_000)
     assert isinstance(grant(gone, claim), Refused)
     leave = grant(gone, closing)
     if late < CLOSING_MS:
-        assert isinstance(leave, Grant)
+        assert isinstance(leave, Reservation)
         assert leave.timeout_ms == CLOSING_MS - late
     else:
         assert leave == gone.refusal("milliseconds")
@@ -137,8 +146,8 @@ def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int,
     account = Account(1, Limits(milliseconds=left), NOTHING, NOTHING)
     begun = 0
     for nth in range(shares):
-        leave = grant(account, Claim(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth))
-        if isinstance(leave, Grant):
+        leave = grant(account, ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth))
+        if isinstance(leave, Reservation):
             begun += 1
             account = after(account, leave)
     assert begun >= min(shares, left) if left >= shares else begun <= left
@@ -147,9 +156,9 @@ def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int,
 
 @law
 @given(accounts, completions(open_step=True))
-def test_an_open_step_holds_its_counts_alone(account: Account, claim: Claim) -> None:
+def test_an_open_step_holds_its_counts_alone(account: Account, claim: ReservationRequest) -> None:
     leave = grant(account, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     assert leave.held == claim.counts
     for unit in TOKENS:
         assert account.left(unit) != 0
@@ -158,7 +167,7 @@ def test_an_open_step_holds_its_counts_alone(account: Account, claim: Claim) -> 
 @pytest.mark.parametrize("unit", TOKENS)
 def test_a_completion_is_not_handed_out_where_a_token_limit_is_used_up(unit: str) -> None:
     account = Account(1, Limits(**{unit: 10}), NOTHING, Units(**{unit: 10}))
-    claim = Claim(counts_of("round"), "round", open_step=True, wanted_tokens=100)
+    claim = ReservationRequest(counts_of("round"), "round", open_step=True, wanted_tokens=100)
     refused = grant(account, claim)
     assert isinstance(refused, Refused)
     assert refused.limit == unit
@@ -166,10 +175,12 @@ def test_a_completion_is_not_handed_out_where_a_token_limit_is_used_up(unit: str
 
 def test_the_last_model_call_is_kept_for_the_closing() -> None:
     account = Account(1, Limits(model_calls=3), NOTHING, Units(rounds=2, model_calls=2))
-    refused = grant(account, Claim(counts_of("round"), "round", wanted_tokens=100))
+    refused = grant(account, ReservationRequest(counts_of("round"), "round", wanted_tokens=100))
     assert isinstance(refused, Refused)
     assert refused.limit == "model_calls"
-    assert isinstance(grant(account, Claim(counts_of("closing"), "closing", wanted_tokens=100)), Grant)
+    assert isinstance(
+        grant(account, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=100)), Reservation
+    )
 
 
 @law

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED, Claim, Grant, grant, least
+from kairos_mcp.budget.reservation import SHARED, Reservation, ReservationRequest, grant, least
 from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Refused
 
-ROUND = Claim(counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9))
-CALL = Claim(counts_of("call"), "call", timeout_ms=60_000)
+ROUND = ReservationRequest(
+    counts_of("round"), "round", input_bound=2_000, wanted_tokens=4_000, timeout_ms=60_000, price=Price(3, 9)
+)
+CALL = ReservationRequest(counts_of("call"), "call", timeout_ms=60_000)
 USED = Units(rounds=1, model_calls=1)
 LEFT = {  # so much that something fits, and not all that is wanted
     "input_tokens": 10_000,
@@ -40,7 +42,7 @@ def test_a_count_that_is_used_up_is_refused(unit: str) -> None:
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
     leave = grant(capped(unit, LEFT[unit]), ROUND)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert 0 < getattr(leave.held, unit) <= LEFT[unit]
 
 
@@ -56,19 +58,19 @@ def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     """It reads what the round read and wrote, and writes 1,024 tokens: each at its price."""
     account = capped(unit, LEFT[unit])
     leave = grant(account, ROUND)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     after = account.settle(NOTHING, leave.held._replace(milliseconds=0))
     read = leave.held.input_tokens + leave.max_tokens
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", input_bound=read, wanted_tokens=1_024)
     closed = grant(after, closing)
-    assert isinstance(closed, Grant)
+    assert isinstance(closed, Reservation)
     assert closed.max_tokens == 1_024
 
 
 @pytest.mark.parametrize("unit", [unit for unit in LEFT if unit != "milliseconds"])
 def test_the_first_round_fits_into_what_one_needs_at_least_and_into_nothing_less(unit: str) -> None:
     needed = getattr(least(ROUND), unit)
-    assert isinstance(grant(Account(1, Limits(**{unit: needed}), NOTHING, NOTHING), ROUND), Grant)
+    assert isinstance(grant(Account(1, Limits(**{unit: needed}), NOTHING, NOTHING), ROUND), Reservation)
     assert isinstance(grant(Account(1, Limits(**{unit: needed - 1}), NOTHING, NOTHING), ROUND), Refused)
 
 
@@ -78,7 +80,7 @@ def test_a_phase_keeps_nothing_for_a_closing_call(purpose: str) -> None:
     asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, wanted_tokens=1_024)
     account = Account(1, Limits(total_tokens=5_600), NOTHING, NOTHING)
     leave = grant(account, asked)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.max_tokens == 1_024
 
 
@@ -97,11 +99,11 @@ def test_what_runs_share_is_never_passed_either(unit: str) -> None:
 @pytest.mark.parametrize("shares", [1, 3, 4])
 @pytest.mark.parametrize("asked", [CALL, ROUND])
 def test_steps_that_begin_in_one_turn_divide_the_time_that_is_left_of_the_nearest_account(
-    asked: Claim, shares: int
+    asked: ReservationRequest, shares: int
 ) -> None:
     account = capped("milliseconds", 10_000).hold(Units(milliseconds=4_000)).settle(NOTHING, Units(milliseconds=1_000))
     leave = grant(account, asked._replace(shares=shares))
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert (leave.timeout_ms, leave.held.milliseconds) == (5_000 // shares, 5_000 // shares)
 
 
@@ -111,7 +113,7 @@ def test_closing_calls_divide_what_is_left_of_the_half_minute_that_they_have_bey
     account = Account(1, Limits(milliseconds=10_000), NOTHING, spent)
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", shares=shares)
     leave = grant(account, closing)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 28_000 // shares
     over = account.settle(NOTHING, Units(milliseconds=28_000))
     assert grant(over, closing) == over.refusal("milliseconds")
@@ -124,10 +126,10 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
     )
     for asked in (CALL, ROUND):
         leave = grant(nearest, asked._replace(shares=4), (), [run])
-        assert isinstance(leave, Grant)
+        assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (1_500, 1_500)
         leave = grant(nearest, asked._replace(shares=8), (), [run])
-        assert isinstance(leave, Grant)
+        assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (1_000, 1_000)
     over = run.settle(NOTHING, Units(milliseconds=1_500))
     assert grant(nearest, CALL, (), [over]) == over.refusal("milliseconds")
@@ -137,7 +139,7 @@ def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
     free = Account(1, Limits(), NOTHING, USED)
     for asked in (CALL, ROUND):
         leave = grant(free, asked._replace(shares=4), (), [free])
-        assert isinstance(leave, Grant)
+        assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (60_000, 60_000)
 
 
@@ -156,7 +158,7 @@ def amount(unit: str, read: int, written: int, price: Price) -> int:
     }[unit]
 
 
-def fits(account: Account, claim: Claim, written: int, and_closing: bool) -> bool:
+def fits(account: Account, claim: ReservationRequest, written: int, and_closing: bool) -> bool:
     """Whether a completion that writes so much stays within every cap, and a closing call after it too: that reads
     what this one read and wrote, and writes 1,024 tokens."""
     price = claim.price or FREE
@@ -171,12 +173,12 @@ def fits(account: Account, claim: Claim, written: int, and_closing: bool) -> boo
     return True
 
 
-def most(account: Account, claim: Claim, wanted: int, and_closing: bool) -> int:
+def most(account: Account, claim: ReservationRequest, wanted: int, and_closing: bool) -> int:
     """The most tokens that fit, at most what is wanted; -1 where not even an answer of none fits."""
     return bisect(range(wanted + 1), 0, key=lambda written: not fits(account, claim, written, and_closing)) - 1
 
 
-def expected(account: Account, claim: Claim, others: Sequence[Account]) -> int | None:
+def expected(account: Account, claim: ReservationRequest, others: Sequence[Account]) -> int | None:
     """The tokens that a completion is granted, or None for a refusal. Fewer than 256 help nobody, unless fewer are
     wanted; a first round that leaves no room for a closing call may have the whole."""
     begun = account.spent.rounds > 0
@@ -199,12 +201,14 @@ def some_account(chance: random.Random, number: int, scope: str) -> Account:
     return Account(number, Limits(**caps), held, spent._replace(rounds=chance.choice((0, 0, 3))), scope)
 
 
-def some_completion(chance: random.Random) -> Claim:
+def some_completion(chance: random.Random) -> ReservationRequest:
     purpose = chance.choice(("round", "round", "repair", "compact", "phase", "closing"))
     wanted = chance.choice((1, 255, 256, 257, chance.randint(1, 4_096)))
     price = chance.choice((FREE, Price(3, 9), Price(0, 2), Price(5, 0)))
     bound = chance.choice((0, chance.randint(0, 6_000)))
-    return Claim(counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=7, price=price)
+    return ReservationRequest(
+        counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=7, price=price
+    )
 
 
 def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> None:
@@ -215,8 +219,8 @@ def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> N
         around = [some_account(chance, 2 + nth, "run") for nth in range(chance.randint(0, 1))]
         shared = [some_account(chance, 5 + nth, "day") for nth in range(chance.randint(0, 2))]
         leave, tokens = grant(own, claim, shared, around), expected(own, claim, [*around, *shared])
-        assert (leave.max_tokens if isinstance(leave, Grant) else None) == tokens, seed
-        if isinstance(leave, Grant) and tokens is not None:
+        assert (leave.max_tokens if isinstance(leave, Reservation) else None) == tokens, seed
+        if isinstance(leave, Reservation) and tokens is not None:
             granted, price = granted + 1, claim.price or FREE
             assert leave.held == claim.counts._replace(
                 **{unit: amount(unit, claim.input_bound, tokens, price) for unit in TOKEN_UNITS}, milliseconds=7
@@ -238,7 +242,7 @@ def says_what_is_used(refused: Refused, accounts: Sequence[Account]) -> bool:
     )
 
 
-def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: Claim) -> bool:
+def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: ReservationRequest) -> bool:
     """Whether one of the accounts, with no cap but that which the refusal names, would refuse as well."""
     for each in accounts:
         one = each._replace(caps=Limits(**{refused.limit: getattr(each.caps, refused.limit)}))
@@ -275,22 +279,22 @@ def test_of_what_runs_share_the_rounds_the_tool_calls_and_the_time_are_none() ->
 
 def test_a_step_of_which_nothing_is_said_holds_its_counts_alone_and_costs_nothing() -> None:
     free = Account(1, Limits(), NOTHING, NOTHING)
-    assert grant(free, Claim(counts_of("call"), "call")) == Grant(counts_of("call"), 0, 0)
-    leave = grant(free, Claim(counts_of("closing"), "closing", wanted_tokens=10))
-    assert leave == Grant(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
+    assert grant(free, ReservationRequest(counts_of("call"), "call")) == Reservation(counts_of("call"), 0, 0)
+    leave = grant(free, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=10))
+    assert leave == Reservation(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
 
 
 @pytest.mark.parametrize("price", [None, FREE, Price(3, 9)])
 def test_where_nobody_knows_a_price_only_what_has_no_limit_of_money_is_granted(price: Price | None) -> None:
     plenty, free = (Account(1, Limits(nano_usd=cap), NOTHING, USED) for cap in (10**12, None))
     claim = ROUND._replace(price=price)
-    assert isinstance(grant(free, claim, [free], [free]), Grant)
+    assert isinstance(grant(free, claim, [free], [free]), Reservation)
     for own, shared, around in ((plenty, [], []), (free, [plenty], []), (free, [], [plenty])):
         leave = grant(own, claim, shared, around)
         assert isinstance(leave, Refused) == (price is None)
         assert not isinstance(leave, Refused) or leave.limit == "nano_usd"
     unpriced = grant(free, ROUND._replace(price=None))
-    assert isinstance(unpriced, Grant)
+    assert isinstance(unpriced, Reservation)
     assert unpriced.held.nano_usd == 0
 
 
@@ -304,13 +308,13 @@ def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rou
         asked = ROUND._replace(open_step=open_step)
         is_granted = left > 1 or (left == 1 and not rounds)
         leave = grant(account, asked)
-        assert isinstance(leave, Grant) if is_granted else leave == account.refusal("model_calls")
+        assert isinstance(leave, Reservation) if is_granted else leave == account.refusal("model_calls")
         closing = asked._replace(counts=counts_of("closing"), purpose="closing")
-        assert isinstance(grant(account, closing), Grant) == (left > 0)
+        assert isinstance(grant(account, closing), Reservation) == (left > 0)
         # of an account around, or one that others share, nothing is kept
-        assert isinstance(grant(free, asked, (), [account]), Grant) == (left > 0)
-        assert isinstance(grant(free, asked, [account]), Grant) == (left > 0)
-    assert isinstance(grant(account, CALL), Grant)
+        assert isinstance(grant(free, asked, (), [account]), Reservation) == (left > 0)
+        assert isinstance(grant(free, asked, [account]), Reservation) == (left > 0)
+    assert isinstance(grant(account, CALL), Reservation)
 
 
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "total_tokens", "milliseconds"])
@@ -325,7 +329,7 @@ def test_what_is_handed_out_is_asked_for_while_anything_is_left_and_holds_its_co
             needs_none = claim is call if unit != "milliseconds" else claim is closing
             for leave in (grant(account, claim), grant(free, claim, (), [account])):
                 if left or needs_none:
-                    assert leave == Grant(claim.counts, claim.wanted_tokens, 0)
+                    assert leave == Reservation(claim.counts, claim.wanted_tokens, 0)
                 else:
                     assert leave == account.refusal(unit)
 
@@ -334,21 +338,21 @@ def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_al
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing")
     for cap in (0, 1):
         leave = grant(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
-        assert isinstance(leave, Grant)
+        assert isinstance(leave, Reservation)
         assert leave.timeout_ms == 30_000 + cap
     barely, over = (
         Account(1, Limits(milliseconds=cap), NOTHING, Units(milliseconds=cap + used))
         for cap, used in ((5, 29_999), (5, 30_000))
     )
     leave = grant(barely, closing)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 1
     assert grant(over, closing) == over.refusal("milliseconds")
 
 
 def test_time_that_can_not_be_divided_is_refused() -> None:
     account = capped("milliseconds", 3)
-    assert [isinstance(grant(account, CALL._replace(shares=shares)), Grant) for shares in (0, 1, 3, 4)] == [
+    assert [isinstance(grant(account, CALL._replace(shares=shares)), Reservation) for shares in (0, 1, 3, 4)] == [
         *(True, True, True),
         False,
     ]

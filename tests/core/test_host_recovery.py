@@ -31,7 +31,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
-from kairos_mcp.store.commit import Settled, Turn
+from kairos_mcp.store.commit import AnsweredStep, RunCommit
 from kairos_mcp.store.inbox import Deposit, deposit, wish
 
 DONE = {"content": "done", "finish": "stop"}
@@ -401,7 +401,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             assert await host._store.submit(lambda c: deposit(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
             assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
-        turn = Turn(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
+        turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
         assert await host._store.submit(lambda c: apply_commit.let_go(c, turn)) == (came == "nothing")
         if came != "nothing":
             assert not (await host._store.submit(lambda c: apply_commit.apply(c, turn))).parked
@@ -415,7 +415,9 @@ async def test_a_mark_takes_one_answer_whoever_brings_it(place: Place) -> None:
         ((mark,),) = place.rows("select id from mark")
 
         def answer(connection: apsw.Connection) -> None:
-            apply_commit.insert_answer(connection, Settled(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1)
+            apply_commit.insert_answer(
+                connection, AnsweredStep(mark, "", Completion("x"), NOTHING, NOTHING, "caller"), 1
+            )
 
         await host._store.submit(answer)
         with pytest.raises(KairosError):

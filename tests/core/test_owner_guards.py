@@ -20,7 +20,7 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
-from kairos_mcp.store.commit import Turn
+from kairos_mcp.store.commit import RunCommit
 from kairos_mcp.store.inbox import Deposit, deposit, take_up, wish
 from kairos_mcp.store.ownership import Ownership
 
@@ -83,7 +83,7 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         await host._store.submit(lambda c: deposit(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(ended("cancelled", "cancelled"))
-        turn = Turn(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
+        turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
         await host._store.submit(lambda c: apply_commit.apply(c, turn))
         assert_lawful(place, run.id)
 

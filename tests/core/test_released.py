@@ -15,8 +15,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import THREADS
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.redaction import Mask
-from kairos_mcp.tools.around import Memory, Surroundings
+from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.tools.around import ToolContext, ToolMemory
 from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.tool import Tool
 
@@ -65,7 +65,7 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
     """Whatever it is: a function of an installed package does not look by itself."""
     made: list[str] = []
 
-    def run(_arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def run(_arguments: JsonObject, around: ToolContext) -> ToolResult:
         made.append(around.path)
         return ToolResult("made")
 
@@ -73,8 +73,8 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
         raise FenceLost("run-1")
 
     tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run)
-    memory = replace(Memory.in_process(), check=lost)
-    around = Surroundings("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
+    memory = replace(ToolMemory.in_process(), check=lost)
+    around = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
     with nullcontext() if times else pytest.raises(FenceLost):
-        masked_call(Mask(), tool, {}, around)
+        masked_call(Redactor(), tool, {}, around)
     assert len(made) == times

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.limits import Limits, Share
+from kairos_mcp.core.limits import Limits, BranchShare
 from kairos_mcp.core.messages import ToolCall, ToolResult
 from kairos_mcp.core.replay import Recorded, Runner
 from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
@@ -254,9 +254,9 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
         return (yield from Gather({name: Branch(branch(Plan(1)), asked) for name in names}, limit=2, aside=aside))
 
     runner = Runner(flow())
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("ab", Share(asked, 4, aside))
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("ab", BranchShare(asked, 4, aside))
     runner.answer("a/call-1", ToolResult(""))
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("bc", Share(asked, 3, aside))
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("bc", BranchShare(asked, 3, aside))
     for path in ("b/call-1", "c/call-1", "d/call-1"):
         runner.answer(path, ToolResult(""))
     assert (runner.finished, runner.branches) == (True, {})

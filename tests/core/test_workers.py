@@ -8,19 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from kairos_mcp.tools.threads import Workers
+from kairos_mcp.tools.threads import WorkerThreads
 
 WITHIN_S = 10.0
 
 
 @pytest.fixture
-def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    opened = Workers(2, request.node.name)
+def workers(request: pytest.FixtureRequest) -> Iterator[WorkerThreads]:
+    opened = WorkerThreads(2, request.node.name)
     yield opened
     opened.close()
 
 
-async def blocked(workers: Workers, gate: threading.Event) -> list[asyncio.Future[bool]]:
+async def blocked(workers: WorkerThreads, gate: threading.Event) -> list[asyncio.Future[bool]]:
     """Every thread busy until the gate opens."""
     started = [threading.Event(), threading.Event()]
 
@@ -34,18 +34,18 @@ async def blocked(workers: Workers, gate: threading.Event) -> list[asyncio.Futur
     return waiting
 
 
-async def test_what_is_done_in_a_thread_comes_back(workers: Workers) -> None:
+async def test_what_is_done_in_a_thread_comes_back(workers: WorkerThreads) -> None:
     assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
     assert await workers.call(WITHIN_S, threading.get_ident) != threading.get_ident()
 
 
-async def test_what_is_raised_there_is_raised_here_and_the_thread_goes_on(workers: Workers) -> None:
+async def test_what_is_raised_there_is_raised_here_and_the_thread_goes_on(workers: WorkerThreads) -> None:
     with pytest.raises(ZeroDivisionError):
         await workers.call(WITHIN_S, divmod, 1, 0)
     assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
 
 
-async def test_the_thread_that_became_idle_last_serves_next(workers: Workers) -> None:
+async def test_the_thread_that_became_idle_last_serves_next(workers: WorkerThreads) -> None:
     gate = threading.Event()
     busy = await blocked(workers, gate)
     gate.set()
@@ -54,7 +54,7 @@ async def test_the_thread_that_became_idle_last_serves_next(workers: Workers) ->
 
 
 async def test_no_more_threads_than_were_allowed_and_the_others_wait(
-    workers: Workers, request: pytest.FixtureRequest
+    workers: WorkerThreads, request: pytest.FixtureRequest
 ) -> None:
     gate, begun = threading.Event(), []
     busy = await blocked(workers, gate)
@@ -67,7 +67,7 @@ async def test_no_more_threads_than_were_allowed_and_the_others_wait(
     assert sorted(begun) == [0, 1, 2, 3, 4]
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_its_thread_serves_again(workers: Workers) -> None:
+async def test_a_call_that_takes_too_long_is_given_up_and_its_thread_serves_again(workers: WorkerThreads) -> None:
     gate = threading.Event()
     with pytest.raises(TimeoutError):
         await workers.call(0.01, gate.wait, WITHIN_S)
@@ -75,7 +75,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_its_thread_serves_agai
     assert await workers.call(WITHIN_S, divmod, 7, 2) == (3, 1)
 
 
-async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: Workers) -> None:
+async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: WorkerThreads) -> None:
     gate, begun = threading.Event(), []
     busy = await blocked(workers, gate)
     with pytest.raises(TimeoutError):
@@ -88,7 +88,7 @@ async def test_a_call_whose_time_is_over_while_it_waits_is_never_begun(workers: 
     assert begun == ["after"]
 
 
-async def test_closing_gives_up_what_waits_and_lets_end_what_is_done(workers: Workers) -> None:
+async def test_closing_gives_up_what_waits_and_lets_end_what_is_done(workers: WorkerThreads) -> None:
     gate, begun = threading.Event(), []
     busy = await blocked(workers, gate)
     waiting = workers.call(WITHIN_S, begun.append, "waiting")
@@ -108,7 +108,7 @@ def test_a_call_that_outlives_its_loop_ends_its_thread_quietly() -> None:
         gate.wait(WITHIN_S)
 
     async def begin() -> None:
-        Workers(1, "test").call(WITHIN_S, last)
+        WorkerThreads(1, "test").call(WITHIN_S, last)
         assert begun.wait(WITHIN_S)
 
     asyncio.run(begin())

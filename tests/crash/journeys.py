@@ -17,7 +17,7 @@ from typing import Any, Literal
 from house import ASK, ME, PERSON, Place, asks, reads, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
 from kairos_mcp.core.urls import host_rule
 from kairos_mcp.settings.http_given import definition
@@ -205,13 +205,13 @@ SAID: Mapping[str, Any] = {"orient": ORIENTED, "decide": CHANGED, "reflect": JUD
 
 def _phase(phase: Phase) -> Journey:
     async def start(host: App) -> str:
-        return (await host.start_phase(phase, Meant(mandate=MANDATE), GIVEN[phase], Asked(), ME)).run_id
+        return (await host.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)).run_id
 
     return Journey(start, (says(json.dumps(SAID.get(phase, JUDGED))),), outside=_written)
 
 
 async def _cycles(host: App) -> str:
-    return (await host.start_cycles(Meant(mandate=MANDATE), Asked(cycles=2), ME)).run_id
+    return (await host.start_cycles(MandateRef(mandate=MANDATE), RunOptions(cycles=2), ME)).run_id
 
 
 TWO_CYCLES = tuple(says(json.dumps(said)) for said in (ORIENTED, CHANGED, JUDGED, ORIENTED, UNWANTED, JUDGED))

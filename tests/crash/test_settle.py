@@ -30,7 +30,7 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import amounts
 from kairos_mcp.store.codec import encode_units
-from kairos_mcp.store.settlements import Settling
+from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.diff import hash_of
 
 WITHIN_S = 30.0
@@ -191,7 +191,7 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
             await host.settle(run_id, item["key"], "reattempt", replace(PERSON, principal="bob"))
         run, said = (
             queries.run_by_id(host._store.reader, run_id),
-            Settling("round-1/call-1", "reattempt", digest=item["digest"]),
+            SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"]),
         )
         with pytest.raises(NotWaiting):  # what the job itself refuses
             settlements.check(host._store.reader, run, said, "bob")

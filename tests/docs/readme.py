@@ -21,7 +21,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, packaged_skills
-from kairos_mcp.tools import Shelves, builtin_tools
+from kairos_mcp.tools import SkillFolders, builtin_tools
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
@@ -38,7 +38,7 @@ def server_table() -> str:
 def loop_table() -> str:
     """The tools inside a loop, as a model is offered them."""
     with tempfile.TemporaryDirectory() as folder:
-        tools = builtin_tools(Path(folder), read_bytes=1, shelves=Shelves([packaged_skills()]))
+        tools = builtin_tools(Path(folder), read_bytes=1, shelves=SkillFolders([packaged_skills()]))
         specs = [tool.spec for tool in tools if not tool.internal]
     rows = []
     for spec in specs:

@@ -19,10 +19,10 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.settings.secret_refs import secret
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.tool_pins import Definitions
-from kairos_mcp.tools.around import Memory, Stop, Surroundings
-from kairos_mcp.tools.mcp_servers import Backstage, Downstream, Shared
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.store.tool_pins import DefinitionTable
+from kairos_mcp.tools.around import StopSignal, ToolContext, ToolMemory
+from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call
 
 PEER = Path(__file__).parent / "peer.py"
@@ -35,9 +35,9 @@ class Bench:
 
     root: Path
     store: Store
-    backstage: Backstage
+    backstage: BackgroundLoop
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    servers: list[Downstream] = field(default_factory=list)
+    servers: list[McpServerSource] = field(default_factory=list)
 
     @property
     def workspace(self) -> Path:
@@ -48,21 +48,21 @@ class Bench:
         return self.root / "log"
 
     @property
-    def definitions(self) -> Definitions:
-        return Definitions(self.store)
+    def definitions(self) -> DefinitionTable:
+        return DefinitionTable(self.store)
 
     def logged(self, word: str) -> list[str]:
         """The lines of the peer's log that begin with the word."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(word)]
 
-    def peer(self, *how: str, name: str = "x", **more: Any) -> Downstream:
+    def peer(self, *how: str, name: str = "x", **more: Any) -> McpServerSource:
         """The server by hand, behaving as said."""
         return self.server(name, (sys.executable, str(PEER), f"log={self.log}", *how), **more)
 
     def server(
         self, name: str, command: tuple[str, ...] = (), *, workspace: Path | None = None, **more: Any
-    ) -> Downstream:
+    ) -> McpServerSource:
         setting = ServerSetting(name, command, **{"sandbox": False, **more})
         if command and setting.sandbox:
             sandboxed.required()
@@ -71,14 +71,14 @@ class Bench:
             return secret(reference, self.environ)
 
         hidden = (self.root / "home",)
-        shared = Shared(
+        shared = ServerResources(
             self.backstage, self.definitions, resolve, self.environ, lambda: time.time_ns() // 10**6, hidden
         )
-        server = Downstream(setting, workspace or self.workspace, shared)
+        server = McpServerSource(setting, workspace or self.workspace, shared)
         self.servers.append(server)
         return server
 
-    def met(self, *how: str, **more: Any) -> Downstream:
+    def met(self, *how: str, **more: Any) -> McpServerSource:
         """A server that was asked what it has."""
         server = self.peer(*how, **more)
         server.ready(time.monotonic() + WITHIN_S)
@@ -91,25 +91,25 @@ class Bench:
         return f"listing={file}"
 
 
-def names(server: Downstream) -> list[str]:
+def names(server: McpServerSource) -> list[str]:
     return [tool.spec.name for tool in server.tools()]
 
 
 def called(
-    server: Downstream,
+    server: McpServerSource,
     tool: str,
     /,
     *,
     seconds: float = WITHIN_S,
-    stop: Stop | None = None,
-    memory: Memory | None = None,
+    stop: StopSignal | None = None,
+    memory: ToolMemory | None = None,
     **arguments: Any,
 ) -> ToolResult:
     """What a run gets for a call of this tool."""
-    found = Registry([], [server]).find(f"{server.name}__{tool}")
+    found = ToolRegistry([], [server]).find(f"{server.name}__{tool}")
     assert found is not None, (names(server), server.notes())
-    kept = memory or Memory.in_process()
-    around = Surroundings("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or Stop())
+    kept = memory or ToolMemory.in_process()
+    around = ToolContext("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or StopSignal())
     return call(found, arguments, around)
 
 
@@ -129,7 +129,7 @@ def gone(pid: int) -> bool:
 def bench_in(root: Path) -> Iterator[Bench]:
     (root / "workspace").mkdir(parents=True)
     store = Store(root / "home", "process", "test")
-    backstage = Backstage()
+    backstage = BackgroundLoop()
     try:
         yield Bench(root, store, backstage)
     finally:

@@ -18,7 +18,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.tools.mcp_servers import Downstream
+from kairos_mcp.tools.mcp_servers import McpServerSource
 
 SERVED = Path(__file__).parent.parent.parent / "kairos_mcp" / "server" / "listing.json"
 
@@ -93,7 +93,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
     async with App.open(place.settings(*lines, servers=(peer(place),)), via="test") as host:
         registry = host._wiring.registry(host._wiring.workspace(None))
         await met(host)
-        (server,) = [each for each in registry._sources if isinstance(each, Downstream)]
+        (server,) = [each for each in registry._sources if isinstance(each, McpServerSource)]
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(20):

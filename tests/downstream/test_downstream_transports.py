@@ -20,8 +20,8 @@ from bench import WITHIN_S, Bench, called, names
 from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.tools.around import Memory
-from kairos_mcp.tools.mcp_servers import Downstream
+from kairos_mcp.tools.around import ToolMemory
+from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES
 
 MODERN = Path(__file__).parent / "modern.py"
@@ -64,15 +64,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         made.kill()
 
 
-def ready(server: Downstream) -> Downstream:
+def ready(server: McpServerSource) -> McpServerSource:
     server.ready(soon())
     assert server.tools(), server.notes()
     return server
 
 
 @pytest.fixture(params=["stdio", "http"])
-def modern(request: pytest.FixtureRequest, bench: Bench) -> Callable[[], Downstream]:
-    def made() -> Downstream:
+def modern(request: pytest.FixtureRequest, bench: Bench) -> Callable[[], McpServerSource]:
+    def made() -> McpServerSource:
         if request.param == "stdio":
             return ready(bench.server("m", (sys.executable, str(MODERN), "stdio")))
         return ready(bench.server("m", url=request.getfixturevalue("served").url))
@@ -91,7 +91,7 @@ def test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connect
             raise FenceLost("run-1")
 
     began = time.monotonic()
-    memory = replace(Memory.in_process(), check=lost)
+    memory = replace(ToolMemory.in_process(), check=lost)
     assert called(server, "quit", memory=memory, seconds=10).is_error
     assert time.monotonic() - began < 5  # nobody waits for an answer
     assert called(server, "echo", text="still there").content == "still there"
@@ -99,7 +99,7 @@ def test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connect
     assert served.process.poll() is None  # it had ended, had it heard of the call
 
 
-def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Callable[[], Downstream]) -> None:
+def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Callable[[], McpServerSource]) -> None:
     server = modern()
     assert called(server, "echo", text="hello").content == "hello"
     assert not called(server, "grow").is_error
@@ -121,7 +121,7 @@ def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Calla
     assert "not fetched" in shown
 
 
-def test_a_reply_that_is_too_large_is_told_as_that_and_at_once(modern: Callable[[], Downstream]) -> None:
+def test_a_reply_that_is_too_large_is_told_as_that_and_at_once(modern: Callable[[], McpServerSource]) -> None:
     server = modern()
     began = time.monotonic()
     assert "a message of over 8 MiB" in called(server, "huge", seconds=25).content

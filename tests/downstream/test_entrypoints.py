@@ -15,9 +15,9 @@ from bench import WITHIN_S
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
-from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.entry_points import Installed, made_of
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.around import StopSignal, ToolContext
+from kairos_mcp.tools.entry_points import EntryPointSource, made_of
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call
 
 MODULE = '''
@@ -33,7 +33,7 @@ from pydantic import Field
 from kairos_mcp.core.errors import NotFound
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 
 
 @dataclass
@@ -56,7 +56,7 @@ def typed(day: datetime.date, place: Place, tags: set[str] | None = None, model_
     return {"type": type(day).__name__, "city": place.city, "tags": sorted(tags or ()), "n": model_dump}
 
 
-async def later(around: Surroundings, seconds: float) -> str:
+async def later(around: ToolContext, seconds: float) -> str:
     """Waits."""
     await asyncio.sleep(seconds)
     return around.run_id
@@ -111,7 +111,7 @@ GOOD = ["fails", "later", "typed", "weather"]
 
 
 @pytest.fixture
-def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installed]:
+def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPointSource]:
     """A package that is installed: its modules and its metadata on the path."""
     package, record = tmp_path / "brought", tmp_path / "brought-1.0.dist-info"
     for folder in (package, record):
@@ -124,7 +124,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     lines = "\n".join(f"{name} = {value}" for name, value in POINTS.items())
     (record / "entry_points.txt").write_text(f"[kairos_mcp.tools]\n{lines}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    installed = Installed()
+    installed = EntryPointSource()
     assert installed.tools() == ()  # nothing is imported before somebody needs it
     installed.ready(time.monotonic() + WITHIN_S)
     yield installed
@@ -132,14 +132,14 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         del sys.modules[name]
 
 
-def called(installed: Installed, name: str, /, **arguments: Any) -> ToolResult:
-    found = Registry([], [installed]).find(name)
+def called(installed: EntryPointSource, name: str, /, **arguments: Any) -> ToolResult:
+    found = ToolRegistry([], [installed]).find(name)
     assert found is not None
-    return call(found, arguments, Surroundings("run-1", time.monotonic() + WITHIN_S, lambda _ref: None))
+    return call(found, arguments, ToolContext("run-1", time.monotonic() + WITHIN_S, lambda _ref: None))
 
 
-def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: Installed) -> None:
-    found = Registry([], [brought]).find("weather")
+def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: EntryPointSource) -> None:
+    found = ToolRegistry([], [brought]).find("weather")
     assert found is not None
     assert (found.spec.effect, found.spec.category, found.spec.source) == ("read", "weather", "python:brought")
     assert found.spec.description.splitlines()[0] == "Tells the weather of a city."
@@ -157,13 +157,13 @@ def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: Installed) -
     assert called(brought, "weather", city="Graz", days=2).content == "Graz: 2 days, in c"
 
 
-def test_a_function_that_states_nothing_is_irreversible(brought: Installed) -> None:
-    found = Registry([], [brought]).find("typed")
+def test_a_function_that_states_nothing_is_irreversible(brought: EntryPointSource) -> None:
+    found = ToolRegistry([], [brought]).find("typed")
     assert found is not None
     assert found.spec.effect == "irreversible"
 
 
-def test_broken_packages_are_named_and_harm_nothing(brought: Installed) -> None:
+def test_broken_packages_are_named_and_harm_nothing(brought: EntryPointSource) -> None:
     assert [each.spec.name for each in brought.tools()] == GOOD
     for name in set(POINTS) - set(GOOD):
         (note,) = [note for note in brought.notes() if f"'{name}'" in note]
@@ -171,7 +171,7 @@ def test_broken_packages_are_named_and_harm_nothing(brought: Installed) -> None:
     assert not any("at import" in note for note in brought.notes())
 
 
-def test_arguments_come_as_the_hints_say_or_not_at_all(brought: Installed) -> None:
+def test_arguments_come_as_the_hints_say_or_not_at_all(brought: EntryPointSource) -> None:
     given = {"day": "2026-11-22", "place": {"city": "Graz"}, "tags": ["b", "a"], "model_dump": 2}
     made = called(brought, "typed", **given)
     assert made.content == '{"type":"date","city":"Graz","tags":["a","b"],"n":2.0}'
@@ -199,7 +199,7 @@ def test_arguments_come_as_the_hints_say_or_not_at_all(brought: Installed) -> No
     ],
 )
 def test_what_a_function_raises_or_returns_is_a_result(
-    brought: Installed, how: str, is_error: bool, code: str | None, said: str
+    brought: EntryPointSource, how: str, is_error: bool, code: str | None, said: str
 ) -> None:
     result = called(brought, "fails", how=how)
     assert (result.is_error, result.code) == (is_error, code)
@@ -207,24 +207,26 @@ def test_what_a_function_raises_or_returns_is_a_result(
     assert "secret" not in result.content
 
 
-def test_a_result_without_end_is_cut_and_says_so(brought: Installed) -> None:
+def test_a_result_without_end_is_cut_and_says_so(brought: EntryPointSource) -> None:
     assert "2,000,000 characters" in called(brought, "fails", how="long").content[-100:]
 
 
-def test_an_async_function_runs_is_stopped_and_ends_in_time(brought: Installed) -> None:
+def test_an_async_function_runs_is_stopped_and_ends_in_time(brought: EntryPointSource) -> None:
     assert run_later(brought, 0).content == "run-1"
     began = time.monotonic()
     assert run_later(brought, 60, until=0.2).code == "timeout"
-    stop = Stop()
+    stop = StopSignal()
     threading.Timer(0.1, stop.now).start()
     assert run_later(brought, 60, stop=stop).code == "timeout"
     assert time.monotonic() - began < 10
 
 
-def run_later(installed: Installed, wait: float, until: float = WITHIN_S, stop: Stop | None = None) -> ToolResult:
-    found = Registry([], [installed]).find("later")
+def run_later(
+    installed: EntryPointSource, wait: float, until: float = WITHIN_S, stop: StopSignal | None = None
+) -> ToolResult:
+    found = ToolRegistry([], [installed]).find("later")
     assert found is not None
-    around = Surroundings("run-1", time.monotonic() + until, lambda _ref: None, stop=stop or Stop())
+    around = ToolContext("run-1", time.monotonic() + until, lambda _ref: None, stop=stop or StopSignal())
     return call(found, {"seconds": wait}, around)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.schema import given_by_file
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.config_import import Imported, from_claude_desktop, from_mcp_json, from_vscode
+from kairos_mcp.tools.config_import import ImportedServers, from_claude_desktop, from_mcp_json, from_vscode
 
 CLAUDE_CODE = {
     "mcpServers": {
@@ -56,7 +56,7 @@ VSCODE = """{
 }"""
 
 
-def server(imported: Imported, name: str) -> ServerSetting:
+def server(imported: ImportedServers, name: str) -> ServerSetting:
     (found,) = [each for each in imported.servers if each.name == name]
     return found
 

@@ -15,7 +15,7 @@ from bench import WITHIN_S, Bench, called, gone, names
 from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.tools.around import Memory, Stop
+from kairos_mcp.tools.around import StopSignal, ToolMemory
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.enclosure import CACHES, PROGRAMS
 
@@ -94,7 +94,7 @@ def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(b
     def lost() -> None:
         raise FenceLost("run-1")
 
-    memory = replace(Memory.in_process(), check=lost)
+    memory = replace(ToolMemory.in_process(), check=lost)
     assert called(server, "echo", text="now", memory=memory).is_error
     assert len(bench.logged("start")) == 2
     assert bench.logged("call") == []
@@ -160,7 +160,7 @@ def test_a_server_that_stays_silent_is_started_anew(bench: Bench) -> None:
 
 
 def test_a_call_that_is_stopped_ends_at_once(bench: Bench) -> None:
-    server, stop = bench.met(), Stop()
+    server, stop = bench.met(), StopSignal()
     ended = threading.Event()
     threading.Thread(target=lambda: (called(server, "hang", stop=stop), ended.set())).start()
     awaited(lambda: bench.logged("call hang"), WITHIN_S)
@@ -329,7 +329,7 @@ def test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts(benc
     before = set(bench.workspace.rglob("*"))
     for name in (".mcp.json", "deep/AGENTS.md", ".git", "deep/.envrc"):
         kept: dict[str, str] = {}
-        made = called(server, "write", memory=Memory(kept.__setitem__, kept.get), text=str(bench.workspace / name))
+        made = called(server, "write", memory=ToolMemory(kept.__setitem__, kept.get), text=str(bench.workspace / name))
         assert (made.is_error, made.code) == (True, "path_denied"), name
         assert [json.loads(text) for text in kept.values()] == [{"path": name, "texts": {"": "written"}}]
         assert set(bench.workspace.rglob("*")) == before

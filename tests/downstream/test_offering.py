@@ -11,12 +11,12 @@ import pytest
 from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH, found_in
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, Late, offered, search_tool
+from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, LateTools, offered, search_tool
 from kairos_mcp.tools.tool import Tool, call
 
-AROUND = Surroundings("run-1", time.monotonic() + 600, lambda _ref: None)
+AROUND = ToolContext("run-1", time.monotonic() + 600, lambda _ref: None)
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
@@ -118,7 +118,7 @@ def test_a_thousand_tools_cost_a_call_no_more_than_none() -> None:
     ours = [Tool(each, lambda *_: ToolResult("ran")) for each in OURS]
 
     def seconds(source: Crowd) -> float:
-        registry = Registry(ours, [source])
+        registry = ToolRegistry(ours, [source])
         registry.find("read_file")
         best = 1.0
         for _ in range(20):
@@ -137,7 +137,7 @@ def test_a_thousand_tools_cost_a_call_no_more_than_none() -> None:
 
 def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
     source = Crowd(3)
-    registry = Registry([], [source])
+    registry = ToolRegistry([], [source])
     assert len(registry.specs) == 3
     source._tools = source._tools[:1]
     assert len(registry.specs) == 3
@@ -150,7 +150,7 @@ def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
 
 
 def test_a_tool_that_is_withheld_is_named_with_its_reason() -> None:
-    registry = Registry([], [Crowd(1)])
+    registry = ToolRegistry([], [Crowd(1)])
     with pytest.raises(UnknownTool, match="waits"):
         registry.select(["x__new"])
     with pytest.raises(ToolNotOffered, match="waits"):
@@ -164,7 +164,7 @@ def test_sources_are_made_ready_side_by_side() -> None:
         def ready(self, until: float) -> None:
             passed.append(all_there.wait())
 
-    Registry([], [Slow(0) for _ in range(8)]).ready(("x__*",))
+    ToolRegistry([], [Slow(0) for _ in range(8)]).ready(("x__*",))
     assert len(passed) == 8
 
 
@@ -203,12 +203,12 @@ def test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longe
     globs: Any, named: tuple[str, ...], waited: tuple[int | None, int | None]
 ) -> None:
     x, y = Starting("x"), Starting("y")
-    Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [x, y]).ready(globs, named)
+    ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [x, y]).ready(globs, named)
     assert (x.waited, y.waited) == tuple([] if seconds is None else [seconds] for seconds in waited)
 
 
 def test_a_glob_may_name_what_is_coming_and_nothing_else_that_is_not_there() -> None:
-    registry = Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Starting("x")])
+    registry = ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Starting("x")])
     assert names(registry.select(("read_file", "x__*"))) == ["read_file"]
     assert registry.coming(("x__*",)) == ("x",)
     assert registry.coming(("read_file",)) == ()
@@ -221,7 +221,7 @@ def test_what_has_come_since_is_found_beside_what_was_behind() -> None:
     behind, came = ToolSet(crowd(3)), spec("y__weather", description="Tells the weather.")
 
     def look(*names: str, coming: tuple[str, ...] = (), **asked: Any) -> ToolResult:
-        return call(search_tool(behind, lambda: Late(ToolSet([came][: len(names)]), coming)), asked, AROUND)
+        return call(search_tool(behind, lambda: LateTools(ToolSet([came][: len(names)]), coming)), asked, AROUND)
 
     assert found_in(look("y", query="weather")) == (came,)
     assert found_in(look("y", names=["y__weather", "x__tool_1"])) == (came, behind.find("x__tool_1"))
@@ -238,5 +238,5 @@ def test_a_run_with_a_tool_called_as_the_search_begins_without_what_is_coming_an
 
 
 def test_the_order_is_that_of_the_house_then_of_each_source() -> None:
-    registry = Registry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Crowd(2)])
+    registry = ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Crowd(2)])
     assert names(registry.specs) == ["read_file", "read_result", "edit_file", "x__tool_0", "x__tool_1"]

@@ -17,10 +17,10 @@ from bench import Bench, called, names
 from house import ME, met, place_in, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.cli.tools_import import Wanted, import_tools
+from kairos_mcp.cli.tools_import import ImportOptions, import_tools
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
-from kairos_mcp.tools.mcp_servers import Backstage, Downstream
+from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
 from tests.foreign.environs import Missing, NodeEnv, made
 
 pytestmark = pytest.mark.foreign
@@ -65,7 +65,7 @@ def setting(installed: Path, name: str, *arguments: str, **more: Any) -> ServerS
     return ServerSetting(name, command(installed, name, *arguments), effects=READS, **more)
 
 
-def ready(bench: Bench, installed: Path, name: str, *arguments: str, **more: Any) -> Downstream:
+def ready(bench: Bench, installed: Path, name: str, *arguments: str, **more: Any) -> McpServerSource:
     server = bench.server(name, command(installed, name, *arguments), **{"sandbox": True, "effects": READS, **more})
     server.ready(time.monotonic() + 30)
     assert server.tools(), (server.notes(), server.stderr())
@@ -96,7 +96,7 @@ def test_the_memory_server_keeps_its_graph_over_its_death(bench: Bench, installe
     entity = {"name": "Kairos", "entityType": "program", "observations": ["runs loops"]}
     assert not called(server, "create_entities", entities=[entity]).is_error
     bench.backstage.close()
-    bench.backstage = Backstage()
+    bench.backstage = BackgroundLoop()
     try:
         again = ready(bench, installed, "memory", env=env)
         assert "runs loops" in called(again, "search_nodes", query="Kairos").content
@@ -166,7 +166,11 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     document = place.workspace / "pets.json"
     document.write_text(json.dumps(pets_document(pets.server_address[1])))
     written = import_tools(
-        Flags(str(place.home), (), None), str(document), Wanted(("getPet",), None, None, True), write=True, as_json=True
+        Flags(str(place.home), (), None),
+        str(document),
+        ImportOptions(("getPet",), None, None, True),
+        write=True,
+        as_json=True,
     )
     assert written == 0
     host_of_pets = f"127.0.0.1:{pets.server_address[1]}"

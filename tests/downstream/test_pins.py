@@ -16,18 +16,18 @@ from kairos_mcp.core.errors import NotFound, ToolNotOffered
 from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
-from kairos_mcp.tools.mcp_servers import Downstream, offered_as, source_of
+from kairos_mcp.tools.mcp_servers import McpServerSource, offered_as, source_of
 from kairos_mcp.tools.mcp_servers.definition import (
     DEFINITION_BYTES,
     DESCRIPTION_CHARS,
     TOOLS,
-    Definition,
+    ServerToolDefinition,
     canonical_body,
     effect_of,
     listing,
     offered_name,
 )
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool
 
 ECHO = {"name": "echo", "description": "Says it."}
@@ -107,7 +107,7 @@ def test_what_a_person_removed_stays_away_though_the_server_lists_it(bench: Benc
     (row,) = bench.definitions.of(source_of(server._setting)) or ()
     tool = server.tools()[0]
     bench.definitions.remove(row.source, row.name, row.hash, "me", 1)
-    assert Registry([], [server]).find("x__echo") is tool  # as known here, until it is asked or called
+    assert ToolRegistry([], [server]).find("x__echo") is tool  # as known here, until it is asked or called
     assert called(server, "echo").code == "tool_not_offered"
     assert names(bench.met(how)) == []
     with pytest.raises(NotFound):
@@ -139,7 +139,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     as_before: dict[str, Any] = {"command": (sys.executable, str(PEER), "log={log}", "{listing}")}
     as_before["env"] = (("MODE", "a"),)
 
-    def server(**more: Any) -> Downstream:
+    def server(**more: Any) -> McpServerSource:
         given = as_before | more
         command = tuple(part.format(log=f"{bench.log}", listing=how) for part in given.pop("command"))
         made = bench.server("x", command, **given)
@@ -154,7 +154,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     assert "approval" in str(other.withheld("x__echo"))
     assert not any("at first use" in note for note in other.notes())
     with pytest.raises(ToolNotOffered):
-        Registry([], [other]).current(before.tools()[0].spec)
+        ToolRegistry([], [other]).current(before.tools()[0].spec)
     (waiting,) = bench.definitions.pending()
     assert (waiting.source, waiting.name) == (source_of(other._setting), "echo")
     assert names(server(**changed)) == []  # met by now, and waiting all the same
@@ -163,8 +163,8 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     other.ready(soon())
     assert not called(other, "echo").is_error
     with pytest.raises(ToolNotOffered, match="another tool"):
-        Registry([], [other]).current(before.tools()[0].spec)
-    assert Registry([], [before]).current(before.tools()[0].spec)
+        ToolRegistry([], [other]).current(before.tools()[0].spec)
+    assert ToolRegistry([], [before]).current(before.tools()[0].spec)
 
 
 def test_another_address_or_header_is_another_source_and_another_secret_is_not() -> None:
@@ -188,7 +188,7 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
     how = bench.lists(ECHO, {"name": "erase"})
     command = (sys.executable, str(PEER), f"log={bench.log}", how)
     earlier = f"x@{sha256(canonical([list(command), None, None]).encode()).hexdigest()[:16]}"
-    found = {name: Definition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
+    found = {name: ServerToolDefinition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
              for name, more in (("echo", ECHO), ("erase", {}))}  # fmt: skip
     bench.definitions.meet(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)
     bench.definitions.remove(earlier, "erase", found["erase"].hash, "me", 1)
@@ -211,17 +211,17 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
 def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench) -> None:
     how = bench.lists(ECHO)
     server = bench.met(how)
-    registry, before = Registry([], [server]), server.tools()[0].spec
+    registry, before = ToolRegistry([], [server]), server.tools()[0].spec
     bench.lists(POISONED)
     again = bench.peer(how)
     called(again, "echo")
     (waiting,) = bench.definitions.pending()
     with pytest.raises(ToolNotOffered, match=r"otherwise|approval"):
-        Registry([], [again]).current(before)
+        ToolRegistry([], [again]).current(before)
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
     again.ready(soon())
     with pytest.raises(ToolNotOffered, match="another tool"):
-        Registry([], [again]).current(before)
+        ToolRegistry([], [again]).current(before)
     assert registry.current(before) is not None
 
 
@@ -249,7 +249,7 @@ def test_a_tool_is_always_named_after_its_server_and_never_takes_a_name_of_ours(
         def notes(self) -> tuple[str, ...]:
             return ()
 
-    registry = Registry([ours], [Other()])
+    registry = ToolRegistry([ours], [Other()])
     assert registry.find("x__edit") is ours
     assert "x__edit" in registry.notes(None)[0]
 

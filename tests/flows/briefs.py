@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, Finish, JsonObject, ToolCall, ToolSet, ToolSpec, Usage
-from kairos_mcp.flows.planner_input import Brief, Prompts
+from kairos_mcp.flows.planner_input import PlannerInput, Prompts
 
 PROMPTS = Path(__file__).parents[2] / "config" / "prompts"
 OBJECT: JsonObject = {"type": "object"}
@@ -30,8 +30,8 @@ def prompts() -> Prompts:
     return Prompts.gathered(lambda name: (PROMPTS / f"{name}.md").read_text())
 
 
-def brief(**changes: Any) -> Brief:
-    start = Brief("You are a test.", (), "Reach the goal.", TOOLS, None, 100_000, 4_096, prompts())
+def brief(**changes: Any) -> PlannerInput:
+    start = PlannerInput("You are a test.", (), "Reach the goal.", TOOLS, None, 100_000, 4_096, prompts())
     return replace(start, **changes)
 
 

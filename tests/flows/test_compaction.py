@@ -7,7 +7,7 @@ from feeding import Fed, feed
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
-from kairos_mcp.flows.compaction import Room, transcript
+from kairos_mcp.flows.compaction import ContextRoom, transcript
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import in_order
 
@@ -87,19 +87,19 @@ def test_the_reported_input_counts_more_than_bytes() -> None:
 def test_the_next_prompt_is_the_reported_input_and_a_quarter_of_the_bytes_added_since() -> None:
     asked = brief().opening()
     longer = asked.add(Message("assistant", "x" * 400))
-    room = Room.of(brief()).after(Completion("x", usage=Usage(1_000, 1)), asked)
+    room = ContextRoom.of(brief()).after(Completion("x", usage=Usage(1_000, 1)), asked)
     assert room.tokens(longer) == 1_000 + (longer.size - asked.size) // 4
-    assert room.emptied().tokens(longer) == Room.of(brief()).tokens(longer)
+    assert room.emptied().tokens(longer) == ContextRoom.of(brief()).tokens(longer)
 
 
 def test_an_estimate_of_the_hands_does_not_count_as_reported() -> None:
     asked = brief().opening()
     bounded = Completion("x", usage=Usage(90_000, 1, exactness="bounded"))
-    assert Room.of(brief()).after(bounded, asked) == Room.of(brief())
+    assert ContextRoom.of(brief()).after(bounded, asked) == ContextRoom.of(brief())
 
 
 def test_the_smallest_context_seen_is_the_measure() -> None:
-    room = Room.of(brief(context_tokens=100_000))
+    room = ContextRoom.of(brief(context_tokens=100_000))
     asked = brief().opening()
     for context in (50_000, 8_000, 64_000):
         room = room.after(Completion("x", context_tokens=context), asked)
@@ -143,7 +143,7 @@ def test_a_long_history_is_compacted_before_the_first_round_and_the_goal_stays()
 
 
 def test_a_transcript_keeps_to_its_bound_and_says_what_it_left_out() -> None:
-    room = Room(4_000, 0)
+    room = ContextRoom(4_000, 0)
     text = transcript([Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room)
     assert len(text) < 2_600
     assert "FIRST" in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import Answer, CallTool, Failure, Mechanical, Refused, Step, Unknown
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.planner_input import Brief
+from kairos_mcp.flows.planner_input import PlannerInput
 
 _calls = st.lists(
     st.builds(
@@ -60,7 +60,7 @@ class _Ending(list[Answer]):
             yield Refused("rounds", 1, 1)
 
 
-def _fed(start: Brief, answers: list[Answer], results: list[Answer]) -> Fed:
+def _fed(start: PlannerInput, answers: list[Answer], results: list[Answer]) -> Fed:
     def tools(step: CallTool) -> Answer:
         return results[sum(map(ord, step.name)) % len(results)]
 
@@ -79,7 +79,7 @@ def test_every_call_in_every_request_has_exactly_one_result_in_order(run: Fed) -
 @given(_briefs, _answers, _results)
 @settings(max_examples=100, deadline=None)
 def test_the_same_answers_give_the_same_steps_digests_and_outcome(
-    start: Brief, answers: list[Answer], results: list[Answer]
+    start: PlannerInput, answers: list[Answer], results: list[Answer]
 ) -> None:
     first = _fed(start, answers, results)
     again = feed(planner(start), first.answers)

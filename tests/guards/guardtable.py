@@ -210,8 +210,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "execution/run_state.py",
-        'case Probed(state="done", result=result):',
-        'case Probed(state="never", result=result):',
+        'case ProbeResult(state="done", result=result):',
+        'case ProbeResult(state="never", result=result):',
         "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
     ),
 )
@@ -787,7 +787,7 @@ PROGRAMS = (
     Guard(
         "tools/commands/sandbox.py",
         'hidden = list(_there("hidden", self.hidden))',
-        "hidden: list[Place] = []",
+        "hidden: list[SandboxPath] = []",
         COMMAND + "the_state_folder_and_the_configuration_are_not_seen",
     ),
     Guard(
@@ -1076,8 +1076,8 @@ OUTSIDE = (
     ),
     Guard(
         "app/client_requests.py",
-        'case UsersSettlement() if self._by_dialog("settlement"):',
-        "case UsersSettlement():",
+        'case UserSettlement() if self._by_dialog("settlement"):',
+        "case UserSettlement():",
         "approvals/test_settling_dialogs.py::"
         "test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decides_nothing",
     ),
@@ -1102,7 +1102,7 @@ OUTSIDE = (
     Guard(
         "server/elicitation.py",
         '"decline", _ if settlements.is_key(key):\n            return "left"',
-        '"decline", _ if settlements.is_key(key):\n            return UsersSettlement("reattempt", digest)',
+        '"decline", _ if settlements.is_key(key):\n            return UserSettlement("reattempt", digest)',
         "approvals/test_settling_dialogs.py::test_what_is_no_settlement_leaves_the_call_waiting",
     ),
     Guard(
@@ -1154,7 +1154,7 @@ WORDS = (
     ),
     Guard(
         "flows/loop_guards.py",
-        "return Stalled(tool) if times >= STALL_AT else None",
+        "return StalledLoop(tool) if times >= STALL_AT else None",
         "return None",
         "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
     ),

@@ -79,6 +79,18 @@ def test_every_guard_stands_where_its_row_says_and_its_test_is_there() -> None:
         assert re.search(defined, (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE), guard.test
 
 
+def test_no_guard_is_switched_off_by_a_name_that_is_not_there(tmp_path: Path) -> None:
+    """Its test would fail for that alone."""
+    for number, guard in enumerate(GUARDS):
+        text = (ROOT / "kairos_mcp" / guard.file).read_text(encoding="utf-8")
+        (tmp_path / f"{number}.py").write_text(text.replace(guard.text, guard.without), encoding="utf-8")
+    words = ["ruff", "check", "--isolated", "--no-cache", "--select=F821", "--output-format=concise", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
+    unknown = re.findall(r"(\d+)\.py:\d+:\d+: (.*)", done.stdout)
+    assert [(GUARDS[int(number)], what) for number, what in unknown] == []
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_row_that_is_written_is_in_the_table() -> None:
     groups = [each for each in vars(guardtable).values() if isinstance(each, tuple) and isinstance(each[0], Guard)]
     assert {guard for group in groups for guard in group} == set(GUARDS)

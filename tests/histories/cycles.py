@@ -10,7 +10,7 @@ from typing import Any
 from house import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.settings.settings import GateRule
 
 ORIENTED = {"summary": "a.txt is old.", "priorities": ["Renew it."], "risk_level": "low", "files": [{"path": "a.txt"}]}
@@ -43,7 +43,7 @@ SAID = {"orient": ORIENTED, "decide": EDIT, "reflect": JUDGED}
 
 async def cycles(host: App, place: Place) -> str:
     """Three cycles with a repair, a read that decide asks for, a changed file and checkpoints."""
-    run_id = (await host.start_cycles(Meant(mandate=MANDATE), Asked(), ME)).run_id
+    run_id = (await host.start_cycles(MandateRef(mandate=MANDATE), RunOptions(), ME)).run_id
     while (await rests(host, run_id)).status == "paused":
         await host.control(run_id, "resume", ME)
     return run_id
@@ -63,7 +63,7 @@ def alone(phase: Any) -> Callable[[App, Place], Awaitable[str]]:
     """The scenario of one phase."""
 
     async def scenario(host: App, place: Place) -> str:
-        started = await host.start_phase(phase, Meant(mandate=MANDATE), GIVEN[phase], Asked(), ME)
+        started = await host.start_phase(phase, MandateRef(mandate=MANDATE), GIVEN[phase], RunOptions(), ME)
         await rests(host, started.run_id)
         return started.run_id
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import WAYS, Site
 
 
@@ -18,7 +18,7 @@ from tests.http.webpeer import WAYS, Site
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """On loopback, with a token."""
     place = tmp_path_factory.mktemp("guarded")
-    site = Site.start(place, token=Tokens(place / "home").add("alice"))
+    site = Site.start(place, token=TokenStore(place / "home").add("alice"))
     yield site
     site.stop()
 
@@ -28,7 +28,7 @@ def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """Starts a site in this test's place; a second one on the same state folder as well."""
     started: list[Site] = []
 
-    def start(bounds: Bounds | None = None, token: str | None = None, **listening: Any) -> Site:
+    def start(bounds: RequestBounds | None = None, token: str | None = None, **listening: Any) -> Site:
         started.append(Site.start(tmp_path / "place", bounds, token, **listening))
         return started[-1]
 

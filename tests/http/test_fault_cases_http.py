@@ -23,7 +23,7 @@ from typing import Any
 import anyio
 import pytest
 
-from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.bounds import RequestBounds
 from tests.http.webpeer import META, MODERN, WAYS, Answer, Site
 
 PROMPTLY_S = 5.0  # a client that is refused is told so, and doesn't wait for its own time-out
@@ -144,7 +144,9 @@ async def test_HTTP_035_a_server_among_many_clients_and_faults_grows_by_nothing_
     sites: Callable[..., Site], scripted: Callable[..., None], clients: int, seconds: float
 ) -> None:
     scripted({"content": "done", "finish": "stop"})
-    site = sites(Bounds(calls_per_s=10_000, burst=10_000))  # they are one principal, whose rate is not asked here
+    site = sites(
+        RequestBounds(calls_per_s=10_000, burst=10_000)
+    )  # they are one principal, whose rate is not asked here
     await soaked(site, clients, max(WARM_S, seconds / 3))
     descriptors, memory = site.descriptors(), resident(site)
     await soaked(site, clients, seconds)

@@ -10,9 +10,9 @@ from gzip import compress
 
 import pytest
 
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http_guard import Names
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_guard import ServerNames
+from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import Site, called, ends, read_answer
 
 CALL = called("planner_run", {"goal": "must not run"})
@@ -45,7 +45,7 @@ def test_a_token_that_was_not_given_out_lets_nobody_in(site: Site, given: str, p
 
 def test_HTTP_002_no_token_and_one_of_another_server_let_nobody_in(site: Site, tmp_path) -> None:
     assert site.post(CALL, without=("Authorization",)).status == 401
-    foreign = Tokens(tmp_path).add("alice")
+    foreign = TokenStore(tmp_path).add("alice")
     assert site.post(CALL, f"Authorization: Bearer {foreign}", without=("Authorization",)).status == 401
     assert site.post(CALL, path=f"/mcp?token={site.token}", without=("Authorization",)).status == 401
 
@@ -122,7 +122,7 @@ def test_a_page_of_this_machine_is_trusted_by_its_origin_whatever_site_it_is(sit
 def test_a_stranger_s_page_spends_nothing_of_the_owner_s_rate_and_holds_no_stream(
     sites: Callable[..., Site],
 ) -> None:
-    site = sites(Bounds(calls_per_s=0.001, burst=2, sessions=1))
+    site = sites(RequestBounds(calls_per_s=0.001, burst=2, sessions=1))
     for path in ("/mcp", "/sse") * 4:
         head = site.head("Connection: close", "Sec-Fetch-Site: cross-site", method="GET", path=path)
         assert site.says_to(head + b"\r\n").status == 403
@@ -134,7 +134,7 @@ def test_a_stranger_s_page_spends_nothing_of_the_owner_s_rate_and_holds_no_strea
 
 
 def test_a_host_that_was_allowed_is_one_of_ours() -> None:
-    names = Names(8765, ("Kairos.example",))
+    names = ServerNames(8765, ("Kairos.example",))
     for host in ("kairos.example", "KAIROS.example:8765", "10.0.0.7:8765"):
         assert names.include(host, "10.0.0.7")
     for host in ("kairos.example:1", "x.kairos.example", "10.0.0.8:8765", "10.0.0.7"):

@@ -11,8 +11,8 @@ import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http_guard import METHOD, Body, Guard, Names, refused
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, refused
 
 PORT = 8765
 HOST = (b"host", b"localhost:8765")
@@ -98,13 +98,13 @@ def spoken(app: ASGIApp, scope: Scope, peer: Peer) -> Peer:
 def guarded(*headers: tuple[bytes, bytes], server: Any = LOOPBACK, given: tuple[str, ...] = ()) -> int | None:
     behind = Behind()
     peer = Peer(pieces(CALL))
-    spoken(Guard(behind, Names(PORT, given)), request(*headers, server=server), peer)
+    spoken(HttpGuard(behind, ServerNames(PORT, given)), request(*headers, server=server), peer)
     assert bool(behind.calls) == (peer.status == 200)
     return peer.status
 
 
 def test_a_refusal_is_an_error_of_the_protocol_that_says_why() -> None:
-    peer = spoken(Guard(Behind(), Names(PORT)), request((b"host", b"evil.example")), Peer(pieces(CALL)))
+    peer = spoken(HttpGuard(Behind(), ServerNames(PORT)), request((b"host", b"evil.example")), Peer(pieces(CALL)))
     assert (peer.status, peer.error["code"]) == (421, -32600)
     assert "--allow-host" in peer.error["message"]
     assert peer.headers[b"content-type"] == b"application/json"
@@ -151,7 +151,7 @@ def test_a_request_without_a_host_is_refused() -> None:
     ],
 )
 def test_the_address_that_was_reached_is_one_of_our_names(host: str, reached: str, ours: bool) -> None:
-    assert Names(PORT).include(host, reached) == ours
+    assert ServerNames(PORT).include(host, reached) == ours
     if reached:
         assert guarded((b"host", host.encode()), server=(reached, PORT)) == (200 if ours else 421)
 
@@ -164,7 +164,7 @@ def test_where_no_address_was_reached_our_names_are_ours_all_the_same(server: An
 
 @pytest.mark.parametrize(("port", "ours"), [(80, True), (79, False), (81, False), (443, False)])
 def test_port_80_alone_may_be_left_out(port: int, ours: bool) -> None:
-    names = Names(port, ("kairos.example",))
+    names = ServerNames(port, ("kairos.example",))
     for host in ("localhost", "127.0.0.1", "[::1]", "10.0.0.7"):
         assert names.include(host, "10.0.0.7") == ours
         assert names.include(f"{host}:{port}", "10.0.0.7")
@@ -208,10 +208,10 @@ def test_a_browser_that_states_no_origin_has_to_say_that_the_page_is_ours(site: 
 
 
 def read(
-    peer: Peer, *headers: tuple[bytes, bytes], bounds: Bounds | None = None, method: str = "POST"
+    peer: Peer, *headers: tuple[bytes, bytes], bounds: RequestBounds | None = None, method: str = "POST"
 ) -> tuple[Behind, Peer]:
     behind = Behind()
-    spoken(Body(behind, bounds or Bounds()), request(*headers, method=method), peer)
+    spoken(CheckedBody(behind, bounds or RequestBounds()), request(*headers, method=method), peer)
     return behind, peer
 
 
@@ -237,7 +237,7 @@ def test_after_its_message_an_application_learns_from_the_client_itself_what_com
     async def waits(scope: Scope, receive: Receive, send: Send) -> None:
         heard.extend([(await receive())["type"], (await receive())["type"]])
 
-    spoken(Body(waits, Bounds()), request(JSON), Peer(pieces(CALL), goes=True))
+    spoken(CheckedBody(waits, RequestBounds()), request(JSON), Peer(pieces(CALL), goes=True))
     assert heard == ["http.request", "http.disconnect"]
 
 
@@ -278,7 +278,7 @@ def test_a_message_is_not_compressed(given: bytes, status: int) -> None:
     assert len(behind.calls) == peer.asked
 
 
-SMALL = Bounds(body_bytes=len(CALL))
+SMALL = RequestBounds(body_bytes=len(CALL))
 
 
 @pytest.mark.parametrize("more", [0, 1, 10**30])
@@ -308,7 +308,7 @@ def test_a_client_that_goes_in_the_middle_is_answered_nothing_and_nothing_of_it_
 
 
 def test_a_message_that_does_not_arrive_in_time_is_refused_and_ends_its_connection() -> None:
-    behind, peer = read(Peer(pieces(CALL, b"")[:1]), JSON, bounds=Bounds(body_s=0.01))
+    behind, peer = read(Peer(pieces(CALL, b"")[:1]), JSON, bounds=RequestBounds(body_s=0.01))
     assert (peer.status, peer.headers[b"connection"], behind.calls) == (408, b"close", [])
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http import Serving
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http import UvicornServer
 from tests.http.webpeer import SECONDS, Answer, Site, called, ends, read_answer
 
 PLENTY = 10**6
@@ -36,7 +36,7 @@ LEGACY = ("MCP-Protocol-Version",)
 @pytest.fixture(scope="module")
 def brisk(tmp_path_factory: pytest.TempPathFactory):
     """Short of patience, and of room."""
-    bounds = Bounds(header_s=0.5, body_s=0.5, unread_s=0.5, connections=24, sessions=3, idle_s=0.5, burst=PLENTY)
+    bounds = RequestBounds(header_s=0.5, body_s=0.5, unread_s=0.5, connections=24, sessions=3, idle_s=0.5, burst=PLENTY)
     site = Site.start(tmp_path_factory.mktemp("brisk"), bounds)
     yield site
     site.stop()
@@ -125,7 +125,7 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
         given_up.set()  # sending to nobody takes no time
 
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        serving = Serving(endless, Bounds(unread_s=0.3))
+        serving = UvicornServer(endless, RequestBounds(unread_s=0.3))
         served = asyncio.create_task(serving.serve([bound]))
         reader, writer = await asyncio.open_connection(*bound.getsockname(), limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -193,7 +193,7 @@ def test_HTTP_017_of_too_many_streams_the_longest_idle_one_ends(site: Site) -> N
 
 
 def test_a_session_in_which_a_call_waits_does_not_go_for_its_owner_s_next_one(sites: Callable[..., Site]) -> None:
-    site = sites(Bounds(sessions=1))
+    site = sites(RequestBounds(sessions=1))
     session = opened(site)
     run = site.call("planner_run", {"goal": "wait", "route": "caller"}).json["result"]["structuredContent"]
     waits = {"run_ids": [run["run_id"]], "until": "done", "wait_s": 60}
@@ -294,7 +294,7 @@ def held_open(site: Site, kind: str) -> socket.socket:
 
 
 def test_a_second_signal_ends_it_at_once(sites) -> None:
-    site = sites(Bounds(leaving_s=30))
+    site = sites(RequestBounds(leaving_s=30))
     connection = held_open(site, "a call that waits")
     site.server.send_signal(signal.SIGTERM)
     with pytest.raises(ConnectionRefusedError):  # noqa: PT012 - it listens no more: the first was heard

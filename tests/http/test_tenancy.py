@@ -15,22 +15,22 @@ import pytest
 from mcp.client.client import Client
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.server.auth import Rates
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http_sessions import Session, Sessions
-from kairos_mcp.server.tokens import Tokens
+from kairos_mcp.server.auth import RateLimiter
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
+from kairos_mcp.server.tokens import TokenStore
 from tests.http.webpeer import META, WAYS, Answer, Site, called, read_answer
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
-    return Tokens(tmp_path / "place" / "home")
+def tokens(tmp_path: Path) -> TokenStore:
+    return TokenStore(tmp_path / "place" / "home")
 
 
 @pytest.fixture
 def two(tmp_path_factory: pytest.TempPathFactory):
     place = tmp_path_factory.mktemp("two")
-    tokens = Tokens(place / "home")
+    tokens = TokenStore(place / "home")
     alice, bob = tokens.add("alice"), tokens.add("bob")
     site = Site.start(place, token=alice)
     yield site, alice, bob
@@ -127,7 +127,7 @@ async def test_a_legacy_session_is_of_no_use_to_another(two) -> None:
     assert site.post(ping, named, without=legacy).status == 200
 
 
-def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[..., Site], tokens: Tokens) -> None:
+def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[..., Site], tokens: TokenStore) -> None:
     site = sites(token=tokens.add("alice"))
     bob = tokens.add("bob")
     body = called("run_status", {})
@@ -145,7 +145,7 @@ def test_a_revoked_token_is_of_no_use_from_the_next_request_on(sites: Callable[.
     assert site.call("run_status", {}, without=("Authorization",)).status == 401  # the last one opens nothing
 
 
-def test_the_first_token_closes_a_door_that_stood_open(sites: Callable[..., Site], tokens: Tokens) -> None:
+def test_the_first_token_closes_a_door_that_stood_open(sites: Callable[..., Site], tokens: TokenStore) -> None:
     site = sites()
     assert site.still_answers()
     made = tokens.add("alice")
@@ -155,10 +155,10 @@ def test_the_first_token_closes_a_door_that_stood_open(sites: Callable[..., Site
 
 
 def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
-    sites: Callable[..., Site], tokens: Tokens
+    sites: Callable[..., Site], tokens: TokenStore
 ) -> None:
     alice, bob = tokens.add("alice"), tokens.add("bob")
-    site = sites(Bounds(calls_per_s=0.01, burst=5), token=alice)
+    site = sites(RequestBounds(calls_per_s=0.01, burst=5), token=alice)
     answers = [site.call("run_status", {}) for _ in range(8)]
     assert [answer.status for answer in answers] == [200] * 5 + [429] * 3
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 100
@@ -167,10 +167,10 @@ def test_HTTP_028_one_principal_that_asks_too_often_slows_nobody_else(
 
 
 def test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an_equal_share(
-    sites: Callable[..., Site], tokens: Tokens
+    sites: Callable[..., Site], tokens: TokenStore
 ) -> None:
     alice, bob = tokens.add("alice"), tokens.add("bob")
-    site = sites(Bounds(sessions=4))
+    site = sites(RequestBounds(sessions=4))
     legacy = ("MCP-Protocol-Version", "Authorization")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
@@ -193,12 +193,12 @@ def test_a_principal_that_holds_every_session_gives_them_up_to_others_down_to_an
 async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_for_who_has_less() -> None:
     now, ended = [0.0], []
 
-    async def close(session: Session) -> None:
+    async def close(session: HttpSession) -> None:
         ended.append((session.principal, session.used_at))
 
-    sessions = Sessions(Bounds(sessions=3, idle_s=100), lambda: now[0])
+    sessions = HttpSessions(RequestBounds(sessions=3, idle_s=100), lambda: now[0])
 
-    async def begun(whose: str) -> Session | None:
+    async def begun(whose: str) -> HttpSession | None:
         now[0] += 1
         return await sessions.begin(whose, close)
 
@@ -223,7 +223,7 @@ async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_
 
 def test_a_rate_recovers_with_time_and_not_beyond_its_burst() -> None:
     now = [0.0]
-    rates = Rates(Bounds(calls_per_s=2, burst=3), lambda: now[0])
+    rates = RateLimiter(RequestBounds(calls_per_s=2, burst=3), lambda: now[0])
     assert [rates.wait_s("a") for _ in range(4)] == [0, 0, 0, 0.5]
     now[0] = 0.5
     assert [rates.wait_s("a"), rates.wait_s("a") > 0, rates.wait_s("b")] == [0, True, 0]
@@ -235,7 +235,7 @@ def test_a_rate_recovers_with_time_and_not_beyond_its_burst() -> None:
 # -- tokens ------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: Tokens, tmp_path: Path) -> None:
+def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: TokenStore, tmp_path: Path) -> None:
     made = tokens.add("alice")
     (file,) = (tmp_path / "place" / "home" / "tokens").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -247,13 +247,13 @@ def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: Tokens, 
 
 
 @pytest.mark.parametrize("name", ["", "local", "Alice", "a/b", "..", "a.b", "-a", "a" * 41, "a\n", "é"])
-def test_a_name_that_is_none_is_refused(tokens: Tokens, name: str) -> None:
+def test_a_name_that_is_none_is_refused(tokens: TokenStore, name: str) -> None:
     with pytest.raises(BadArguments):
         tokens.add(name)
     assert not tokens.any()
 
 
-def test_a_name_is_given_once(tokens: Tokens) -> None:
+def test_a_name_is_given_once(tokens: TokenStore) -> None:
     made = tokens.add("alice")
     with pytest.raises(BadArguments):
         tokens.add("alice")
@@ -263,7 +263,7 @@ def test_a_name_is_given_once(tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("kept", ["", "0" * 63, "\0" * 64])
-def test_a_damaged_token_lets_nobody_in(tokens: Tokens, tmp_path: Path, kept: str) -> None:
+def test_a_damaged_token_lets_nobody_in(tokens: TokenStore, tmp_path: Path, kept: str) -> None:
     made = tokens.add("alice")
     (tmp_path / "place" / "home" / "tokens" / "alice").write_text(kept)
     for text in (made, "kairos.alice.", "kairos.alice", f"kairos.alice.{kept}"):
@@ -272,11 +272,11 @@ def test_a_damaged_token_lets_nobody_in(tokens: Tokens, tmp_path: Path, kept: st
 
 def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
     made = kairos(tmp_path, "token", "add", "alice").stdout.strip()
-    assert Tokens(tmp_path / "home").whose(made) == "alice"
+    assert TokenStore(tmp_path / "home").whose(made) == "alice"
     assert json.loads(kairos(tmp_path, "token", "list", "--json").stdout)["tokens"][0]["name"] == "alice"
     assert kairos(tmp_path, "token", "add", "alice").returncode == 2
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 0
-    assert Tokens(tmp_path / "home").whose(made) is None
+    assert TokenStore(tmp_path / "home").whose(made) is None
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 2
 
 
@@ -297,7 +297,7 @@ def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path,
     assert not (tmp_path / "home").exists()
 
 
-def test_with_tokens_it_asks_for_one_even_from_this_machine(sites: Callable[..., Site], tokens: Tokens) -> None:
+def test_with_tokens_it_asks_for_one_even_from_this_machine(sites: Callable[..., Site], tokens: TokenStore) -> None:
     site = sites(token=tokens.add("alice"), host="0.0.0.0")
     tokens.revoke("alice")
     assert site.call("run_status", {}, without=("Authorization",)).status == 401

@@ -21,18 +21,18 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from kairos_mcp.server.bounds import Bounds
+from kairos_mcp.server.bounds import RequestBounds
 
 SECONDS = 20
 SERVE = """
 import json, os, sys
-from kairos_mcp.server.bounds import Bounds
-from kairos_mcp.server.http import Listening, serve
+from kairos_mcp.server.bounds import RequestBounds
+from kairos_mcp.server.http import ListenOptions, serve
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 home, workspace, listening, bounds = map(json.loads, sys.argv[1:])
 settings = load_settings(Flags(home=home, workspaces=(workspace,)), os.environ)
-serve(settings, Listening(**listening), Bounds(**bounds))
+serve(settings, ListenOptions(**listening), RequestBounds(**bounds))
 """
 WAYS = ("modern http", "legacy http", "modern sse", "legacy sse")
 MODERN = "2026-07-28"
@@ -67,7 +67,9 @@ class Site:
     _listens: Event = field(default_factory=Event)
 
     @classmethod
-    def start(cls, place: Path, bounds: Bounds | None = None, token: str | None = None, **listening: Any) -> Site:
+    def start(
+        cls, place: Path, bounds: RequestBounds | None = None, token: str | None = None, **listening: Any
+    ) -> Site:
         (place / "workspace").mkdir(parents=True, exist_ok=True)
         (place / "workspace" / "a.txt").write_text("alpha\n")
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KAIROS_")}
@@ -77,7 +79,7 @@ class Site:
             str(place / "home"),
             str(place / "workspace"),
             {"port": 0, **listening},
-            asdict(bounds or Bounds()),
+            asdict(bounds or RequestBounds()),
         )
         server = subprocess.Popen(
             [sys.executable, "-c", SERVE, *map(json.dumps, given)],

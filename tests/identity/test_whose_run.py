@@ -16,7 +16,7 @@ from house import ME, Place, place_in, rests
 from sampling.minds import connected
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.errors import BadArguments, PathDenied, UnknownMandate
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -221,7 +221,7 @@ async def test_a_mandate_belongs_to_the_folder_where_it_was_saved(two: Two) -> N
         told = await saved(here)
         assert told["workspace"] == str(two.one)
         with pytest.raises(UnknownMandate) as refused:
-            await there.start_cycles(Meant("tidy"), Asked(), ME)
+            await there.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert str(two.one) in refused.value.message
         assert there.mandates(None, None, ME)["mandates"] == []
         assert there.mandates(None, None, ME)["elsewhere"] == 1
@@ -233,7 +233,7 @@ async def test_two_folders_have_each_a_mandate_of_an_id_with_its_own_run_and_acc
         await saved(host)
         await saved(host, goal="Another.", workspace=str(two.other))
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(Meant("tidy"), Asked(), ME)
+            await host.start_cycles(MandateRef("tidy"), RunOptions(), ME)
         assert all(str(folder) in refused.value.message for folder in (two.one, two.other))
         async with connected(host) as door:
             runs = [
@@ -262,7 +262,7 @@ async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two)
     two.place.rows("update mandate set workspace = null, saved_at = saved_at - ?", WEEK_MS)
     async with two.server(two.one) as host:
         with pytest.raises(BadArguments) as refused:
-            await host.start_cycles(Meant("weekly"), Asked(), ME)
+            await host.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
         assert host.mandates_due(None, ME) == []
     due = two.said("mandate", "run", "--due")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.urls import HostRule, host_rule
-from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.around import StopSignal, ToolContext
+from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.tool import Tool, call
 
 WITHIN_S = 10.0
@@ -209,17 +209,17 @@ def rules(*texts: str) -> list[HostRule]:
     return [host_rule(each) for each in texts]
 
 
-def egress_to(*peers: Peer, hosts: Sequence[str] = (), names: Names | None = None, **more: object) -> Egress:
+def egress_to(*peers: Peer, hosts: Sequence[str] = (), names: Names | None = None, **more: object) -> HttpClient:
     """A way out that may reach these peers by their address, and by each name of `names`."""
     spoken = ["127.0.0.1", *(names.answers if names else ())]
     private = [f"{name}:{each.port}" for each in peers for name in spoken]
-    return Egress(rules(*hosts), rules(*private), resolve=names or Names({}), **more)  # type: ignore[arg-type]  # any
+    return HttpClient(rules(*hosts), rules(*private), resolve=names or Names({}), **more)  # type: ignore[arg-type]  # any
 
 
-def around(seconds: float = WITHIN_S, stop: Stop | None = None) -> Surroundings:
-    return Surroundings("run-1", time.monotonic() + seconds, lambda _: None, "round-1/call-1", stop=stop or Stop())
+def around(seconds: float = WITHIN_S, stop: StopSignal | None = None) -> ToolContext:
+    return ToolContext("run-1", time.monotonic() + seconds, lambda _: None, "round-1/call-1", stop=stop or StopSignal())
 
 
-def called(tool: Tool, seconds: float = WITHIN_S, stop: Stop | None = None, /, **arguments: object) -> ToolResult:
+def called(tool: Tool, seconds: float = WITHIN_S, stop: StopSignal | None = None, /, **arguments: object) -> ToolResult:
     given: JsonObject = dict(arguments)
     return call(tool, given, around(seconds, stop))

@@ -34,19 +34,24 @@ from netpeer import (
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, Timeout, TlsError, TooLarge, Unreachable
 from kairos_mcp.core.urls import parsed
-from kairos_mcp.tools.around import Stop
-from kairos_mcp.tools.http.client import Egress, Outgoing
-from kairos_mcp.tools.http.client import Reply as Replied
-from kairos_mcp.tools.http.connection import Line
+from kairos_mcp.tools.around import StopSignal
+from kairos_mcp.tools.http.client import HttpClient, HttpRequest
+from kairos_mcp.tools.http.client import HttpReply as Replied
+from kairos_mcp.tools.http.connection import HttpConnection
 
 SMALL = 64 * 1024
 
 
 def sent(
-    egress: Egress, url: str, method: str = "GET", seconds: float = WITHIN_S, stop: Stop | None = None, **more: object
+    egress: HttpClient,
+    url: str,
+    method: str = "GET",
+    seconds: float = WITHIN_S,
+    stop: StopSignal | None = None,
+    **more: object,
 ) -> Replied:
-    outgoing = Outgoing(method, parsed(url), **more)  # type: ignore[arg-type]  # any of its fields
-    return egress.send(outgoing, time.monotonic() + seconds, stop or Stop())
+    outgoing = HttpRequest(method, parsed(url), **more)  # type: ignore[arg-type]  # any of its fields
+    return egress.send(outgoing, time.monotonic() + seconds, stop or StopSignal())
 
 
 # -- whom it reaches -------------------------------------------------------------------------------------------------
@@ -76,7 +81,7 @@ def test_a_name_is_resolved_once_and_the_connection_goes_where_that_answer_was(w
     ],
 )
 def test_a_name_that_leads_inside_is_refused_before_a_connection(web: Peer, answers: list[str]) -> None:
-    egress = Egress(
+    egress = HttpClient(
         rules(f"evil.test:{web.port}"), rules(f"127.0.0.1:{web.port}"), resolve=Names({"evil.test": [answers]})
     )
     with pytest.raises(EgressDenied):
@@ -93,7 +98,7 @@ def test_a_listed_private_host_is_reached_at_its_port_alone(web: Peer, other: Pe
 
 
 def test_the_metadata_of_a_cloud_is_refused_even_if_it_is_listed() -> None:
-    egress = Egress((), rules("169.254.169.254", "meta.test"), resolve=Names({"meta.test": [["169.254.169.254"]]}))
+    egress = HttpClient((), rules("169.254.169.254", "meta.test"), resolve=Names({"meta.test": [["169.254.169.254"]]}))
     for url in ("http://169.254.169.254/latest/", "http://meta.test/latest/"):
         with pytest.raises(EgressDenied):
             sent(egress, url)
@@ -102,11 +107,11 @@ def test_the_metadata_of_a_cloud_is_refused_even_if_it_is_listed() -> None:
 def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
     code = f"""
 import time
-from kairos_mcp.tools.around import Stop
-from kairos_mcp.tools.http.client import Egress, Outgoing
+from kairos_mcp.tools.around import StopSignal
+from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.core.urls import host_rule, parsed
-reply = Egress((), [host_rule("127.0.0.1:{web.port}")]).send(
-    Outgoing("GET", parsed("{web.url("/straight")}")), time.monotonic() + 10, Stop())
+reply = HttpClient((), [host_rule("127.0.0.1:{web.port}")]).send(
+    HttpRequest("GET", parsed("{web.url("/straight")}")), time.monotonic() + 10, StopSignal())
 print(reply.head.status)
 """
     proxied = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"), other.url())
@@ -129,7 +134,7 @@ def test_a_host_that_is_not_there_and_a_name_that_is_not_known_are_unreachable(w
     egress = egress_to(web, names=Names({}))
     web.over.set()
     with pytest.raises(Unreachable):
-        sent(Egress((), rules("127.0.0.1:1")), "http://127.0.0.1:1/")
+        sent(HttpClient((), rules("127.0.0.1:1")), "http://127.0.0.1:1/")
     with pytest.raises(Unreachable) as unknown:
         sent(egress, gone.replace("127.0.0.1", "nobody.test"))
     assert unknown.value.retryable
@@ -158,7 +163,7 @@ def test_a_redirect_to_where_nobody_may_go_is_not_followed(web: Peer, other: Pee
     web.will(leads_to(where.format(other=other.port), status))
     names = Names({"api.test": [["127.0.0.1"]], "inside.test": [["127.0.0.1"]], "localhost": [["127.0.0.1"]]})
     listed = [f"{host}:{other.port}" for host in ("127.0.0.1", "localhost", "inside.test", "[::ffff:7f00:1]")]
-    egress = Egress(rules("169.254.169.254", *listed), rules(f"api.test:{web.port}"), resolve=names)
+    egress = HttpClient(rules("169.254.169.254", *listed), rules(f"api.test:{web.port}"), resolve=names)
     with pytest.raises(EgressDenied):
         sent(egress, web.url("/", "api.test"))
     assert (web.connections, other.connections) == (1, 0)
@@ -289,7 +294,7 @@ def test_a_server_that_takes_nothing_is_given_up() -> None:
     with peer() as deaf:
         deaf.serve = deaf.ignore  # type: ignore[method-assign]  # as above
         began = time.monotonic()
-        with Line("deaf", began + 0.4, Stop()) as line:
+        with HttpConnection("deaf", began + 0.4, StopSignal()) as line:
             line.open([IPv4Address("127.0.0.1")], deaf.port, None)
             content = b"x" * 64 * 1024 * 1024  # more than both ends have room for
             with pytest.raises(Timeout):
@@ -313,7 +318,7 @@ def test_a_resolver_that_never_answers_is_given_up(web: Peer) -> None:
         over.wait(WITHIN_S)
         return ["127.0.0.1"]
 
-    egress = Egress((), rules(f"api.test:{web.port}"), resolve=stuck)
+    egress = HttpClient((), rules(f"api.test:{web.port}"), resolve=stuck)
     began = time.monotonic()
     with pytest.raises(Timeout):
         sent(egress, web.url("/", "api.test"), seconds=0.3)
@@ -326,7 +331,7 @@ def test_a_resolver_that_never_answers_is_given_up(web: Peer) -> None:
 def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
     web: Peer, slow: str, serving_as: Callable[[str], ssl.SSLContext], trusting: Callable[[], ssl.SSLContext]
 ) -> None:
-    stop, ended = Stop(), []
+    stop, ended = StopSignal(), []
     with peer(serving_as("api.test") if slow == "tls" else None) as waiting:
         waiting.will(silent)
         egress = egress_to(waiting, names=Names({"api.test": [["127.0.0.1"]]}), tls=trusting)
@@ -348,7 +353,7 @@ def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
 
 
 def test_a_call_that_was_stopped_before_it_began_sends_nothing(web: Peer) -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.now()
     with pytest.raises(Timeout):
         sent(egress_to(web), web.url(), stop=stop)
@@ -510,7 +515,7 @@ def test_a_body_that_is_too_long_is_not_sent(web: Peer) -> None:
 
 
 def test_an_error_names_no_address_that_a_name_led_to() -> None:
-    egress = Egress(resolve=Names({"evil.test": [["10.11.12.13"]]}))
+    egress = HttpClient(resolve=Names({"evil.test": [["10.11.12.13"]]}))
     with pytest.raises(KairosError) as refused:
         sent(egress, "http://evil.test/")
     assert "10.11.12.13" not in str(refused.value)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 from netpeer import Names, Peer, called, drips, egress_to, leads_to, peer, reply, text
 
-from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.fetch import fetching_tool
 
 BEFORE_CONNECT = [
@@ -41,7 +41,7 @@ BEFORE_CONNECT = [
 @pytest.mark.parametrize(("case", "url"), BEFORE_CONNECT)
 def test_what_is_not_public_is_refused_before_a_connection(web: Peer, case: str, url: str) -> None:
     names = Names({name: [["127.0.0.1"]] for name in ("127.0.0.1.nip.io", "example.com", "2130706433", "127.1")})
-    tool = fetching_tool(Egress(resolve=names))
+    tool = fetching_tool(HttpClient(resolve=names))
     result = called(tool, url=url.format(port=f":{web.port}"))
     assert (result.is_error, result.code) == (True, "egress_denied"), case
     assert web.connections == 0

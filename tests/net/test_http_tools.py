@@ -19,9 +19,9 @@ from kairos_mcp.settings.http_tool import HttpDefinition, Parameter
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
-from kairos_mcp.tools.http.client import Egress
+from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.http_tool import fill, http_tool
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, previewed
 
 KEY = 's3cr3t"/K+y=ß'.replace("ß", "z")
@@ -320,7 +320,7 @@ def test_a_server_error_may_be_repeated_only_where_that_is_stated(web: Peer, eff
 
 def test_what_was_never_sent_may_be_tried_again() -> None:
     given = {"name": "x", "description": "x", "url": "http://127.0.0.1:1/", "method": "POST"}
-    result = called(http_tool(definition(given), Egress((), rules("127.0.0.1:1")), secret))
+    result = called(http_tool(definition(given), HttpClient((), rules("127.0.0.1:1")), secret))
     assert (result.code, result.data["retryable"]) == ("unreachable", True)
 
 
@@ -331,7 +331,7 @@ def test_an_empty_reply_says_its_status(web: Peer) -> None:
 
 def test_a_host_that_is_not_public_has_to_be_listed(web: Peer) -> None:
     given = {"name": "x", "description": "x", "url": web.url()}
-    tool = http_tool(definition(given), Egress(), secret)
+    tool = http_tool(definition(given), HttpClient(), secret)
     assert called(tool).code == "egress_denied"
     shown = previewed(tool, {}, around())
     assert isinstance(shown, ToolResult)
@@ -411,7 +411,7 @@ def test_a_definition_comes_back_from_its_own_words_and_its_pin_changes_with_it(
         definition(GOOD | change).pin for change in ({}, {"effect": "read"}, {"description": "y"}, {"timeout_s": 3})
     }
     assert len(pins) == 4
-    assert http_tool(made, Egress(), secret).spec.source == f"http#{made.pin[:16]}"
+    assert http_tool(made, HttpClient(), secret).spec.source == f"http#{made.pin[:16]}"
 
 
 def test_a_definition_of_its_own_effect_is_offered_as_that(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ method = "POST"
 """
     (tmp_path / "kairos.toml").write_text(given, encoding="utf-8")
     loaded = load_settings(Flags(home=str(tmp_path)), {})
-    registry = Registry(network_tools(Egress(), loaded.http_tools, secret))
+    registry = ToolRegistry(network_tools(HttpClient(), loaded.http_tools, secret))
     assert [(spec.name, spec.effect) for spec in registry.specs] == [("look", "read"), ("do", "irreversible")]
     assert [spec.name for spec in registry.select(None)] == ["look"]
     assert registry.specs[0].input_schema["properties"] == {"city": {"type": "string", "description": "Which"}}
@@ -454,7 +454,7 @@ def test_tools_over_ipv6_are_reached() -> None:
     try:
         serving = peer(address="::1")
         with serving as web:
-            egress = Egress((), rules(f"[::1]:{web.port}"))
+            egress = HttpClient((), rules(f"[::1]:{web.port}"))
             given = {"name": "x", "description": "x", "url": f"http://[::1]:{web.port}/"}
             assert not called(http_tool(definition(given), egress, secret)).is_error
             assert web.heard[0].header("host") == f"[::1]:{web.port}"

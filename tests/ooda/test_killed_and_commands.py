@@ -14,7 +14,7 @@ from crash.talker import Talker
 from house import ME, Place, outcome_of
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.cli.main import exit_code_of
 from kairos_mcp.core.errors import Stale
 from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
@@ -152,11 +152,11 @@ async def test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_d
     async with App.open(place.settings(*lines), via="command") as host:
         await host.save_mandate({**MANDATE, "max_cycles": 1, "schedule": {"rule": "* * * * *"}}, ME)
         ((saved_at,),) = place.rows("select saved_at from mandate")
-        due = Asked(due=saved_at + 60_000)
-        started = await host.start_cycles(Meant("links"), due, ME)
+        due = RunOptions(due=saved_at + 60_000)
+        started = await host.start_cycles(MandateRef("links"), due, ME)
         await host.wait([started.run_id], until="done", wait_s=20, caller=ME)
         with pytest.raises(Stale, match="was run for this time before"):
-            await host.start_cycles(Meant("links"), due, ME)
+            await host.start_cycles(MandateRef("links"), due, ME)
     assert place.rows("select count(*) from run") == [(1,)]
     assert place.rows("select last_due from mandate") == [(saved_at + 60_000,)]
 

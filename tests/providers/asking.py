@@ -8,11 +8,11 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
-from kairos_mcp.models import Asked, Model
+from kairos_mcp.models import Model, ModelInput
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.models.manner import Manner
+from kairos_mcp.models.manner import ModelManner
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.private import Privates
+from kairos_mcp.models.private import PrivateParts
 from kairos_mcp.models.provider import Provider
 
 KEY = "sk-test-1234567890abcdef"
@@ -28,7 +28,7 @@ async def asking(
     given = environ if environ is not None else {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}
     provider = Provider(Tariff(name, base_url), given)
     try:
-        yield provider.model(Manner(prompts=PROMPTS, **manner))
+        yield provider.model(ModelManner(prompts=PROMPTS, **manner))
     finally:
         await provider.close()
 
@@ -41,10 +41,10 @@ def step_of(
 
 
 async def asked(
-    model: Model, step: RequestCompletion, privates: Privates | None = None, **sent: Any
+    model: Model, step: RequestCompletion, privates: PrivateParts | None = None, **sent: Any
 ) -> Completion | Failure:
     private = privates.of if privates is not None else _nothing
-    return await model(Asked(step.name, step, Sent("provider", **sent), private))
+    return await model(ModelInput(step.name, step, Sent("provider", **sent), private))
 
 
 def _nothing(_: Message) -> Private | None:

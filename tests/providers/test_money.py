@@ -9,7 +9,7 @@ from house import law
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.reservation import CLOSING_TOKENS, Claim, Grant, grant
+from kairos_mcp.budget.reservation import CLOSING_TOKENS, Reservation, ReservationRequest, grant
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Usage
@@ -27,10 +27,10 @@ caps = st.integers(0, 10**10)
 @st.composite
 def claims(
     draw: st.DrawFn, price: st.SearchStrategy[Price | None] = prices, purposes: tuple[str, ...] = PURPOSES
-) -> Claim:
+) -> ReservationRequest:
     purpose = draw(st.sampled_from(purposes))
     bound, wanted = draw(st.integers(0, 50_000)), draw(st.integers(1, 8_192))
-    return Claim(
+    return ReservationRequest(
         counts_of(purpose), purpose, input_bound=bound, wanted_tokens=wanted, timeout_ms=1_000, price=draw(price)
     )
 
@@ -41,9 +41,9 @@ def account(cap: int | None, spent: int = 0, rounds: int = 0) -> Account:
 
 @law
 @given(caps, st.integers(0, 10**10), claims())
-def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, claim: Claim) -> None:
+def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, claim: ReservationRequest) -> None:
     leave = grant(account(cap, spent), claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     assert claim.price is not None
     assert leave.held.nano_usd == claim.price.of(claim.input_bound, leave.max_tokens)
     if leave.held.nano_usd:
@@ -52,10 +52,10 @@ def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, c
 
 @law
 @given(caps, claims(purposes=("round", "repair")))
-def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: Claim) -> None:
+def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: ReservationRequest) -> None:
     before = account(cap, rounds=1)
     leave = grant(before, claim)
-    assume(isinstance(leave, Grant))
+    assume(isinstance(leave, Reservation))
     assert claim.price is not None
     left = cap - leave.held.nano_usd
     assert claim.price.of(claim.input_bound + leave.max_tokens, CLOSING_TOKENS) <= left
@@ -63,11 +63,11 @@ def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: Claim) 
 
 @law
 @given(caps, claims(st.none()))
-def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, claim: Claim) -> None:
+def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, claim: ReservationRequest) -> None:
     refused = grant(account(cap), claim)
     assert isinstance(refused, Refused)
     assert refused.limit == "nano_usd"
-    assert isinstance(grant(account(None), claim), Grant)
+    assert isinstance(grant(account(None), claim), Reservation)
 
 
 @law

@@ -14,7 +14,7 @@ from house import ME, Place, rests, started, watched
 
 from kairos_mcp.core.messages import Completion, Message
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.private import Privates
+from kairos_mcp.models.private import PrivateParts
 from kairos_mcp.models.provider_errors import key_variable
 from providers.asking import asked, asking, step_of
 from providers.servers import Standin, refuses, sends
@@ -78,7 +78,7 @@ async def test_a_text_and_what_it_cost(wire: Wire, server: Standin) -> None:
 
 async def test_a_call_and_its_result_go_back_together(wire: Wire, server: Standin) -> None:
     server.will(sends(wire.acts("call_1", "read_file", GIVEN)), wire.talks("alpha"))
-    privates = Privates()
+    privates = PrivateParts()
     async with asking(wire.model, wire.at(server), with_a_key(wire)) as model:
         first = await asked(model, step_of())
         assert isinstance(first, Completion), first

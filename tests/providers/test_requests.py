@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
-from kairos_mcp.models.private import Privates
+from kairos_mcp.models.private import PrivateParts
 from kairos_mcp.models.provider_messages import wire_id_of
 from providers.asking import KEY, READ, asked, asking, step_of
 from providers.servers import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
@@ -71,7 +71,7 @@ def test_an_id_on_the_wire_is_short_and_plain(ordinal: str) -> None:
 
 async def test_a_providers_own_ids_come_back_to_it(server: Standin) -> None:
     server.will(talks(None, calls(("read_file", {"path": "a"}), ids="theirs_"), finish="tool_calls"), talks("done"))
-    privates = Privates()
+    privates = PrivateParts()
     async with asking("openai:small", server.openai) as model:
         turn = await asked(model, step_of())
         assert isinstance(turn, Completion)
@@ -84,7 +84,7 @@ async def test_a_providers_own_ids_come_back_to_it(server: Standin) -> None:
 async def test_signed_thinking_comes_back_to_anthropic_which_refuses_a_turn_without(server: Standin) -> None:
     looks = message(thinks("hm", "sig-1"), uses("toolu_9", "read_file", {"path": "a"}), stop="tool_use")
     server.will(sends(looks), strict("sig-1", then=message(says("done"))), strict("sig-1", then=message(says("done"))))
-    privates = Privates()
+    privates = PrivateParts()
     async with asking("anthropic:claude-standin", server.address) as model:
         turn = await asked(model, step_of())
         assert isinstance(turn, Completion)
@@ -106,7 +106,7 @@ def server_usage() -> Any:
 async def test_thinking_never_goes_to_another_provider(server: Standin) -> None:
     looks = message(thinks("hm", "sig-1"), uses("toolu_9", "read_file", {"path": "a"}), stop="tool_use")
     server.will(sends(looks), talks("done"))
-    privates = Privates()
+    privates = PrivateParts()
     async with asking("anthropic:claude-standin", server.address) as one:
         turn = await asked(one, step_of())
         assert isinstance(turn, Completion)
@@ -133,7 +133,7 @@ async def test_anthropic_may_cache_everything_before_the_line_that_changes(serve
 
 async def test_unreadable_arguments_are_sent_back_empty(server: Standin) -> None:
     server.will(talks(None, calls(("read_file", '{"path": ')), finish="tool_calls"), talks("done"))
-    privates = Privates()
+    privates = PrivateParts()
     async with asking("openai:small", server.openai) as model:
         turn = await asked(model, step_of())
         assert isinstance(turn, Completion)

@@ -6,16 +6,16 @@ import pytest
 
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
-from kairos_mcp.execution.accounting import Performed
-from kairos_mcp.execution.pending_step import Mark
+from kairos_mcp.execution.accounting import StepResult
+from kairos_mcp.execution.pending_step import PendingStep
 from kairos_mcp.execution.retry import TRIES, pause_before
 from providers.asking import step_of
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
     """The pause after each of a mark's tries, and after the first of those when its run has sat an outage out."""
-    failed = Performed(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
-    tried = [Mark(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, TRIES + 2)]
+    failed = StepResult(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
+    tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, TRIES + 2)]
     return [pause_before(mark, failed) for mark in tried]
 
 

@@ -17,7 +17,7 @@ from xai_sdk.proto import chat_pb2, chat_pb2_grpc, sample_pb2  # noqa: E402 - th
 
 from kairos_mcp.core.messages import Completion, Message  # noqa: E402 - the same
 from kairos_mcp.core.steps import Failure  # noqa: E402 - the same
-from kairos_mcp.models.private import Privates  # noqa: E402 - the same
+from kairos_mcp.models.private import PrivateParts  # noqa: E402 - the same
 from providers.asking import asked, asking, step_of  # noqa: E402 - the same
 
 MODEL, KEY = "xai:grok-4", "a-key-of-the-test-0123456789"
@@ -81,7 +81,7 @@ async def test_a_text_and_what_it_cost(grok: Grok) -> None:
 
 async def test_a_call_its_result_and_what_is_sealed_go_back_together(grok: Grok) -> None:
     grok.replies += [response("", ("call_1", "read_file", '{"path": "a.txt"}'), seal="sealed"), response("alpha")]
-    privates = Privates()
+    privates = PrivateParts()
     async with asking(MODEL, grok.address, ENVIRON) as model:
         first = await asked(model, step_of())
         assert isinstance(first, Completion), first

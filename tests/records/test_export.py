@@ -16,7 +16,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import Completion, Private
 from kairos_mcp.core.redaction import MASK
-from kairos_mcp.history.format import FORMAT, Said, read
+from kairos_mcp.history.format import FORMAT, ExportedMessage, read
 from kairos_mcp.history.verify import verified
 from kairos_mcp.store.codec import decode_answer, encode_answer
 from kairos_mcp.views.trace import TraceQuery
@@ -226,7 +226,7 @@ def test_the_command_carries_a_run_away_and_verifies_it_without_a_store(
 
 
 def test_every_message_names_whose_it_is() -> None:
-    assert {"task", "parent", "depth", "role", "content", "tool_calls"} <= set(Said.__dataclass_fields__)
+    assert {"task", "parent", "depth", "role", "content", "tool_calls"} <= set(ExportedMessage.__dataclass_fields__)
 
 
 def test_a_completion_has_one_field_that_is_private() -> None:

@@ -14,7 +14,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
-from kairos_mcp.history.replay_check import Difference, Entry, Recording, ReplayReport, replayed
+from kairos_mcp.history.replay_check import Difference, RecordedEntry, Recording, ReplayReport, replayed
 from kairos_mcp.store import queries
 from kairos_mcp.store.codec import decode_answer
 
@@ -27,7 +27,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
         run_id = await started(host, **more)
         run = queries.run_by_id(host._store.reader, run_id)
         rows = queries.record(host._store.reader, run.n)
-        entries = [Entry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
+        entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
         return Recording(run_id, host._wiring.thawed(run), entries, run.outcome)
 
 

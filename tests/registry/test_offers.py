@@ -19,7 +19,7 @@ from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool_discovery import SEARCH, widened
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.store.tool_pins import Definitions
+from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.registry import NAMED_S
 from kairos_mcp.tools.searching import whole
 from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS
@@ -135,7 +135,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
     async with App.open(settings, via="mcp") as host:
         run_id = await planned(host, "x__*", caller_tools=(ask,))
         await rests(host, run_id)
-        definitions = Definitions(host._store)
+        definitions = DefinitionTable(host._store)
         (row,) = [each for each in definitions.of(_source(host)) or () if each.name == "echo"]
         body = canonical({**json.loads(row.body), "description": "Says it, and posts your keys."})
         other = sha256(body.encode()).hexdigest()

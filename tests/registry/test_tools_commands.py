@@ -15,11 +15,11 @@ from registrydesk import Desk, listed
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import PERSON
-from kairos_mcp.cli.tools_import import Wanted, import_tools
+from kairos_mcp.cli.tools_import import ImportOptions, import_tools
 from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.messages import canonical
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.store.tool_pins import Definitions
+from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers.definition import listing
 
 DOCUMENT = {
@@ -97,7 +97,7 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
     definition = listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
     async with App.open(desk.place.settings(), via="mcp") as host:
-        Definitions(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
+        DefinitionTable(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
 
     found = desk("doctor", "--json").json["findings"]
     assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]
@@ -199,9 +199,9 @@ def test_a_file_of_settings_that_would_break_stays_as_it_was(desk: Desk) -> None
 def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk, capsys: Any) -> None:
     document = desk.place.workspace / "pets.json"
     document.write_text(json.dumps(DOCUMENT))
-    assert import_tools(Flags(), str(document), Wanted(), write=False, as_json=True) == 0
+    assert import_tools(Flags(), str(document), ImportOptions(), write=False, as_json=True) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["operations"]] == ["getPet"]
-    assert import_tools(Flags(), str(document), Wanted(("getPet",)), write=False, as_json=False) == 0
+    assert import_tools(Flags(), str(document), ImportOptions(("getPet",)), write=False, as_json=False) == 0
     assert tomllib.loads(capsys.readouterr().out)["http_tools"][0]["name"] == "getPet"
     assert desk("tools", "import", "pets.json", "--openapi", "--operation", "getPet", "--reads", "--write").code == 0
     assert tools(desk)["getPet"]["effect"] == "read"

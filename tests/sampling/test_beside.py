@@ -15,16 +15,16 @@ import pytest
 from house import assert_all_lawful, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.client_requests import Asks, Reply
-from kairos_mcp.app.run_factory import Wiring
-from kairos_mcp.app.run_pool import Drivers
+from kairos_mcp.app.client_requests import ClientReply, ClientRequests
+from kairos_mcp.app.run_factory import RunFactory
+from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
 from kairos_mcp.core.outcome import Outcome, ended
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import Thawed
+from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
 from kairos_mcp.store.inbox import Deposit
 from kairos_mcp.store.queries import RunRow
@@ -48,10 +48,10 @@ def two_at_once() -> Flow[Outcome]:
     return ended("assistant_stop", " and ".join(str(each) for each in told.values()), None, ())
 
 
-class Pairs(Wiring):
+class Pairs(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def thawed(self, run: RunRow) -> Thawed:
+    def thawed(self, run: RunRow) -> LoadedSpec:
         return replace(super().thawed(run), flow=two_at_once)
 
 
@@ -61,9 +61,9 @@ class PairHost(App):
     def __init__(self, settings: Settings, **clockwork: Any) -> None:
         super().__init__(settings, "mcp", **clockwork)
         self._wiring = Pairs(settings, self._store)
-        self._drivers = Drivers(self._store, self._wiring, clockwork["clock"])
+        self._drivers = RunPool(self._store, self._wiring, clockwork["clock"])
         self._house = replace(self._house, wiring=self._wiring, drivers=self._drivers)
-        self.asks = Asks(self._house)
+        self.asks = ClientRequests(self._house)
 
 
 @asynccontextmanager
@@ -119,8 +119,8 @@ async def test_an_ask_is_taken_once_also_where_its_answers_are_for_different_ste
         await door.asked("planner_run", {"goal": "go"})
         ((run_id, nonce),) = place.rows("select run.id, nonce from ask join run on run.n = ask.run")
         who = Caller(client="a client 1", samples=True)
-        await host.asks.take(run_id, nonce, {"task-1/round-1": Reply(Completion("first"))}, who)
-        await host.asks.take(run_id, nonce, {"task-2/round-1": Reply(Completion("second"))}, who)
+        await host.asks.take(run_id, nonce, {"task-1/round-1": ClientReply(Completion("first"))}, who)
+        await host.asks.take(run_id, nonce, {"task-2/round-1": ClientReply(Completion("second"))}, who)
         assert list(bodies(place, run_id)) == ["task-1/round-1"]
 
 
@@ -129,7 +129,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
     async with pair_host(place.settings()) as host, connected(host, MODERN, Mind([])) as door:
         await door.asked("planner_run", {"goal": "go"})
         ((run_id,),) = place.rows("select id from run")
-        await host.asks.deposit(run_id, "task-1/round-1", Reply(Completion("first")), Caller())
+        await host.asks.deposit(run_id, "task-1/round-1", ClientReply(Completion("first")), Caller())
         before = bodies(place, run_id)
         connection = apsw.Connection(str(place.db))
         try:

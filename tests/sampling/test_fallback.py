@@ -12,7 +12,7 @@ from house import Place, reads, says
 from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import App
-from kairos_mcp.server.patience import PATIENCE, Patience
+from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from sampling.minds import (
     LEGACY,
     MODERN,
@@ -138,7 +138,7 @@ async def test_a_young_ask_is_returned_again_and_an_old_one_counts_as_refused(pl
 async def test_a_client_that_has_answered_once_is_waited_for_longer(place):
     """The first answer has 0.1 s here, later ones as long as the test: only a client that is known gets them."""
     mind = Silent([reads("a.txt"), says("done")])
-    patience = Patience(first_s=0.2, later_s=60.0)
+    patience = WaitPolicy(first_s=0.2, later_s=60.0)
     async with App.open(place.settings(), via="mcp") as host:
         async with connected(host, LEGACY, Mind([says("one")]), patience=patience) as door:
             await door.ask("planner_run", {"goal": "one"})

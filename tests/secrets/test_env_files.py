@@ -12,7 +12,7 @@ from kairos_mcp.core.env_files import alike, is_env_file, masked_env
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.settings.settings import GateRule
 
 TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"
@@ -116,13 +116,14 @@ def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_
     schema = {"type": "object"}
     theirs = ToolSpec("x__read", "", schema, "read", source="mcp:x#1")
     for path in ("a/.env", "/etc/.ENV.local", "file:///x/.env", "~/x"):
-        assert gate.verdict(Wanted(theirs, {"path": path})).decision == "ask", path
-    assert gate.verdict(Wanted(theirs, {"path": "a/.env.example"})).decision == "allow"
+        assert gate.verdict(WantedCall(theirs, {"path": path})).decision == "ask", path
+    assert gate.verdict(WantedCall(theirs, {"path": "a/.env.example"})).decision == "allow"
     assert (
-        gate.verdict(Wanted(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision == "allow"
+        gate.verdict(WantedCall(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
+        == "allow"
     )
     rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().of)
-    assert rule.verdict(Wanted(theirs, {"path": "a/.env"})).decision == "allow"
+    assert rule.verdict(WantedCall(theirs, {"path": "a/.env"})).decision == "allow"
 
 
 @pytest.mark.parametrize(

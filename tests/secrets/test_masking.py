@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairos_mcp
-from kairos_mcp.core.redaction import MASK, Mask, known_values
+from kairos_mcp.core.redaction import MASK, Redactor, known_values
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
@@ -95,18 +95,18 @@ ORDINARY = [
 @pytest.mark.parametrize("what", SECRETS)
 def test_a_secret_is_taken_out_and_nothing_else(what: str) -> None:
     text, plain = SECRETS[what]
-    assert Mask().text(text).text == plain
-    assert Mask().text(text).count == 1
-    assert Mask().text(plain).text == plain
+    assert Redactor().text(text).text == plain
+    assert Redactor().text(text).count == 1
+    assert Redactor().text(plain).text == plain
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert Mask().text(text).text == text
+    assert Redactor().text(text).text == text
 
 
 def test_our_own_sources_stay_as_they_are() -> None:
-    mask = Mask()
+    mask = Redactor()
     for file in Path(kairos_mcp.__file__).parent.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         assert mask.text(text).text == text, file
@@ -140,7 +140,7 @@ def test_variables_that_name_a_key_are_known(name: str, value: str, known: bool)
 )
 def test_a_known_value_survives_in_no_form(before: str, after: str, values: list[str]) -> None:
     """As it is, in a URL, in JSON, in base64 wherever it begins."""
-    mask = Mask([KEY, *values])
+    mask = Redactor([KEY, *values])
     raw = KEY.encode()
     forms = [KEY, quote(KEY, safe=""), json.dumps(KEY)[1:-1]]
     forms += [base64.b64encode(b"x" * lead + raw + b"y" * 3).decode() for lead in range(3)]
@@ -163,7 +163,7 @@ def _decoded(text: str) -> bytes:
 @law
 @given(st.text())
 def test_what_is_masked_once_is_masked(text: str) -> None:
-    mask = Mask([KEY])
+    mask = Redactor([KEY])
     once = mask.text(text)
     assert mask.text(once.text) == type(once)(once.text, 0)
 
@@ -175,14 +175,14 @@ def test_what_is_masked_once_is_masked(text: str) -> None:
     )
 )
 def test_json_keeps_its_shape(value: object) -> None:
-    plain, count = Mask().json(value)
+    plain, count = Redactor().json(value)
     assert count or plain == value
     assert type(plain) is type(value)
 
 
 def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
     given_ = {"headers": {"Authorization": "Bearer 4711abcd", "Accept": "text/html"}, "apiKey": "4711abcd", "n": 17}
-    plain, count = Mask().json({"a": [given_], "max_tokens": "4711abcd", "tokens": ["4711abcd"]})
+    plain, count = Redactor().json({"a": [given_], "max_tokens": "4711abcd", "tokens": ["4711abcd"]})
     assert count == 2
     assert plain["a"][0]["headers"] == {"Authorization": MASK, "Accept": "text/html"}
     assert plain["a"][0]["apiKey"] == MASK
@@ -190,7 +190,7 @@ def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
 
 
 def test_a_model_s_text_loses_known_values_alone() -> None:
-    mask = Mask([KEY])
+    mask = Redactor([KEY])
     assert mask.values(f"{KEY} and sk-proj-abcDEF0123456789abcdef").text == (
         f"{MASK} and sk-proj-abcDEF0123456789abcdef"
     )
@@ -214,7 +214,7 @@ BAIT = {
 
 @pytest.mark.parametrize("what", BAIT)
 def test_012_masking_takes_time_in_proportion(what: str) -> None:
-    mask, took = Mask([KEY]), []
+    mask, took = Redactor([KEY]), []
     mask.text("warm")
     for size in (150_000, 1_500_000):
         text = BAIT[what] * (size // len(BAIT[what]))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
-from kairos_mcp.server.framing import Line, LineCutter
-from kairos_mcp.server.wire import Unreadable, connected, encoded, parsed
+from kairos_mcp.server.framing import FramedLine, LineCutter
+from kairos_mcp.server.wire import UnreadableLine, connected, encoded, parsed
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.integers(1, 50))
@@ -48,9 +48,9 @@ IDS = {
 
 @pytest.mark.parametrize(("line", "number"), IDS.items())
 def test_a_request_that_can_not_be_parsed_is_answered_under_its_own_id(line, number):
-    refusal = parsed(Line(line))
-    assert isinstance(refusal, Unreadable)
-    assert Line(line).request_id() == number
+    refusal = parsed(FramedLine(line))
+    assert isinstance(refusal, UnreadableLine)
+    assert FramedLine(line).request_id() == number
     assert refusal.answer(number).error.code == wire.PARSE_ERROR
 
 

@@ -11,18 +11,18 @@ import sys
 import time
 from pathlib import Path
 
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.commands.run_command import Commands, command_tools
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import call
 
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
-    with Opener(Path(asked["workspace"])) as opener:
-        commands = Commands(asked.get("mode", "sandboxed"), environ=dict(os.environ))
+    with Workspace(Path(asked["workspace"])) as opener:
+        commands = CommandSettings(asked.get("mode", "sandboxed"), environ=dict(os.environ))
         (tool,) = command_tools(opener, commands)
-        around = Surroundings("run-1", time.monotonic() + 60, lambda _: None)
+        around = ToolContext("run-1", time.monotonic() + 60, lambda _: None)
         result = call(tool, asked["arguments"], around)
     print(json.dumps({"content": result.content, "is_error": result.is_error, "code": result.code}))
 

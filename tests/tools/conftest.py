@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from toolsdesk import READ_BYTES, Desk, has_openat2
 
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.registry import ToolRegistry
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["kernel", "walk"])
-def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Opener]:
-    with Opener(workspace, walk=request.param == "walk") as opened:
+def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Workspace]:
+    with Workspace(workspace, walk=request.param == "walk") as opened:
         if request.param == "kernel" and not has_openat2():
             pytest.skip("this kernel has no openat2, or a sandbox forbids it")
         assert opened.by_kernel == (request.param == "kernel")
@@ -38,9 +38,9 @@ def opener(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Opener]:
 
 
 @pytest.fixture
-def guarded(opener: Opener, workspace: Path) -> Desk:
+def guarded(opener: Workspace, workspace: Path) -> Desk:
     """A desk over the workspace with traps in it, once for each way of opening."""
-    return Desk(workspace, Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    return Desk(workspace, ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
 
 
 @pytest.fixture(params=["exchange", "walk", "compare"])
@@ -48,10 +48,10 @@ def changing(request: pytest.FixtureRequest, workspace: Path) -> Iterator[Desk]:
     """A desk over the workspace with traps in it, once for each way of writing."""
     ways = {"exchange": (False, True), "walk": (True, True), "compare": (False, False)}
     walk, exchange = ways[request.param]
-    with Opener(workspace, walk=walk, exchange=exchange) as opened:
+    with Workspace(workspace, walk=walk, exchange=exchange) as opened:
         if exchange and not opened.by_exchange:
             pytest.skip("this system has no renameat2")
-        yield Desk(workspace, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+        yield Desk(workspace, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
 
 
 @pytest.fixture
@@ -59,5 +59,5 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     """A desk over an empty workspace."""
     empty = tmp_path / "empty"
     empty.mkdir()
-    with Opener(empty) as opened:
-        yield Desk(empty, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+    with Workspace(empty) as opened:
+        yield Desk(empty, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from kairos_mcp.tools.around import Memory
+from kairos_mcp.tools.around import ToolMemory
 from kairos_mcp.tools.files import atomic_write, folders, leases, staging, transaction
 
 WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, folders, leases, atomic_write))
@@ -63,7 +63,7 @@ def in_a_child(act: Callable[[], Any]) -> Any:
     return json.loads(text) if text else None
 
 
-def memory_in(folder: Path) -> Memory:
+def memory_in(folder: Path) -> ToolMemory:
     """A memory that outlives its process: a file for each name."""
     folder.mkdir(exist_ok=True)
 
@@ -82,4 +82,4 @@ def memory_in(folder: Path) -> Memory:
     def recall(name: str) -> str | None:
         return file(name).read_bytes().decode() if file(name).exists() else None
 
-    return Memory(keep, recall)
+    return ToolMemory(keep, recall)

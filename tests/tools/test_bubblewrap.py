@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.tools.commands.bubblewrap import NEEDED, find_bubblewrap
-from kairos_mcp.tools.commands.protected_paths import Held
+from kairos_mcp.tools.commands.protected_paths import HeldEntry
 from kairos_mcp.tools.commands.sandbox import Sandbox
 
 HERE = Path(__file__).parent
@@ -126,7 +126,7 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
     (tmp_path / ".git").mkdir()
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
-        held = (Held("sub", handle, sealed=True), Held("other", handle, sealed=False))
+        held = (HeldEntry("sub", handle, sealed=True), HeldEntry("other", handle, sealed=False))
         box = Sandbox(tmp_path, hidden=(tmp_path / ".git",), reads=(HERE,), writes=(HERE,))
         argv = box.wrap(["/bin/true"], status_fd=4, leash_fd=3, protected=held)
     finally:

@@ -26,13 +26,21 @@ import sandboxed
 from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import Preview, Stop, Surroundings
+from kairos_mcp.tools.around import Preview, StopSignal, ToolContext
 from kairos_mcp.tools.commands.protected_paths import FOLDERS
-from kairos_mcp.tools.commands.run_command import Commands, command_tools
-from kairos_mcp.tools.commands.runner import FLOOD_BYTES, LEASH_FD, STATUS_FD, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+from kairos_mcp.tools.commands.runner import (
+    FLOOD_BYTES,
+    LEASH_FD,
+    STATUS_FD,
+    CapturedStream,
+    LaunchRequest,
+    ProcessResult,
+    run_to_end,
+)
 from kairos_mcp.tools.commands.sandbox import Sandbox, scrubbed
 from kairos_mcp.tools.commands.task_limits import parent_of
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, call, previewed
 
 PYTHON = os.path.realpath(sys.executable)
@@ -49,11 +57,11 @@ class Board:
         self.workspace = workspace
         environ = {"PATH": os.environ["PATH"], "KAIROS_API_KEY": SECRET, "OPENAI_API_KEY": SECRET, "LANG": "C.UTF-8"}
         settings = {"reads": READS, "environ": environ, **more}
-        self.opener = Opener(workspace)
-        (self.tool,) = command_tools(self.opener, Commands(mode, **settings))  # type: ignore[arg-type]  # a mode's name
+        self.opener = Workspace(workspace)
+        (self.tool,) = command_tools(self.opener, CommandSettings(mode, **settings))  # type: ignore[arg-type]  # a mode's name
 
     def run(
-        self, *argv: str, stop: Stop | None = None, base: Mapping[str, str | None] | None = None, **more: Any
+        self, *argv: str, stop: StopSignal | None = None, base: Mapping[str, str | None] | None = None, **more: Any
     ) -> ToolResult:
         return call(self.tool, {"argv": list(argv), **more}, self._around(stop, base))
 
@@ -63,8 +71,8 @@ class Board:
     def preview(self, *argv: str, **more: Any) -> Preview | ToolResult:
         return previewed(self.tool, {"argv": list(argv), **more}, self._around(None, None))
 
-    def _around(self, stop: Stop | None, base: Mapping[str, str | None] | None) -> Surroundings:
-        return Surroundings("run-1", time.monotonic() + 60, lambda _: None, base=base or {}, stop=stop or Stop())
+    def _around(self, stop: StopSignal | None, base: Mapping[str, str | None] | None) -> ToolContext:
+        return ToolContext("run-1", time.monotonic() + 60, lambda _: None, base=base or {}, stop=stop or StopSignal())
 
 
 @pytest.fixture
@@ -497,7 +505,7 @@ def test_a_folder_that_rules_us_is_not_made_where_there_is_none(board: Board, na
 
 
 def test_a_place_that_is_held_stays_while_another_program_runs(board: Board) -> None:
-    stop, results = Stop(), []
+    stop, results = StopSignal(), []
     slow = threading.Thread(
         target=lambda: results.append(
             board.run("sh", "-c", "while :; do mkdir .git/x && exit 9; done 2>&1 | head -c 9", stop=stop)
@@ -561,7 +569,7 @@ def test_time_out_ends_everything_and_shows_what_there_was(either: Board) -> Non
 
 
 def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
-    stop, results = Stop(), []
+    stop, results = StopSignal(), []
     running = threading.Thread(target=lambda: results.append(either.run("sleep", token(7302), stop=stop)))
     running.start()
     awaited(lambda: alive(token(7302)), WITHIN_S)
@@ -631,7 +639,7 @@ def test_the_death_of_the_server_at_any_moment_of_the_start_ends_its_programs(wo
 
 @pytest.mark.parametrize("how", ["time", "exit", "stop"])
 def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare: Board, how: str) -> None:
-    mark, stop = token(7316), Stop()
+    mark, stop = token(7316), StopSignal()
     words = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &); "
     if how == "stop":
         threading.Timer(0.3, stop.now).start()
@@ -689,12 +697,12 @@ def test_a_file_grows_to_its_limit(either: Board) -> None:
     assert not (either.workspace / "big").exists() or (either.workspace / "big").stat().st_size <= 1 << 30
 
 
-def bounded(workspace: Path, memory: int, code: str) -> Ended:
+def bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
     sandbox = Sandbox(workspace, reads=READS)
     until = time.monotonic() + 20
     argv = [PYTHON, "-I", "-c", code]
     wrapped = sandbox.wrap(argv, status_fd=STATUS_FD, leash_fd=LEASH_FD)
-    return run_to_end(Order(wrapped, True, "/", scrubbed({}, "/bin"), until, lambda: False, memory))
+    return run_to_end(LaunchRequest(wrapped, True, "/", scrubbed({}, "/bin"), until, lambda: False, memory))
 
 
 def test_one_process_has_so_much_memory(workspace: Path) -> None:
@@ -733,7 +741,7 @@ def test_a_long_output_keeps_its_head_and_its_tail(either: Board) -> None:
 
 
 def test_what_is_held_of_an_output_stays_small_while_it_runs() -> None:
-    stream = Stream()
+    stream = CapturedStream()
     for _ in range(300):
         stream.add(b"x" * 65_536)
         assert len(stream.head) + len(stream.tail) < 1 << 20
@@ -754,8 +762,8 @@ def test_a_person_may_do_without_and_each_result_says_so(workspace: Path, tmp_pa
 
 
 def test_a_person_may_switch_it_off(workspace: Path) -> None:
-    with Opener(workspace) as opener:
-        assert command_tools(opener, Commands("off")) == []
+    with Workspace(workspace) as opener:
+        assert command_tools(opener, CommandSettings("off")) == []
 
 
 # --- what a person is shown -----------------------------------------------------------------------------------------

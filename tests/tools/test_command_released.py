@@ -10,16 +10,16 @@ from toolsdesk import Desk
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.settings.settings import CommandMode
-from kairos_mcp.tools import Opener
-from kairos_mcp.tools.commands.run_command import Commands, command_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace
+from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+from kairos_mcp.tools.registry import ToolRegistry
 
 
 @pytest.mark.parametrize("mode", [pytest.param("sandboxed", marks=pytest.mark.sandbox), "bare"])
 def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Path, mode: CommandMode) -> None:
     (tmp_path / "W").mkdir()
-    with Opener(tmp_path / "W") as opener:
-        desk = Desk(tmp_path / "W", Registry(command_tools(opener, Commands(mode))))
+    with Workspace(tmp_path / "W") as opener:
+        desk = Desk(tmp_path / "W", ToolRegistry(command_tools(opener, CommandSettings(mode))))
         assert not desk.call("run_command", argv=["touch", "first"]).is_error
 
         def lost() -> None:

@@ -19,7 +19,7 @@ from kairos_mcp.core.errors import (
     TooLarge,
 )
 from kairos_mcp.tools.files.diff import blocks, unified
-from kairos_mcp.tools.files.edit import Edit, edited, ends_in_crlf, in_crlf, overwritten, read_text
+from kairos_mcp.tools.files.edit import TextEdit, edited, ends_in_crlf, in_crlf, overwritten, read_text
 
 MOST = 1 << 20
 law = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,14 +38,14 @@ def lines(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[str, Edit]:
+def cases(draw: st.DrawFn) -> tuple[str, TextEdit]:
     """A text and an edit, mostly of a piece of it, as it is or with LF for CRLF."""
     text = draw(st.one_of(lines(), lines(), texts))
     start = draw(st.integers(0, max(0, len(text) - 1)))
     inside = text[start : start + draw(st.integers(1, 8))]
     old = draw(st.sampled_from([inside, inside.replace("\r\n", "\n"), draw(texts)]))
     new = draw(st.one_of(lines(), texts, st.just(inside)))
-    return text, Edit(old, new, draw(st.booleans()))
+    return text, TextEdit(old, new, draw(st.booleans()))
 
 
 def places(text: str, old: str) -> int:
@@ -53,7 +53,7 @@ def places(text: str, old: str) -> int:
     return sum(text.startswith(old, at) for at in range(len(text)))
 
 
-def expected(text: str, edit: Edit) -> str | type[KairosError]:
+def expected(text: str, edit: TextEdit) -> str | type[KairosError]:
     """The law again, said otherwise: by counting places, not by looking for one after the other."""
     if not edit.old:
         return BadArguments
@@ -74,9 +74,9 @@ def expected(text: str, edit: Edit) -> str | type[KairosError]:
 
 @law
 @given(cases(), st.booleans())
-@example(("aaa", Edit("aa", "b")), False)
-@example(("x\r\ny\r\n", Edit("x", "1\n2")), False)
-def test_an_edit_replaces_literally_or_changes_nothing_and_says_why(case: tuple[str, Edit], marked: bool) -> None:
+@example(("aaa", TextEdit("aa", "b")), False)
+@example(("x\r\ny\r\n", TextEdit("x", "1\n2")), False)
+def test_an_edit_replaces_literally_or_changes_nothing_and_says_why(case: tuple[str, TextEdit], marked: bool) -> None:
     text, edit = case
     assume(marked or not text.startswith("\ufeff"))
     content = ("\ufeff" * marked + text).encode()
@@ -94,10 +94,10 @@ def test_an_edit_replaces_literally_or_changes_nothing_and_says_why(case: tuple[
 def test_edits_of_one_file_are_the_same_in_any_order_and_all_match_the_text_as_it_was(
     text: str, cuts: list[tuple[int, int, str]], data: st.DataObject
 ) -> None:
-    edits = [Edit(text[at : at + length], new, False, n) for n, (at, length, new) in enumerate(cuts, 1)]
+    edits = [TextEdit(text[at : at + length], new, False, n) for n, (at, length, new) in enumerate(cuts, 1)]
     shuffled = data.draw(st.permutations(edits))
 
-    def outcome(those: list[Edit]) -> bytes | str:
+    def outcome(those: list[TextEdit]) -> bytes | str:
         try:
             return edited("f", text.encode(), those, MOST).content
         except KairosError as error:
@@ -199,48 +199,48 @@ def test_a_diff_takes_no_longer_for_a_text_that_is_made_to_be_slow(shape: str) -
 
 def test_what_is_too_large_is_refused_before_it_is_made() -> None:
     with pytest.raises(TooLarge):
-        edited("f", b"a" * 1_000_000, [Edit("a", "b" * 1_000_000, everywhere=True)], MOST)
+        edited("f", b"a" * 1_000_000, [TextEdit("a", "b" * 1_000_000, everywhere=True)], MOST)
     with pytest.raises(TooLarge):
-        edited("f", b"a" * 100_000, [Edit("a", "b" * 20, everywhere=True)], MOST)
+        edited("f", b"a" * 100_000, [TextEdit("a", "b" * 20, everywhere=True)], MOST)
     with pytest.raises(TooLarge):
         overwritten("f", None, "a" * (MOST + 1), MOST)
 
 
 def test_an_ambiguous_text_names_its_lines_and_costs_little_however_often_it_stands_there() -> None:
     with pytest.raises(MatchMany, match=r"3 times in f: line 1, 3, 3"):
-        edited("f", b"a=1\nb\na=1a=1\n", [Edit("a=1", "q")], MOST)
+        edited("f", b"a=1\nb\na=1a=1\n", [TextEdit("a=1", "q")], MOST)
     began = time.monotonic()
     with pytest.raises(MatchMany, match=r"1,000 or more times"):
-        edited("f", b"a" * 1_000_000, [Edit("a" * 1_000, "q")], MOST)
+        edited("f", b"a" * 1_000_000, [TextEdit("a" * 1_000, "q")], MOST)
     assert time.monotonic() - began < 5
 
 
 def test_an_edit_that_needs_what_another_one_makes_is_told_so() -> None:
-    edits = [Edit("b=2", "c=3", number=1), Edit("c=3", "d=4", number=2)]
+    edits = [TextEdit("b=2", "c=3", number=1), TextEdit("c=3", "d=4", number=2)]
     with pytest.raises(MatchNone) as caught:
         edited("f", b"a=1\nb=2\n", edits, MOST)
     assert "another edit" in caught.value.hint
     with pytest.raises(MatchNone) as caught:
-        edited("f", b"a=1\nb=2\n", [edits[0], Edit("zzz", "d", number=2)], MOST)
+        edited("f", b"a=1\nb=2\n", [edits[0], TextEdit("zzz", "d", number=2)], MOST)
     assert "another edit" not in caught.value.hint
 
 
 def test_edits_that_touch_do_not_overlap_and_those_that_share_a_letter_do() -> None:
-    assert edited("f", b"abcd", [Edit("ab", "1"), Edit("cd", "2")], MOST).content == b"12"
+    assert edited("f", b"abcd", [TextEdit("ab", "1"), TextEdit("cd", "2")], MOST).content == b"12"
     for second in ("bc", "ab", "abcd", "b"):
         with pytest.raises(OverlappingEdits):
-            edited("f", b"abcd", [Edit("ab", "1"), Edit(second, "2")], MOST)
+            edited("f", b"abcd", [TextEdit("ab", "1"), TextEdit(second, "2")], MOST)
 
 
 def test_edits_that_undo_each_other_change_nothing() -> None:
     with pytest.raises(NoChange):
-        edited("f", b"ab", [Edit("a", ""), Edit("b", "ab")], MOST)
+        edited("f", b"ab", [TextEdit("a", ""), TextEdit("b", "ab")], MOST)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfea\0b\0", b"caf\xe9\n", b"\0", bytes(range(256))])
 def test_what_is_no_utf_8_is_left_alone(content: bytes) -> None:
     with pytest.raises(BinaryFile):
-        edited("f", content, [Edit("a", "b")], MOST)
+        edited("f", content, [TextEdit("a", "b")], MOST)
     with pytest.raises(BinaryFile):
         overwritten("f", content, "text", MOST)
 
@@ -248,6 +248,6 @@ def test_what_is_no_utf_8_is_left_alone(content: bytes) -> None:
 @pytest.mark.parametrize("text", ["\ud800", "a\0b"])
 def test_what_no_text_file_can_hold_is_refused(text: str) -> None:
     with pytest.raises(BadArguments):
-        edited("f", b"a", [Edit("a", text)], MOST)
+        edited("f", b"a", [TextEdit("a", text)], MOST)
     with pytest.raises(BadArguments):
         overwritten("f", None, text, MOST)

@@ -13,9 +13,9 @@ from test_command import WITHIN_S, Board, body
 from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import INSTRUCTIONS
-from kairos_mcp.tools.around import Memory, Preview, Surroundings
+from kairos_mcp.tools.around import Preview, ToolContext, ToolMemory
 from kairos_mcp.tools.commands.protected_paths import FOLDERS, HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.scopes import scopes_of
@@ -44,8 +44,8 @@ def files(workspace: Path) -> set[str]:
 def recorded(board: Board, script: str) -> tuple[ToolResult, list[dict[str, object]]]:
     """The result of a shell's script, and what was moved into the record."""
     kept: dict[str, str] = {}
-    memory = Memory(kept.__setitem__, kept.get)
-    around = Surroundings("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
+    memory = ToolMemory(kept.__setitem__, kept.get)
+    around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
     result = call(board.tool, {"argv": ["sh", "-c", script]}, around)
     assert all(name.startswith("round-1/call-1/taken-out") for name in kept)
     return result, [json.loads(text) for text in kept.values()]
@@ -170,7 +170,7 @@ def test_dependencies_may_hold_what_they_like(board: Board) -> None:
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "sub/AGENTS.md"])
 def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Board, path: str) -> None:
-    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20, Mask())
+    tools = writing_tools(board.opener, scopes_of(board.workspace), 1 << 20, Redactor())
     write = next(tool for tool in tools if tool.spec.name == "write_file")
     wanted = {"path": path, "content": "approved"}
     results: list[ToolResult] = []
@@ -178,10 +178,10 @@ def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Boar
     program = threading.Thread(target=lambda: results.append(board.run("sh", "-c", waits)))
     program.start()
     awaited((board.workspace / ".git").exists, WITHIN_S)
-    assert isinstance(previewed(write, wanted, Surroundings("run-1", time.monotonic() + 60, lambda _: None)), Preview)
-    busy = call(write, wanted, Surroundings("run-1", time.monotonic() + 0.2, lambda _: None))
+    assert isinstance(previewed(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
+    busy = call(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
     assert (busy.code, not (board.workspace / path).is_file()) == ("busy", True)
-    around = Surroundings("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
+    around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
     writer = threading.Thread(target=lambda: results.append(call(write, wanted, around)))
     writer.start()
     (board.workspace / "go").touch()

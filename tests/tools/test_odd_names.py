@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from toolsdesk import Desk
 
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry
-from kairos_mcp.tools.skills import Shelves, skill_tool
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.skills import SkillFolders, skill_tool
 
 NAMES = [b"caf\xe9.txt", b"\xff\xfe", b"new\nline.txt", b"\x1b[2J.txt", b"back\\slash.txt", b"http:", b"C:x",
          b"\xe2\x80\xaert.txt", b"n" * 251 + b".txt", b"~", b"-rf", b" lead", b"*"]  # fmt: skip
@@ -33,8 +33,8 @@ def odd(desk: Desk) -> Desk:
 
 @pytest.mark.parametrize("kernel", [True, False])
 def test_every_file_is_found_beside_names_that_are_no_text(odd: Desk, kernel: bool) -> None:
-    with Opener(odd.workspace, walk=not kernel) as opener:
-        desk = Desk(odd.workspace, Registry(builtin_tools(opener, read_bytes=1 << 20)))
+    with Workspace(odd.workspace, walk=not kernel) as opener:
+        desk = Desk(odd.workspace, ToolRegistry(builtin_tools(opener, read_bytes=1 << 20)))
         searched = desk.call("search_files", pattern="needle")
         listed = desk.call("list_files", glob="**/*", limit=500)
         tree = desk.call("file_tree", depth=3)
@@ -81,8 +81,8 @@ def test_a_file_of_a_skill_with_such_a_name_hides_no_other(tmp_path: Path) -> No
     inner.mkdir()
     (inner / "deep.md").write_text("deep\n")
     Path(os.fsdecode(os.fsencode(skill) + b"/caf\xe9.md")).write_text("x\n")
-    shelves = Shelves([tmp_path / "skills"])
-    result = Desk(tmp_path, Registry([skill_tool(shelves, 1 << 20)])).call("read_skill", name="tidy")
+    shelves = SkillFolders([tmp_path / "skills"])
+    result = Desk(tmp_path, ToolRegistry([skill_tool(shelves, 1 << 20)])).call("read_skill", name="tidy")
     shelves.close()
     assert not result.is_error
     assert "more.md" in result.data["files"]

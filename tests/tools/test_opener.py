@@ -12,11 +12,11 @@ import pytest
 from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
-from kairos_mcp.tools import Opener
+from kairos_mcp.tools import Workspace
 from kairos_mcp.tools.files.beneath import FILE, by_walk
 
 
-def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Opener) -> None:
+def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Workspace) -> None:
     with opener.file("./real//x/../f") as opened:
         assert (opened.path, opened.size, opened.read(100), opened.read(2, 2)) == (
             "real/f",
@@ -26,7 +26,7 @@ def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Opener) -> 
         )
 
 
-def test_a_folder_lists_its_entries_by_name_and_kind_without_following(opener: Opener) -> None:
+def test_a_folder_lists_its_entries_by_name_and_kind_without_following(opener: Workspace) -> None:
     entries, more = opener.entries(".", 100)
     assert [(entry.name, entry.kind) for entry in entries] == [
         ("fifo", "other"),
@@ -41,7 +41,7 @@ def test_a_folder_lists_its_entries_by_name_and_kind_without_following(opener: O
     assert opener.entries(".", 2)[1]
 
 
-def test_a_folder_beyond_a_link_is_not_listed(opener: Opener) -> None:
+def test_a_folder_beyond_a_link_is_not_listed(opener: Workspace) -> None:
     with pytest.raises(PathDenied):
         opener.entries("lnd", 10)
     with pytest.raises(NotFound):
@@ -50,11 +50,11 @@ def test_a_folder_beyond_a_link_is_not_listed(opener: Opener) -> None:
 
 def test_path_014_another_file_system_is_refused() -> None:
     for walk in (False, True):
-        with Opener(Path("/"), walk=walk) as opener, pytest.raises(PathDenied), opener.file("proc/version"):
+        with Workspace(Path("/"), walk=walk) as opener, pytest.raises(PathDenied), opener.file("proc/version"):
             pass
 
 
-def test_a_socket_and_a_device_are_no_files(opener: Opener, workspace: Path) -> None:
+def test_a_socket_and_a_device_are_no_files(opener: Workspace, workspace: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         here = os.getcwd()
         os.chdir(workspace)  # a socket's path is short by law, tmp_path is not
@@ -64,12 +64,12 @@ def test_a_socket_and_a_device_are_no_files(opener: Opener, workspace: Path) -> 
             os.chdir(here)
         with pytest.raises(NotRegularFile), opener.file("sock"):
             pass
-    with Opener(Path("/dev")) as devices, pytest.raises(KairosError) as caught, devices.file("null"):
+    with Workspace(Path("/dev")) as devices, pytest.raises(KairosError) as caught, devices.file("null"):
         pass
     assert caught.value.code in ("not_regular_file", "path_denied")
 
 
-def test_a_failed_open_leaves_no_descriptor_behind(opener: Opener) -> None:
+def test_a_failed_open_leaves_no_descriptor_behind(opener: Workspace) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for path in ("lnd/f", "loop", "fifo", "none", "real/none/x", "real", "real/f/x", "x" * 300):
         with pytest.raises(KairosError), opener.file(path):
@@ -81,7 +81,7 @@ def test_a_failed_open_leaves_no_descriptor_behind(opener: Opener) -> None:
 
 def test_closing_gives_the_descriptor_back_and_nothing_opens_afterwards(workspace: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    opener = Opener(workspace)
+    opener = Workspace(workspace)
     assert len(os.listdir("/proc/self/fd")) == before + 1
     opener.close()
     opener.close()
@@ -92,10 +92,10 @@ def test_closing_gives_the_descriptor_back_and_nothing_opens_afterwards(workspac
 
 def test_a_workspace_that_is_not_there_is_an_error_of_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        Opener(tmp_path / "none")
+        Workspace(tmp_path / "none")
 
 
-def test_the_workspace_may_be_renamed_while_it_is_open(opener: Opener, workspace: Path) -> None:
+def test_the_workspace_may_be_renamed_while_it_is_open(opener: Workspace, workspace: Path) -> None:
     workspace.rename(workspace.with_name("moved"))
     with opener.file("real/f") as opened:
         assert opened.read(100) == b"inside"
@@ -103,7 +103,7 @@ def test_the_workspace_may_be_renamed_while_it_is_open(opener: Opener, workspace
 
 def test_the_kernel_s_own_way_is_taken_where_the_kernel_has_it(workspace: Path) -> None:
     """A call of it that is wrong must not look like a kernel without it."""
-    with Opener(workspace) as opener:
+    with Workspace(workspace) as opener:
         assert opener.by_kernel == has_openat2()
 
 
@@ -187,7 +187,7 @@ PIECEMEAL = Path("/proc/kallsyms")  # given a page at a time, of no size at all,
 @pytest.mark.parametrize("walk", [False, True])
 def test_what_is_given_in_pieces_is_read_whole(walk: bool) -> None:
     wanted = PIECEMEAL.read_bytes()[:300_000]
-    with Opener(Path("/proc"), walk=walk) as opener, opener.file("kallsyms") as opened:
+    with Workspace(Path("/proc"), walk=walk) as opener, opener.file("kallsyms") as opened:
         assert len(os.pread(opened.fd, 300_000, 0)) < 300_000, "it is not given in pieces"
         assert opened.read(300_000) == wanted
         assert opened.read(1_000, 50_000) == wanted[50_000:51_000]
@@ -197,13 +197,15 @@ def test_what_is_given_in_pieces_is_read_whole(walk: bool) -> None:
 
 @pytest.mark.skipif(not PIECEMEAL.exists(), reason="there is no file that is given in pieces")
 def test_a_file_that_holds_more_than_it_says_is_too_large_all_the_same() -> None:
-    with Opener(Path("/proc")) as opener:
+    with Workspace(Path("/proc")) as opener:
         with pytest.raises(TooLarge):
             opener.whole("kallsyms", 10_000)
         assert opener.found("kallsyms", 100) == (b"", 0)
 
 
-def test_a_file_that_grows_or_shrinks_under_its_reader_is_read_as_it_is_then(opener: Opener, workspace: Path) -> None:
+def test_a_file_that_grows_or_shrinks_under_its_reader_is_read_as_it_is_then(
+    opener: Workspace, workspace: Path
+) -> None:
     target = workspace / "real" / "f"
     for content in ("inside and more", "in", "", "another"):
         target.write_text("inside")
@@ -217,7 +219,9 @@ def test_a_file_that_grows_or_shrinks_under_its_reader_is_read_as_it_is_then(ope
             assert opened.read(10, 50) == b""
 
 
-def test_a_file_that_is_replaced_or_removed_under_its_reader_is_read_as_it_was(opener: Opener, workspace: Path) -> None:
+def test_a_file_that_is_replaced_or_removed_under_its_reader_is_read_as_it_was(
+    opener: Workspace, workspace: Path
+) -> None:
     target = workspace / "real" / "f"
     with opener.file("real/f") as opened:
         (workspace / "new").write_text("replaced")
@@ -228,7 +232,7 @@ def test_a_file_that_is_replaced_or_removed_under_its_reader_is_read_as_it_was(o
 
 
 @pytest.mark.parametrize("most", [5, 6, 7])
-def test_a_whole_file_is_given_up_to_its_bound_and_not_one_byte_beyond(opener: Opener, most: int) -> None:
+def test_a_whole_file_is_given_up_to_its_bound_and_not_one_byte_beyond(opener: Workspace, most: int) -> None:
     if most < 6:
         with pytest.raises(TooLarge):
             opener.whole("real/f", most)
@@ -237,7 +241,7 @@ def test_a_whole_file_is_given_up_to_its_bound_and_not_one_byte_beyond(opener: O
 
 
 def test_the_walk_leaves_no_descriptor_behind_where_it_refuses(workspace: Path) -> None:
-    with Opener(Path("/"), walk=True) as opener:
+    with Workspace(Path("/"), walk=True) as opener:
         before = len(os.listdir("/proc/self/fd"))
         for path in ("proc/version", "proc/self/status", "dev/null"):
             with pytest.raises(KairosError), opener.file(path):

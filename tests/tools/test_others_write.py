@@ -16,8 +16,8 @@ import pytest
 from striking import struck
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.registry import ToolRegistry
 
 EVERY = [pytest.param(9, id="sample"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 EDIT = {"path": "d/t", "old_string": "ours-", "new_string": "edit-"}
@@ -27,15 +27,15 @@ BEFORE, AFTER = "ours-a\n", "edit-a\n"
 class Scene:
     """A workspace with d/t, an outside beside it with a file of the same name, and a desk."""
 
-    def __init__(self, root: Path, opener: Opener | None = None) -> None:
+    def __init__(self, root: Path, opener: Workspace | None = None) -> None:
         self.workspace, self.outside = root / "W", root / "outside"
         (self.workspace / "d").mkdir(parents=True)
         (self.outside / "d").mkdir(parents=True)
         self.file = self.workspace / "d" / "t"
         self.file.write_text(BEFORE)
         (self.outside / "d" / "t").write_text(BEFORE)
-        self.opener = opener or Opener(self.workspace)
-        self.desk = Desk(self.workspace, Registry(builtin_tools(self.opener, read_bytes=READ_BYTES)))
+        self.opener = opener or Workspace(self.workspace)
+        self.desk = Desk(self.workspace, ToolRegistry(builtin_tools(self.opener, read_bytes=READ_BYTES)))
 
     def edit(self) -> str | None:
         return self.desk.call("edit_file", **EDIT).code
@@ -310,8 +310,8 @@ def test_without_an_exchange_there_is_a_moment_in_which_another_s_write_is_lost(
     for line in range(1, 200):
         scene = Scene(tmp_path / str(line))
         scene.opener.close()
-        with Opener(scene.workspace, exchange=False) as opener:
-            scene.desk.registry = Registry(builtin_tools(opener, read_bytes=READ_BYTES))
+        with Workspace(scene.workspace, exchange=False) as opener:
+            scene.desk.registry = ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES))
             code, lines = struck(scene.edit, {line: lambda on=scene: renames(on)})
         if lines < line:
             break
@@ -325,8 +325,8 @@ def test_without_an_exchange_our_own_writes_take_turns(tmp_path: Path) -> None:
     for line in range(1, 200):
         scene = Scene(tmp_path / str(line))
         scene.opener.close()
-        with Opener(scene.workspace, exchange=False) as opener:
-            scene.desk.registry = Registry(builtin_tools(opener, read_bytes=READ_BYTES))
+        with Workspace(scene.workspace, exchange=False) as opener:
+            scene.desk.registry = ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES))
             codes: list[str | None] = []
             whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base}
             other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023 - joined in its round

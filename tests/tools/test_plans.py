@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.around import Memory
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.around import ToolMemory
+from kairos_mcp.tools.registry import ToolRegistry
 
 FILES = {"a.py": "one\nold(1)\n", "d/b.py": "old(2)\nold(3)\n"}
 EDITS = [
@@ -59,7 +59,7 @@ def test_the_same_plan_has_the_same_name_and_another_one_another(desk: Desk) -> 
 def test_a_plan_belongs_to_its_run(desk: Desk) -> None:
     desk.write(dict(FILES))
     plan_id = desk.call("plan_edits", edits=EDITS).data["plan_id"]
-    desk.memory = Memory.in_process()
+    desk.memory = ToolMemory.in_process()
     assert desk.call("apply_edit_plan", plan_id=plan_id).code == "not_found"
     assert desk.content() == FILES
 
@@ -137,8 +137,8 @@ def test_a_plan_is_applied_whole_or_not_at_all(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, str], plan: list[Any], meddled: str | None
 ) -> None:
     root = tmp_path_factory.mktemp("plan")
-    with Opener(root) as opener:
-        desk = Desk(root, Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    with Workspace(root) as opener:
+        desk = Desk(root, ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
         desk.write(dict(files))
         edits = [
             {"path": path, "old_string": old, "new_string": new, "replace_all": everywhere}

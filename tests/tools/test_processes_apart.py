@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.commands.run_command import Commands, command_tools
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.around import StopSignal, ToolContext
+from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import call
 
 pytestmark = pytest.mark.sandbox
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.sandbox
 
 def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: Path) -> None:
     (workspace := tmp_path / "W").mkdir()
-    with Opener(workspace) as opener:
-        (tool,) = command_tools(opener, Commands(environ={"PATH": os.environ["PATH"]}))
-        around = Surroundings("run-1", time.monotonic() + 60, lambda _: None, stop=Stop())
+    with Workspace(workspace) as opener:
+        (tool,) = command_tools(opener, CommandSettings(environ={"PATH": os.environ["PATH"]}))
+        around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, stop=StopSignal())
         result = call(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, around)
     assert not result.is_error, result.content
     own, *there = result.content.partition("bytes]\n")[2].split()

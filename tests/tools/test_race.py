@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kairos_mcp.core.errors import KairosError, NotFound, PathDenied
-from kairos_mcp.tools import Opener
+from kairos_mcp.tools import Workspace
 
 WITHIN_S = 20.0
 NAIVE_READS = 100_000  # at most; it ends with the first escape
@@ -63,7 +63,7 @@ def reads(read: Callable[[str], bytes], times: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("times", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_no_read_escapes_while_the_name_is_swapped(opener: Opener, workspace: Path, times: int) -> None:
+def test_no_read_escapes_while_the_name_is_swapped(opener: Workspace, workspace: Path, times: int) -> None:
     def read(path: str) -> bytes:
         with opener.file(path) as opened:
             return opened.read(100)
@@ -96,10 +96,10 @@ def test_closing_while_others_open_never_opens_beneath_another_folder(workspace:
     secret = workspace.parent / "W-secret"
     (workspace / "f").write_text("inside")
     for _ in range(200):
-        opener = Opener(workspace)
+        opener = Workspace(workspace)
         seen: list[bytes] = []
 
-        def read(opener: Opener = opener, seen: list[bytes] = seen) -> None:
+        def read(opener: Workspace = opener, seen: list[bytes] = seen) -> None:
             try:
                 while True:
                     with opener.file("f") as opened:

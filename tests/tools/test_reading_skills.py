@@ -15,17 +15,17 @@ from skills_ref.validator import validate_metadata
 from toolsdesk import Desk
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import Asked, Meant
+from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.cli.doctor_checks import findings
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import Gate, Wanted
+from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.skill import Skill, skill_of
-from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, Shelves, skill_tool
+from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, SkillFolders, skill_tool
 
 OURS = ["mandates", "ooda-cycle", "planner-loop"]
 
@@ -38,11 +38,11 @@ def written(folder: Path, name: str, description: str = "Says how.", body: str =
 
 
 def desk(*folders: Path) -> Desk:
-    return Desk(folders[0], Registry([skill_tool(Shelves(folders), 1 << 20)]))
+    return Desk(folders[0], ToolRegistry([skill_tool(SkillFolders(folders), 1 << 20)]))
 
 
 def names(*folders: Path) -> list[str]:
-    return [skill.name for skill in Shelves(folders).listing().skills]
+    return [skill.name for skill in SkillFolders(folders).listing().skills]
 
 
 def read(place: Desk, name: str, **more: str) -> tuple[str, str | None]:
@@ -85,7 +85,7 @@ def test_a_broken_one_does_not_fall_back_in_silence(tmp_path: Path) -> None:
     written(ours, "tidy", "Ours.")
     (users / "tidy").mkdir(parents=True)
     (users / "tidy" / "SKILL.md").write_text("no front matter\n")
-    listing = Shelves((ours, users)).listing()
+    listing = SkillFolders((ours, users)).listing()
     assert listing.skills == ()
     assert "tidy" in listing.left_out[0]
     assert read(desk(ours, users), "tidy")[0].startswith("no front matter")
@@ -127,7 +127,7 @@ def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dic
 def test_many_skills_are_named_within_bounds_and_what_is_not_is_counted(tmp_path: Path) -> None:
     for number in range(SKILLS + 20):
         written(tmp_path, f"skill-{number:03}", "long " * 100)
-    listing = Shelves([tmp_path]).listing()
+    listing = SkillFolders([tmp_path]).listing()
     said = desk(tmp_path).tool("read_skill").spec.description
     assert len(listing.skills) == SKILLS
     assert any(str(SKILLS) in why for why in listing.left_out)
@@ -215,7 +215,7 @@ def test_skills_that_a_person_named_are_instructions_and_the_users_own_are_the_s
 
 def test_the_paths_of_a_skill_are_no_paths_of_the_workspace() -> None:
     spec = desk(packaged_skills()).tool("read_skill").spec
-    wanted = Wanted(spec, {"name": "tidy", "path": "secrets/key.md"})
+    wanted = WantedCall(spec, {"name": "tidy", "path": "secrets/key.md"})
     assert Gate([GateRule("*", "deny", paths=("secrets/**",))]).verdict(wanted).decision == "allow"
     assert Gate([GateRule("read_skill", "deny")]).verdict(wanted).decision == "deny"
 
@@ -250,7 +250,7 @@ async def test_decide_reads_one_and_no_skill_is_an_effect(tmp_path: Path) -> Non
     noop = {"action": "noop", "reason": "read"}
     lines = (says(json.dumps(oriented)), asks_for("ooda-cycle"), says(json.dumps(noop)))
     async with App.open(place.settings(*lines[1:]), via="mcp") as host:
-        started = await host.start_phase("decide", Meant(goal="tidy"), oriented, Asked(), ME)
+        started = await host.start_phase("decide", MandateRef(goal="tidy"), oriented, RunOptions(), ME)
         assert (await rests(host, started.run_id)).status == "completed"
         assert_all_lawful(host)
     ((body,),) = place.rows("select body from answer join mark on mark.id = mark where path = 'decide/read-2/call-1'")

@@ -11,11 +11,11 @@ import pytest
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, call
 
-AROUND = Surroundings("run-1", time.monotonic() + 60, lambda _ref: None)
+AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {
     "type": "object",
     "properties": {"x": {"type": "integer"}, "free": {}, "maybe": {"type": ["string", "null"]}},
@@ -25,15 +25,15 @@ SCHEMA = {
 
 
 def tool(name: str, run: Any = None, **spec: Any) -> Tool:
-    def echo(arguments: JsonObject, _around: Surroundings) -> ToolResult:
+    def echo(arguments: JsonObject, _around: ToolContext) -> ToolResult:
         return ToolResult("ran", data=arguments)
 
     return Tool(ToolSpec(name, **{"description": f"Does {name}.", "input_schema": SCHEMA, **spec}), run or echo)
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry(
+def registry() -> ToolRegistry:
+    return ToolRegistry(
         [
             tool("list_files", effect="read", category="file_ops"),
             tool("write_file", effect="checked", category="file_ops"),
@@ -49,17 +49,17 @@ def names(specs: Any) -> list[str]:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError):
-        Registry([tool("a"), tool("a")])
+        ToolRegistry([tool("a"), tool("a")])
 
 
-def test_a_loop_is_offered_what_only_reads_unless_it_names_more(registry: Registry) -> None:
+def test_a_loop_is_offered_what_only_reads_unless_it_names_more(registry: ToolRegistry) -> None:
     assert names(registry.select(None)) == ["list_files", "search_files"]
     assert names(registry.select(["run_*", "*_files"])) == ["list_files", "search_files", "run_command"]
     assert names(registry.select(["write_file", "write_*"])) == ["write_file"]
     assert names(registry.select([])) == []
 
 
-def test_a_glob_that_matches_nothing_is_the_error_and_names_what_is_near(registry: Registry) -> None:
+def test_a_glob_that_matches_nothing_is_the_error_and_names_what_is_near(registry: ToolRegistry) -> None:
     with pytest.raises(UnknownTool) as caught:
         registry.select(["list_files", "serch_files"])
     assert "search_files" in caught.value.hint
@@ -68,7 +68,7 @@ def test_a_glob_that_matches_nothing_is_the_error_and_names_what_is_near(registr
     assert len(str(caught.value)) < 400
 
 
-def test_a_search_ranks_names_before_descriptions_and_pages(registry: Registry) -> None:
+def test_a_search_ranks_names_before_descriptions_and_pages(registry: ToolRegistry) -> None:
     page = registry.search("finds files", limit=2)
     assert [found["name"] for found in page.tools] == ["search_files", "list_files"]
     assert page.total == 2
@@ -80,7 +80,7 @@ def test_a_search_ranks_names_before_descriptions_and_pages(registry: Registry) 
     assert registry.search("nothing of the kind").tools == ()
 
 
-def test_whole_schemas_come_only_for_names_asked_for(registry: Registry) -> None:
+def test_whole_schemas_come_only_for_names_asked_for(registry: ToolRegistry) -> None:
     page = registry.search(names=["run_command", "list_files", "run_command"])
     assert [found["name"] for found in page.tools] == ["run_command", "list_files"]
     assert page.tools[0]["input_schema"] == SCHEMA
@@ -92,13 +92,13 @@ def test_whole_schemas_come_only_for_names_asked_for(registry: Registry) -> None
 def test_a_tool_asked_for_by_name_says_which_others_are_for_the_same_kind_of_work() -> None:
     named = [tool(name, category="file_ops") for name in "abcdefgh"]
     theirs = replace(tool("z", category="file_ops"), spec=replace(tool("z").spec, source="mcp:files"))
-    registry = Registry([*named, theirs, tool("run_command", category="system")])
+    registry = ToolRegistry([*named, theirs, tool("run_command", category="system")])
     last, alone, other = registry.search(names=["g", "run_command", "z"]).tools
     assert last["related"] == ["h", "a", "b", "c", "d"]
     assert ["related" in alone, "related" in other] == [False, False]
 
 
-def test_a_category_and_a_cursor_must_be_known(registry: Registry) -> None:
+def test_a_category_and_a_cursor_must_be_known(registry: ToolRegistry) -> None:
     assert [found["name"] for found in registry.search(category="system").tools] == ["run_command"]
     for wrong in ({"category": "none"}, {"cursor": "x"}, {"cursor": "99"}, {"cursor": "-1"}, {"cursor": "٣"}):
         with pytest.raises(BadArguments):
@@ -121,7 +121,7 @@ def test_a_category_and_a_cursor_must_be_known(registry: Registry) -> None:
 def test_arguments_that_do_not_fit_never_reach_the_tool(arguments: JsonObject) -> None:
     ran: list[JsonObject] = []
 
-    def run(given: JsonObject, _around: Surroundings) -> ToolResult:
+    def run(given: JsonObject, _around: ToolContext) -> ToolResult:
         ran.append(given)
         return ToolResult("ran")
 
@@ -140,7 +140,7 @@ def test_null_is_the_same_as_absent_but_where_the_schema_admits_it() -> None:
 
 
 def test_a_failure_that_is_known_keeps_its_code_and_hint() -> None:
-    def run(_arguments: JsonObject, _around: Surroundings) -> ToolResult:
+    def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise Stale("It changed.", "Read it again.")
 
     result = call(tool("a", run), {"x": 1}, AROUND)
@@ -157,7 +157,7 @@ def test_a_failure_that_is_known_keeps_its_code_and_hint() -> None:
     "error", [ValueError("/home/me/secret"), OSError(5, "x", "/etc/key"), RecursionError(), MemoryError()]
 )
 def test_a_bug_in_a_tool_is_a_result_without_its_text(error: Exception) -> None:
-    def run(_arguments: JsonObject, _around: Surroundings) -> ToolResult:
+    def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise error
 
     result = call(tool("a", run), {"x": 1}, AROUND)

@@ -13,9 +13,9 @@ import kairos_mcp
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path: Path) -> None:
 def test_no_run_writes_the_files_that_rule_the_server(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     settings = load_settings(Flags(home=str(tmp_path / "state")), {})
-    with Opener(tmp_path) as opener:
+    with Workspace(tmp_path) as opener:
         tools = builtin_tools(opener, read_bytes=READ_BYTES, scopes=scopes_of(tmp_path, settings))
-        desk = Desk(tmp_path, Registry(tools))
+        desk = Desk(tmp_path, ToolRegistry(tools))
         desk.write({"state/kairos.toml": "one"})
         before = desk.content()
         edit = {"path": "state/kairos.toml", "old_string": "one", "new_string": "two"}

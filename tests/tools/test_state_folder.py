@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools.files.beneath import FOLDER
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 
 CANARY = "canary-4711-in-the-state-folder"
 RULE = '[[gate]]\ntools = "*"\nverdict = "allow"\n'
@@ -91,7 +91,7 @@ def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool
     home = planted(workspace / "src" / "state")
     alias = workspace.parent / "alias"
     alias.symlink_to(home)
-    with Opener(workspace, private=alias, walk=walk) as opener:
+    with Workspace(workspace, private=alias, walk=walk) as opener:
         for path in ("src/state", "src/state/key", "src/../src/state/key", "src//state/./key"):
             with pytest.raises(PathDenied, match="own folder"):
                 opener.is_folder(path)

@@ -19,10 +19,10 @@ from striking import in_a_child
 from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import KairosError, StaleFile
-from kairos_mcp.tools import Opener, builtin_tools
+from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.around import Preview
 from kairos_mcp.tools.files.atomic_write import unwritable
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.registry import ToolRegistry
 
 
 def digest(text: str) -> str:
@@ -169,8 +169,8 @@ def test_what_is_no_file_of_the_workspace_is_not_written(changing: Desk, path: s
 
 
 def test_another_file_system_is_not_written() -> None:
-    with Opener(Path("/")) as opened:
-        desk = Desk(Path("/"), Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+    with Workspace(Path("/")) as opened:
+        desk = Desk(Path("/"), ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
         assert desk.call("write_file", path="proc/self/comm", content="x").code == "path_denied"
         assert desk.call("write_file", path="dev/shm/kairos-test/x", content="x").code == "path_denied"
     assert not Path("/dev/shm/kairos-test").exists()
@@ -182,8 +182,8 @@ def test_a_file_that_may_not_be_written_is_said_to_be_so_and_no_folder_stays(tmp
     (shut / "t").write_text("one")
     shut.chmod(0o555)
     tmp_path.chmod(0o755)
-    with Opener(tmp_path) as opened:
-        desk = Desk(tmp_path, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+    with Workspace(tmp_path) as opened:
+        desk = Desk(tmp_path, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
 
         def act() -> list[str | None]:
             edit = desk.call("edit_file", path="shut/t", old_string="one", new_string="two")
@@ -198,8 +198,8 @@ def test_edit_033_without_room_the_file_is_as_it_was_and_nothing_lies_beside_it(
 
     def act() -> list[str | None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
-        with Opener(tmp_path) as opened:
-            desk = Desk(tmp_path, Registry(builtin_tools(opened, read_bytes=READ_BYTES)))
+        with Workspace(tmp_path) as opened:
+            desk = Desk(tmp_path, ToolRegistry(builtin_tools(opened, read_bytes=READ_BYTES)))
             edit = desk.call("edit_file", path="t", old_string="one", new_string="two" * 2_000)
             created = desk.call("write_file", path="a/b/c", content="x" * 5_000)
             return [edit.code, created.code, desk.call("edit_file", path="t", old_string="one", new_string="2").code]
@@ -310,7 +310,7 @@ def test_a_file_that_another_only_reads_is_written(changing: Desk) -> None:
 def test_where_files_can_not_be_exchanged_the_result_says_so(changing: Desk) -> None:
     changing.write({"t": "one\n"})
     result = changing.call("edit_file", path="t", old_string="one", new_string="two")
-    with Opener(changing.workspace) as usual:
+    with Workspace(changing.workspace) as usual:
         on_purpose = "exchanged" in result.data and usual.by_exchange
     assert result.data.get("exchanged", True) or on_purpose
 

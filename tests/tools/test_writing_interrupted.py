@@ -19,8 +19,8 @@ from striking import in_a_child, kill, memory_in, struck
 from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call
 
 STEP = "round-1/call-1"
@@ -80,11 +80,11 @@ class Stage:
         return found.state, found.result.code if found.result is not None else None
 
 
-def staged(root: Path, name: str, scene: Scene, opener: list[Opener]) -> Stage:
+def staged(root: Path, name: str, scene: Scene, opener: list[Workspace]) -> Stage:
     place = root / name
     (place / "W").mkdir(parents=True)
-    opener.append(Opener(place / "W"))
-    desk = Desk(place / "W", Registry(builtin_tools(opener[-1], read_bytes=READ_BYTES)))
+    opener.append(Workspace(place / "W"))
+    desk = Desk(place / "W", ToolRegistry(builtin_tools(opener[-1], read_bytes=READ_BYTES)))
     desk.memory = memory_in(place / "memory")
     desk.write(dict(scene.before))
     arguments = scene.arguments
@@ -96,7 +96,7 @@ def staged(root: Path, name: str, scene: Scene, opener: list[Opener]) -> Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Any:
     """Sets up scenes, each in a folder of its own, and closes them."""
-    opened: list[Opener] = []
+    opened: list[Workspace] = []
     yield lambda scene: staged(tmp_path, f"stage-{len(opened)}", scene, opened)
     for opener in opened:
         opener.close()

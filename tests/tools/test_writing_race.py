@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from toolsdesk import READ_BYTES, Desk
 
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.registry import ToolRegistry
 
 RACER = Path(__file__).with_name("racer.py")
 TIMES = [300, pytest.param(20_000, marks=pytest.mark.slow)]
@@ -38,10 +38,10 @@ def racing(kind: str, root: Path) -> Iterator[subprocess.Popen[str]]:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / "W").mkdir()
     (tmp_path / "outside").mkdir()
-    with Opener(tmp_path / "W") as opener:
+    with Workspace(tmp_path / "W") as opener:
         if not opener.by_exchange:
             pytest.skip("this system has no renameat2")
-        yield Desk(tmp_path / "W", Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+        yield Desk(tmp_path / "W", ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
 
 
 @pytest.mark.parametrize("times", TIMES)

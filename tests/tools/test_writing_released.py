@@ -12,9 +12,9 @@ from striking import memory_in
 from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.tools import Opener, builtin_tools
-from kairos_mcp.tools.around import Memory
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools import Workspace, builtin_tools
+from kairos_mcp.tools.around import ToolMemory
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import call
 
 STEP = "round-1/call-1"
@@ -24,14 +24,14 @@ EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     (tmp_path / "W").mkdir()
-    with Opener(tmp_path / "W") as opener:
-        desk = Desk(tmp_path / "W", Registry(builtin_tools(opener, read_bytes=READ_BYTES)))
+    with Workspace(tmp_path / "W") as opener:
+        desk = Desk(tmp_path / "W", ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES)))
         desk.memory = memory_in(tmp_path / "memory")
         desk.write(dict.fromkeys(("a.txt", "b.txt", "c.txt"), "old\n"))
         yield desk
 
 
-def lost_at(kept: Memory, look: int) -> Memory:
+def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
     """The same memory; from this look on, counted from 1, the run belongs to another."""
     looks = count(1)
 

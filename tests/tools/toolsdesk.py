@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import Memory, Preview, Probed, Surroundings
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.around import Preview, ProbeResult, ToolContext, ToolMemory
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool, call
 
 READ_BYTES = 2 << 20
@@ -23,9 +23,9 @@ class Desk:
     """Tools over one workspace; `kept` is what read_result finds, `memory` what tools keep for the run."""
 
     workspace: Path
-    registry: Registry
+    registry: ToolRegistry
     kept: dict[str, str] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory.in_process)
+    memory: ToolMemory = field(default_factory=ToolMemory.in_process)
     calls: int = 0
 
     def call(self, tool: str, /, *, seconds: float = 60, **arguments: Any) -> ToolResult:
@@ -36,12 +36,12 @@ class Desk:
         assert found is not None
         return found
 
-    def around(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> Surroundings:
+    def around(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> ToolContext:
         """What surrounds the next call; its step is a new one unless named. `shown`: what an approval was shown."""
         self.calls += 1
         base = shown.base if shown is not None else {}
         until = time.monotonic() + seconds
-        return Surroundings("run-1", until, self.kept.get, step or f"call-{self.calls}", self.memory, base)
+        return ToolContext("run-1", until, self.kept.get, step or f"call-{self.calls}", self.memory, base)
 
     def preview(self, tool: str, /, **arguments: Any) -> Preview:
         """What a person would be shown; raises as the tool would."""
@@ -53,7 +53,7 @@ class Desk:
         """The call after an approval of what was shown."""
         return call(self.tool(tool), arguments, self.around(shown=shown))
 
-    def probe(self, tool: str, step: str, /, **arguments: Any) -> Probed:
+    def probe(self, tool: str, step: str, /, **arguments: Any) -> ProbeResult:
         """The look after a crash at a step."""
         looks = self.tool(tool).probe
         assert looks is not None

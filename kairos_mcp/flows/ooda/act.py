@@ -10,18 +10,18 @@ from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.context import Effect, Order
+from kairos_mcp.flows.ooda.context import CycleContext, Effect
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
-from kairos_mcp.flows.ooda.effects import ActStatus, Touched, call_for, effect_of, status_of, touched
+from kairos_mcp.flows.ooda.effects import ActStatus, ChangedFile, call_for, effect_of, status_of, touched
 from kairos_mcp.flows.ooda.risk import problems_of, risk_of, too_risky
 from kairos_mcp.flows.ooda.shown import RESULT_CHARS, cut
-from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by, keyed, text
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by, keyed, text
 
 RISK = "paused_risk_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
+class ActResult:
     """What an act did. `code` and `reason` say why it was not applied, a person's feedback included; `result` is what
     the call gave, of which `ref` has the whole; `remark` what a person said who approved it; `effect` tells equal acts
     from others."""
@@ -30,7 +30,7 @@ class Acted:
     decision: Decision
     risk: Risk
     effect: Effect
-    files: tuple[Touched, ...] = ()
+    files: tuple[ChangedFile, ...] = ()
     code: str | None = None
     reason: str | None = None
     result: str | None = None
@@ -70,19 +70,19 @@ ACTED_SCHEMA = keyed(
 )
 
 
-def acted_of(given: JsonObject) -> Acted:
+def acted_of(given: JsonObject) -> ActResult:
     """An act as `as_json` gave it. Raises Undecodable."""
     if problems := compiled(ACTED_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     rest: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
-    files = tuple(Touched(**each) for each in given["files"])
+    files = tuple(ChangedFile(**each) for each in given["files"])
     effect = Effect(**given["effect"])
-    return Acted(given["status"], taken(given["decision"]), given["risk"], effect, files, **rest)
+    return ActResult(given["status"], taken(given["decision"]), given["risk"], effect, files, **rest)
 
 
 def act(
-    order: Order, name: str, decision: Decision, at_pause: Callable[[Acted], JsonObject] | None = None
-) -> Flow[Acted | Broken]:
+    order: CycleContext, name: str, decision: Decision, at_pause: Callable[[ActResult], JsonObject] | None = None
+) -> Flow[ActResult | PhaseFailure]:
     """Steps: `NAME/call-1`, or, where the risk is above the budget and the flow pauses, `NAME/risk`, after which the
     act is recorded as denied: it is never made. `at_pause` tells what is said of it meanwhile; None: no pause."""
     risk = risk_of(order, decision)
@@ -96,7 +96,7 @@ def act(
         return denied
     call = call_for(decision, f"{name}/call-1")
     if call is None:
-        return Acted("noop", decision, risk, effect_of(decision, "noop", None))
+        return ActResult("noop", decision, risk, effect_of(decision, "noop", None))
     match (yield from CallTool(call.id, call, decision.risk or "low")):
         case Refused() | Unknown() as stop:
             return broken_by(stop)
@@ -104,15 +104,15 @@ def act(
             return _done(order, decision, risk, call, result)
 
 
-def _undone(decision: Decision, status: ActStatus, risk: Risk, code: str, reason: str) -> Acted:
+def _undone(decision: Decision, status: ActStatus, risk: Risk, code: str, reason: str) -> ActResult:
     result = ToolResult(reason, is_error=True, code=code)
-    return Acted(status, decision, risk, effect_of(decision, status, result), code=code, reason=reason)
+    return ActResult(status, decision, risk, effect_of(decision, status, result), code=code, reason=reason)
 
 
-def _done(order: Order, decision: Decision, risk: Risk, call: ToolCall, result: ToolResult) -> Acted:
+def _done(order: CycleContext, decision: Decision, risk: Risk, call: ToolCall, result: ToolResult) -> ActResult:
     status = status_of(result)
     shown = cut(result.content, RESULT_CHARS, order.says.left_out, call.id, result.chars)
-    return Acted(
+    return ActResult(
         status,
         decision,
         risk,

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Refused, Unknown
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.orient import said
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, cut
-from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by
 
 CHECK_FILE = "check_file"
 RUN_COMMAND = "run_command"
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """A check with its verdict; one that could not be judged does not hold, and `why` says so. `remark`: what a person
     said who approved the command that judged."""
 
@@ -31,9 +31,9 @@ class Checked:
         return self.check.as_json() | {name: value for name, value in told.items() if value is not None}
 
 
-def checked(order: Order, name: str) -> Flow[tuple[Checked, ...] | Broken]:
+def checked(order: CycleContext, name: str) -> Flow[tuple[CheckResult, ...] | PhaseFailure]:
     """Steps: `NAME/check-N`, one after another, since a command may change what the next one finds."""
-    found: list[Checked] = []
+    found: list[CheckResult] = []
     for number, check in enumerate(order.mandate.acceptance, 1):
         path = f"{name}/check-{number}"
         match (yield from CallTool(path, _call(check, path))):
@@ -56,15 +56,15 @@ def _call(check: Check, path: str) -> ToolCall:
             return ToolCall(path, RUN_COMMAND, {"argv": list(argv)} | ({} if cwd is None else {"cwd": cwd}))
 
 
-def _judged(order: Order, check: Check, path: str, result: ToolResult) -> Checked:
+def _judged(order: CycleContext, check: Check, path: str, result: ToolResult) -> CheckResult:
     match check, result:
         case _, ToolResult(is_error=True, content=content):
-            return Checked(check, False, cut(content, REASON_CHARS, order.says.left_out, path))
+            return CheckResult(check, False, cut(content, REASON_CHARS, order.says.left_out, path))
         case CommandCheck(), _:
-            return Checked(check, True)  # a command that ends with anything but 0 is an error result
+            return CheckResult(check, True)  # a command that ends with anything but 0 is an error result
         case FileCheck(text=None), ToolResult(data={"exists": True}):
-            return Checked(check, True)
+            return CheckResult(check, True)
         case FileCheck(text=str()), ToolResult(data={"contains": True}):
-            return Checked(check, True)
+            return CheckResult(check, True)
         case _:
-            return Checked(check, False, f"It is not so that {said(check)}.")
+            return CheckResult(check, False, f"It is not so that {said(check)}.")

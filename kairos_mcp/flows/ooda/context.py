@@ -31,7 +31,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarryOver:
     """What one cycle hands to the next, and one run to the next: the newest lessons, and effects, oldest first.
 
     Within a run more effects are kept than the two that go on to the next run: loops are found among them.
@@ -40,11 +40,11 @@ class Carried:
     lessons: tuple[str, ...] = ()
     effects: tuple[Effect, ...] = ()
 
-    def with_lessons(self, lessons: tuple[str, ...]) -> Carried:
+    def with_lessons(self, lessons: tuple[str, ...]) -> CarryOver:
         new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
         return replace(self, lessons=(*self.lessons, *new)[-LESSONS:])
 
-    def with_effect(self, effect: Effect) -> Carried:
+    def with_effect(self, effect: Effect) -> CarryOver:
         return replace(self, effects=(*self.effects, effect))
 
     @property
@@ -58,7 +58,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CycleContext:
     """The frozen start of a phase or of a run of cycles.
 
     `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
@@ -74,7 +74,7 @@ class Order:
     reads: ToolSet
     may: ToolSet
     scopes: Scopes = field(default_factory=Scopes)
-    carried: Carried = field(default_factory=Carried)
+    carried: CarryOver = field(default_factory=CarryOver)
     behind: frozenset[str] = frozenset()
     search: ToolSpec | None = None
     idle_cycles: int | None = None
@@ -96,7 +96,7 @@ class Order:
         """A text from elsewhere that a line of a prompt has to hold; as it is in runs of before."""
         return " ".join(text.split()) if self.prompts.quoted else text
 
-    def is_circling(self, carried: Carried) -> bool:
+    def is_circling(self, carried: CarryOver) -> bool:
         """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no
         effect, and over several runs it is what a mandate that is kept looks like."""
         idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOTHING_DONE

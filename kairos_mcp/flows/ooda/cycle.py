@@ -8,37 +8,37 @@ from typing import Literal
 
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import Flow
-from kairos_mcp.flows.ooda.act import Acted, act
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.act import ActResult, act
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import as_json
 from kairos_mcp.flows.ooda.effects import ActStatus
 from kairos_mcp.flows.ooda.observe import observe
 from kairos_mcp.flows.ooda.orient import Orientation, orient
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.flows.ooda.structured_answer import Broken
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure
 
 CycleStatus = ActStatus | Literal["parse_error", "interrupted"]
 _LONG = ("old_string", "new_string", "content", "arguments", "edits", "base")
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
+class CycleResult:
     """What a cycle came to, as far as it went. `broken`: the phase, by name, that gave nothing, and why."""
 
     number: int
     orientation: Orientation | None = None
-    acted: Acted | None = None
+    acted: ActResult | None = None
     reflection: Reflection | None = None
-    broken: tuple[str, Broken] | None = None
+    broken: tuple[str, PhaseFailure] | None = None
 
     @property
     def status(self) -> CycleStatus:
         """What the act came to; `parse_error` or `interrupted` where a phase gave nothing."""
         match self.broken, self.acted:
-            case (_, Broken(status="parse_error")), _:
+            case (_, PhaseFailure(status="parse_error")), _:
                 return "parse_error"
-            case None, Acted(status=status):
+            case None, ActResult(status=status):
                 return status
             case _:
                 return "interrupted"
@@ -70,23 +70,27 @@ class Cycle:
         return told
 
 
-def cycle(order: Order, number: int, carried: Carried, so_far: Callable[[Cycle], JsonObject]) -> Flow[Cycle]:
+def cycle(
+    order: CycleContext, number: int, carried: CarryOver, so_far: Callable[[CycleResult], JsonObject]
+) -> Flow[CycleResult]:
     """Steps: those of the five phases under `cycle-N/`; an act above the risk budget pauses. `so_far` is what is said
     meanwhile, made of the cycle as it stands."""
     name = f"cycle-{number}"
     observation = yield from observe(order, f"{name}/observe")
-    if isinstance(observation, Broken):
-        return Cycle(number, broken=("observe", observation))
+    if isinstance(observation, PhaseFailure):
+        return CycleResult(number, broken=("observe", observation))
     orientation = yield from orient(order, f"{name}/orient", observation, carried)
-    if isinstance(orientation, Broken):
-        return Cycle(number, broken=("orient", orientation))
+    if isinstance(orientation, PhaseFailure):
+        return CycleResult(number, broken=("orient", orientation))
     decision = yield from decide(order, f"{name}/decide", orientation, carried)
-    if isinstance(decision, Broken):
-        return Cycle(number, orientation, broken=("decide", decision))
-    acted = yield from act(order, f"{name}/act", decision, lambda acted: so_far(Cycle(number, orientation, acted)))
-    if isinstance(acted, Broken):
-        return Cycle(number, orientation, broken=("act", acted))
+    if isinstance(decision, PhaseFailure):
+        return CycleResult(number, orientation, broken=("decide", decision))
+    acted = yield from act(
+        order, f"{name}/act", decision, lambda acted: so_far(CycleResult(number, orientation, acted))
+    )
+    if isinstance(acted, PhaseFailure):
+        return CycleResult(number, orientation, broken=("act", acted))
     reflection = yield from reflect(order, f"{name}/reflect", acted, carried)
-    if isinstance(reflection, Broken):
-        return Cycle(number, orientation, acted, broken=("reflect", reflection))
-    return Cycle(number, orientation, acted, reflection)
+    if isinstance(reflection, PhaseFailure):
+        return CycleResult(number, orientation, acted, broken=("reflect", reflection))
+    return CycleResult(number, orientation, acted, reflection)

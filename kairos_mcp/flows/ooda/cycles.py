@@ -16,9 +16,9 @@ from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, ended
 from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
-from kairos_mcp.flows.ooda.context import Carried, Order
-from kairos_mcp.flows.ooda.cycle import Cycle, cycle
-from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
+from kairos_mcp.flows.ooda.cycle import CycleResult, cycle
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by
 
 VERSION = 2
 READ_MANDATE = "read_mandate"
@@ -31,14 +31,14 @@ DRIFT = "paused_goal_drift"
 _TERMINATED = frozenset(CYCLE_REASONS)
 
 
-def mandate_run(order: Order, cycles: int) -> Flow[Outcome]:
+def mandate_run(order: CycleContext, cycles: int) -> Flow[Outcome]:
     """At most `cycles` cycles of the mandate; counts and streaks begin anew with each run."""
-    done: list[Cycle] = []
+    done: list[CycleResult] = []
     carried = order.carried
     for number in range(1, cycles + 1):
         broken = yield from _goal_unchanged(order, number, _told(done, carried))
         if broken is not None:
-            return _outcome(order, [*done, Cycle(number, broken=("goal", broken))], carried, _reason_of(broken))
+            return _outcome(order, [*done, CycleResult(number, broken=("goal", broken))], carried, _reason_of(broken))
         warned = order.is_circling(carried)
         newest = yield from cycle(order, number, carried, partial(_told_with, tuple(done), carried))
         done.append(newest)
@@ -52,7 +52,7 @@ def mandate_run(order: Order, cycles: int) -> Flow[Outcome]:
     raise AssertionError("the last cycle has a reason to end")
 
 
-def _goal_unchanged(order: Order, number: int, so_far: JsonObject) -> Flow[Broken | None]:
+def _goal_unchanged(order: CycleContext, number: int, so_far: JsonObject) -> Flow[PhaseFailure | None]:
     """Read the goal again; while it is not the one of the start, pause. What can't be read counts as changed (O9)."""
     for reading in count(1):
         path = f"cycle-{number}/goal-{reading}"
@@ -67,13 +67,13 @@ def _goal_unchanged(order: Order, number: int, so_far: JsonObject) -> Flow[Broke
     raise AssertionError("somebody resumes it, or cancels the run")
 
 
-def _learned(carried: Carried, newest: Cycle) -> Carried:
+def _learned(carried: CarryOver, newest: CycleResult) -> CarryOver:
     if newest.acted is not None:
         carried = carried.with_effect(newest.acted.effect)
     return carried.with_lessons(newest.reflection.said.lessons) if newest.reflection is not None else carried
 
 
-def _end(done: Sequence[Cycle], cycles: int, *, circling: bool, idle_cycles: int | None) -> StopReason | None:
+def _end(done: Sequence[CycleResult], cycles: int, *, circling: bool, idle_cycles: int | None) -> StopReason | None:
     """Why the run ends after its newest cycle, if it does; of several reasons the first here."""
     newest = done[-1]
     if newest.status == "interrupted" and newest.broken is not None:
@@ -93,19 +93,19 @@ def _end(done: Sequence[Cycle], cycles: int, *, circling: bool, idle_cycles: int
     return None
 
 
-def _idle(done: Sequence[Cycle], cycles: int, enough: int) -> bool:
+def _idle(done: Sequence[CycleResult], cycles: int, enough: int) -> bool:
     """Whether the newest cycles found nothing to do: so many of them in a row, or all of a run that is over."""
     noops = [each.status == "noop" for each in done]
     return (len(noops) >= enough and all(noops[-enough:])) or (len(noops) == cycles and all(noops))
 
 
-def _reason_of(broken: Broken) -> StopReason:
+def _reason_of(broken: PhaseFailure) -> StopReason:
     if broken.status == "budget":
         return "timeout" if broken.limit == "milliseconds" else "budget"
     return broken.status
 
 
-def _outcome(order: Order, done: Sequence[Cycle], carried: Carried, reason: StopReason) -> Outcome:
+def _outcome(order: CycleContext, done: Sequence[CycleResult], carried: CarryOver, reason: StopReason) -> Outcome:
     status: MandateStatus = "terminated" if reason in _TERMINATED else "interrupted"
     output = {
         "mandate_id": order.mandate.id,
@@ -122,12 +122,12 @@ def _outcome(order: Order, done: Sequence[Cycle], carried: Carried, reason: Stop
     return ended(reason, _summary(done, reason), output, tuple(notes))
 
 
-def _told(done: Sequence[Cycle], carried: Carried) -> JsonObject:
+def _told(done: Sequence[CycleResult], carried: CarryOver) -> JsonObject:
     """The cycles and what they have taught, at the end or at a pause."""
     return {"cycles": [each.as_json() for each in done], **carried.as_json()}
 
 
-def _told_with(done: Sequence[Cycle], carried: Carried, now: Cycle) -> JsonObject:
+def _told_with(done: Sequence[CycleResult], carried: CarryOver, now: CycleResult) -> JsonObject:
     return _told([*done, now], carried)
 
 
@@ -138,7 +138,7 @@ def _mandate_reason(reason: StopReason) -> str:
     return reason if reason in _TERMINATED else "interrupted"
 
 
-def _summary(done: Sequence[Cycle], reason: StopReason) -> str:
+def _summary(done: Sequence[CycleResult], reason: StopReason) -> str:
     """Made from the record, by no model: a line a cycle."""
     lines = [f"{len(done)} cycles; ended as {reason}." if len(done) != 1 else f"1 cycle; ended as {reason}."]
     for each in done:

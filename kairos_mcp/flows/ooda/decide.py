@@ -8,25 +8,27 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, asked_schema, written
-from kairos_mcp.flows.ooda.excerpts import Library, described
+from kairos_mcp.flows.ooda.excerpts import FileExcerpts, described
 from kairos_mcp.flows.ooda.orient import Orientation, acts, said, told
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.risk import problems_of
 from kairos_mcp.flows.ooda.shown import as_text
-from kairos_mcp.flows.ooda.structured_answer import Broken, Form, settled
+from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, settled
 
 TOKENS = 2_048
 LONG_TOKENS = 8_192  # where whole files or several edits may be written
 
 
-def decide(order: Order, name: str, orientation: Orientation, carried: Carried) -> Flow[Decision | Broken]:
+def decide(
+    order: CycleContext, name: str, orientation: Orientation, carried: CarryOver
+) -> Flow[Decision | PhaseFailure]:
     """Steps: `NAME/read-1/call-M` for orient's files, `NAME`, then `NAME/read-N/call-M` and `NAME/turn-N` as often as
     the model asks to read, and up to two repairs."""
-    library = Library(order, name)
+    library = FileExcerpts(order, name)
     files = yield from library.opened(orientation.files)
-    if isinstance(files, Broken):
+    if isinstance(files, PhaseFailure):
         return files
 
     def read(given: JsonObject) -> Decision:
@@ -42,17 +44,17 @@ def decide(order: Order, name: str, orientation: Orientation, carried: Carried) 
     talk = Conversation(
         (Message("system", order.says.decide), Message("user", _asked(order, orientation, carried, files)))
     )
-    form = Form(
+    form = AnswerForm(
         asked_schema(order.mandate.allowed_actions),
         _tokens(order.mandate),
         read,
         order.says.loop if order.is_circling(carried) else None,
     )
     decided = yield from settled(name, talk, form, order.says, order.prompts, library)
-    return decided if isinstance(decided, Broken) else decided.value
+    return decided if isinstance(decided, PhaseFailure) else decided.value
 
 
-def _asked(order: Order, orientation: Orientation, carried: Carried, files: str) -> str:
+def _asked(order: CycleContext, orientation: Orientation, carried: CarryOver, files: str) -> str:
     runs = "run_tool" in order.mandate.allowed_actions
     return sections(
         order.says.decide_user,

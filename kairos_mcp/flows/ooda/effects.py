@@ -23,7 +23,7 @@ _SAID_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class ChangedFile:
     """A file with the SHA-256 in hex of what it held before and after, None: no file."""
 
     path: str
@@ -58,11 +58,11 @@ def status_of(result: ToolResult) -> ActStatus:
     return "unsupported" if result.code in _UNSUPPORTED else "failed"
 
 
-def touched(name: str, result: ToolResult) -> tuple[Touched, ...]:
+def touched(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
     """The files that a call of ours changed, from its data; what another tool says of files is a claim."""
     match result.data:
         case {"files": list(files)} if name in EDITING:
-            return tuple(Touched(each["path"], each["before"], each["after"]) for each in files)
+            return tuple(ChangedFile(each["path"], each["before"], each["after"]) for each in files)
         case _:
             return ()
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 from kairos_mcp.core.tool_discovery import SEARCH, found_in
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, targets
 from kairos_mcp.flows.ooda.orient import Part
 from kairos_mcp.flows.ooda.prompts import listed
-from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by
 from kairos_mcp.flows.planner_input import say
-from kairos_mcp.flows.tool_calls import Answered, numbered
+from kairos_mcp.flows.tool_calls import AnsweredCall, numbered
 
 READS = 20  # SYSTEMS.md O15, those of orient's files included
 AT_ONCE = 10
@@ -28,7 +28,7 @@ _LEFT_OUT = re.compile(r"\[[\d,]+ of [\d,]+ characters left out here; read_resul
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class ReadFile:
     """A file as it was read: its hash, and its whole text where all of it was shown as it is."""
 
     sha256: str | None
@@ -36,12 +36,12 @@ class Volume:
 
 
 @dataclass(slots=True)
-class Library:
+class FileExcerpts:
     """It lives in the generator and is rebuilt with it. Steps: `NAME/read-N/call-M`."""
 
-    order: Order
+    order: CycleContext
     name: str
-    volumes: dict[str, Volume] = field(default_factory=dict)
+    volumes: dict[str, ReadFile] = field(default_factory=dict)
     left: int = READS
     batch: int = 0
     known: ToolSet = field(init=False)
@@ -53,7 +53,7 @@ class Library:
     def offered(self) -> ToolSet:
         return self.known if self.left > 0 else ToolSet()
 
-    def opened(self, parts: Sequence[Part]) -> Flow[str | Broken]:
+    def opened(self, parts: Sequence[Part]) -> Flow[str | PhaseFailure]:
         """Read what orient named; the excerpts as one text."""
         prefix = self._next_batch()
         calls = [
@@ -76,12 +76,12 @@ class Library:
                     texts.append(f"{remark}\n{content}")
         return "\n\n".join(texts)
 
-    def called(self, turn: Completion) -> Flow[tuple[Answered, ...]]:
+    def called(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]:
         """Make the calls of a turn that only read, as far as they are left; nothing else is made here, whatever is
         asked: an effect comes from a decision alone."""
         calls = numbered(turn, self._next_batch())
         reads: list[ToolCall] = []
-        refused: dict[str, Answered] = {}
+        refused: dict[str, AnsweredCall] = {}
         for call in calls:
             spec = self.known.find(call.name)
             if spec is None or spec.effect != "read":
@@ -132,10 +132,10 @@ class Library:
         self.batch += 1
         return f"{self.name}/read-{self.batch}"
 
-    def _read(self, calls: Sequence[ToolCall]) -> Flow[list[Answered]]:
+    def _read(self, calls: Sequence[ToolCall]) -> Flow[list[AnsweredCall]]:
         answers = yield from side_by_side([CallTool(call.id, call) for call in calls], AT_ONCE)
         self.left -= len(calls)
-        return [Answered(call, self._taken_in(call, answers[call.id])) for call in calls]
+        return [AnsweredCall(call, self._taken_in(call, answers[call.id])) for call in calls]
 
     def _taken_in(self, call: ToolCall, answer: CallAnswer | Failed) -> CallAnswer:
         """Take note of a file that was read; its lines are shown with their numbers, under its hash."""
@@ -167,19 +167,19 @@ class Library:
         return replace(result, content=f"Found {len(found)}. You can call from now on: {callable_now}.{for_run_tool}")
 
 
-def described(order: Order, spec: ToolSpec) -> str:
+def described(order: CycleContext, spec: ToolSpec) -> str:
     """A tool that run_tool may name, as decide is told of it; its description may be somebody else's."""
     description, schema = order.on_one_line(spec.description), order.on_one_line(canonical(spec.input_schema))
     return f"{spec.name} ({spec.effect}): {description}\n  arguments: {schema}"
 
 
-def _not_made(call: ToolCall, code: str, why: str) -> Answered:
-    return Answered(call, ToolResult(f"Not executed: {why}.", is_error=True, code=code))
+def _not_made(call: ToolCall, code: str, why: str) -> AnsweredCall:
+    return AnsweredCall(call, ToolResult(f"Not executed: {why}.", is_error=True, code=code))
 
 
-def _excerpt(order: Order, path: str, sha256: object, result: ToolResult) -> tuple[str, Volume]:
+def _excerpt(order: CycleContext, path: str, sha256: object, result: ToolResult) -> tuple[str, ReadFile]:
     """The lines as they are shown, and the file as it is now known."""
-    read = _Read.of(result)
+    read = _ReadLines.of(result)
     known = sha256 if isinstance(sha256, str) else None
     heading = say(
         order.says.excerpt,
@@ -192,11 +192,11 @@ def _excerpt(order: Order, path: str, sha256: object, result: ToolResult) -> tup
     rows = _numbered(read.body, read.first, barred=bool(order.prompts.quoted)) if read.body else "It is empty."
     shown = "\n".join((heading, rows, *(f"[{note}]" for note in read.notes)))
     whole = read.body if read.is_whole and "\r" not in read.body else None  # how lines end is for the hands to mind
-    return shown, Volume(known, whole)
+    return shown, ReadFile(known, whole)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadLines:
     """What read_file gave: lines `first` to `last` of `lines`, None where that is not known; notes beside those of a
     range that was only clamped."""
 
@@ -208,7 +208,7 @@ class _Read:
     kept: bool
 
     @classmethod
-    def of(cls, result: ToolResult) -> _Read:
+    def of(cls, result: ToolResult) -> _ReadLines:
         told: JsonObject = result.data
         said: list[str] = told.get("notes", [])
         lines: int | None = told.get("lines")

@@ -8,13 +8,13 @@ from typing import Literal
 
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.json_schema import compiled
-from kairos_mcp.core.mandate import Look
+from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
-from kairos_mcp.flows.ooda.structured_answer import Broken, broken_by, keyed, text
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by, keyed, text
 
 AT_ONCE = 10
 NAMES_ALONE = ("list_files", "file_tree")  # they show names and no text
@@ -91,7 +91,7 @@ def observation_of(given: JsonObject) -> Observation:
     return Observation(tuple(Seen(**each) for each in given["observations"]))
 
 
-def observe(order: Order, name: str) -> Flow[Observation | Broken]:
+def observe(order: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
     """Steps: `NAME/call-N`, where N is the position in the mandate's list; all side by side, since all only read."""
     looks = list(enumerate(order.mandate.observe, 1))
     skipped = {n: reason for n, look in looks if (reason := _why_not(order, look)) is not None}
@@ -110,7 +110,7 @@ def observe(order: Order, name: str) -> Flow[Observation | Broken]:
     return Observation(tuple(seen))
 
 
-def _why_not(order: Order, look: Look) -> str | None:
+def _why_not(order: CycleContext, look: Observable) -> str | None:
     """Why a look is not made, whatever the mandate says: only what reads may run here, and nobody is there to be asked
     about a file like .env."""
     if (spec := order.reads.find(look.tool)) is not None and spec.effect == "read":
@@ -122,11 +122,11 @@ def _why_not(order: Order, look: Look) -> str | None:
     return "There is no tool of this name that only reads."
 
 
-def _step(path: str, look: Look) -> CallTool:
+def _step(path: str, look: Observable) -> CallTool:
     return CallTool(path, ToolCall(path, look.tool, look.arguments))
 
 
-def _seen(order: Order, look: Look, path: str, answer: CallAnswer | Failed) -> Seen:
+def _seen(order: CycleContext, look: Observable, path: str, answer: CallAnswer | Failed) -> Seen:
     match answer:
         case ToolResult(content=content, is_error=False, chars=chars, remark=remark):
             whole = chars if chars is not None else len(content)
@@ -148,7 +148,7 @@ def _seen(order: Order, look: Look, path: str, answer: CallAnswer | Failed) -> S
             return Seen(look.tool, look.arguments, "error", reason="The call was given up.", ref=path)
 
 
-def _remark(order: Order, path: str, remark: str | None) -> str | None:
+def _remark(order: CycleContext, path: str, remark: str | None) -> str | None:
     return None if remark is None else cut(remark, REASON_CHARS, order.says.left_out, path)
 
 

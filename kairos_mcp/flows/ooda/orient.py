@@ -11,11 +11,11 @@ from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.observe import Observation
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, as_text, cut
-from kairos_mcp.flows.ooda.structured_answer import Broken, Form, keyed, settled, text, texts
+from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, keyed, settled, text, texts
 from kairos_mcp.flows.planner_input import say
 
 TOKENS = 1_024
@@ -77,7 +77,9 @@ def orientation_of(given: JsonObject) -> Orientation:
     return Orientation(given["summary"], tuple(given["priorities"]), given["risk_level"], files)
 
 
-def orient(order: Order, name: str, observation: Observation, carried: Carried) -> Flow[Orientation | Broken]:
+def orient(
+    order: CycleContext, name: str, observation: Observation, carried: CarryOver
+) -> Flow[Orientation | PhaseFailure]:
     """Steps: `NAME`, and up to two repairs."""
     asked = sections(
         order.says.orient_user,
@@ -88,12 +90,12 @@ def orient(order: Order, name: str, observation: Observation, carried: Carried) 
         observations=as_text(observation.as_json()["observations"]),
     )
     talk = Conversation((Message("system", order.says.orient), Message("user", asked)))
-    form = Form(ORIENTATION_SCHEMA, TOKENS, orientation_of)
+    form = AnswerForm(ORIENTATION_SCHEMA, TOKENS, orientation_of)
     oriented = yield from settled(name, talk, form, order.says, order.prompts)
-    return oriented if isinstance(oriented, Broken) else replace(oriented.value, ref=oriented.step)
+    return oriented if isinstance(oriented, PhaseFailure) else replace(oriented.value, ref=oriented.step)
 
 
-def told(order: Order, orientation: Orientation) -> JsonObject:
+def told(order: CycleContext, orientation: Orientation) -> JsonObject:
     """The orientation as decide is told it: its texts cut, the first priorities kept longest, and each cut named; whole
     in runs of before."""
     whole = orientation.as_json()
@@ -113,7 +115,7 @@ def told(order: Order, orientation: Orientation) -> JsonObject:
     return whole | {"summary": cut(orientation.summary, REASON_CHARS, mark, ref), "priorities": kept}
 
 
-def acts(carried: Carried) -> str:
+def acts(carried: CarryOver) -> str:
     """The newest two acts, as the thinking phases are told them."""
     return listed(tuple(effect.said for effect in carried.effects[-2:]))
 

@@ -10,14 +10,14 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome, StopReason, ended
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.act import Acted, act, acted_of
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.act import ActResult, act, acted_of
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decide import decide
 from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
 from kairos_mcp.flows.ooda.observe import Observation, observation_of, observe
 from kairos_mcp.flows.ooda.orient import Orientation, orient, orientation_of
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
-from kairos_mcp.flows.ooda.structured_answer import Broken
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure
 
 Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 
@@ -58,23 +58,23 @@ def check_given(phase: Phase, given: JsonObject | None) -> None:
         raise BadArguments(f"{name}: {error.reason}.", hint) from None
 
 
-def phase_run(order: Order, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
+def phase_run(order: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
     """A phase alone; its steps begin with its name. `given` has passed `check_given`."""
     came = yield from _phase(order, phase, given or {})
     match came:
-        case Broken(status="budget", limit=limit) as broken:
+        case PhaseFailure(status="budget", limit=limit) as broken:
             return ended("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
-        case Broken(status=status) as broken:
+        case PhaseFailure(status=status) as broken:
             return ended(status, broken.reason, broken.as_json())
-        case Observation() | Orientation() | Acted() | Reflection():
+        case Observation() | Orientation() | ActResult() | Reflection():
             return ended(_DONE, _summary(came), came.as_json())
         case decision:
             return ended(_DONE, f"Decided: {decision.kind}.", as_json(decision))
 
 
 def _phase(
-    order: Order, phase: Phase, given: JsonObject
-) -> Flow[Observation | Orientation | Decision | Acted | Reflection | Broken]:
+    order: CycleContext, phase: Phase, given: JsonObject
+) -> Flow[Observation | Orientation | Decision | ActResult | Reflection | PhaseFailure]:
     match phase:
         case "observe":
             return (yield from observe(order, phase))
@@ -91,14 +91,14 @@ def _phase(
 _DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
 
 
-def _summary(came: Observation | Orientation | Acted | Reflection) -> str:
+def _summary(came: Observation | Orientation | ActResult | Reflection) -> str:
     match came:
         case Observation(seen=seen):
             results = sum(each.status == "result" for each in seen)
             return f"Observed: {results} of {len(seen)} gave a result."
         case Orientation(summary=summary):
             return summary
-        case Acted(status=status, reason=reason):
+        case ActResult(status=status, reason=reason):
             return f"The act: {status}." + (f" {reason}" if reason else "")
         case Reflection(verdict=verdict):
             return f"Judged: {verdict}."

@@ -12,13 +12,13 @@ from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.act import Acted
-from kairos_mcp.flows.ooda.checks import Checked, checked
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.act import ActResult
+from kairos_mcp.flows.ooda.checks import CheckResult, checked
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.effects import ActStatus
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import ACT_CHARS, as_text, cut_fields
-from kairos_mcp.flows.ooda.structured_answer import Broken, Form, keyed, settled, texts
+from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, keyed, settled, texts
 
 Verdict = Literal["failure", "partial", "success"]
 
@@ -50,7 +50,7 @@ class Reflection:
 
     said: Assessment
     verdict: Verdict
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     capped: tuple[str, ...] = ()
 
     def as_json(self) -> JsonObject:
@@ -95,10 +95,10 @@ def assessment_of(given: JsonObject) -> Assessment:
     )
 
 
-def reflect(order: Order, name: str, acted: Acted, carried: Carried) -> Flow[Reflection | Broken]:
+def reflect(order: CycleContext, name: str, acted: ActResult, carried: CarryOver) -> Flow[Reflection | PhaseFailure]:
     """Steps: `NAME/check-N`, then `NAME`, and up to two repairs."""
     checks = yield from checked(order, name)
-    if isinstance(checks, Broken):
+    if isinstance(checks, PhaseFailure):
         return checks
     act = cut_fields(acted.as_json(), ACT_CHARS, order.says.left_out, acted.ref or name)
     asked = sections(
@@ -109,12 +109,12 @@ def reflect(order: Order, name: str, acted: Acted, carried: Carried) -> Flow[Ref
         lessons=order.quoted(listed(carried.lessons)),
     )
     talk = Conversation((Message("system", order.says.reflect), Message("user", asked)))
-    form = Form(ASSESSMENT_SCHEMA, TOKENS, assessment_of)
+    form = AnswerForm(ASSESSMENT_SCHEMA, TOKENS, assessment_of)
     said = yield from settled(name, talk, form, order.says, order.prompts)
-    return said if isinstance(said, Broken) else _capped(said.value, acted, checks)
+    return said if isinstance(said, PhaseFailure) else _capped(said.value, acted, checks)
 
 
-def _capped(said: Assessment, acted: Acted, checks: tuple[Checked, ...]) -> Reflection:
+def _capped(said: Assessment, acted: ActResult, checks: tuple[CheckResult, ...]) -> Reflection:
     verdict = said.assessment
     why: list[str] = []
     caps: list[tuple[Verdict, str]] = [(_CAP[acted.status], f"the act was {acted.status}")]

@@ -7,14 +7,14 @@ from fnmatch import fnmatchcase
 
 from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import Risk, ToolSpec
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool, edits_of, targets
 
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 HIGHEST = ("L0", "L1", "L2")
 
 
-def problems_of(order: Order, decision: Decision) -> list[str]:
+def problems_of(order: CycleContext, decision: Decision) -> list[str]:
     """What of the decision breaks the mandate's limits, each as a sentence for the model; the same before it is
     proposed and where it is carried out."""
     mandate = order.mandate
@@ -29,16 +29,16 @@ def problems_of(order: Order, decision: Decision) -> list[str]:
     return found
 
 
-def risk_of(order: Order, decision: Decision) -> Risk:
+def risk_of(order: CycleContext, decision: Decision) -> Risk:
     """What the decision risks by the table of RULINGS.md; what it says of itself counts only if it is more."""
     return max(_fixed(order, decision), decision.risk or "low", key=RISKS.index)
 
 
-def too_risky(order: Order, risk: Risk) -> bool:
+def too_risky(order: CycleContext, risk: Risk) -> bool:
     return RISKS.index(risk) > RISKS.index(order.mandate.risk_budget)
 
 
-def _fixed(order: Order, decision: Decision) -> Risk:
+def _fixed(order: CycleContext, decision: Decision) -> Risk:
     match decision:
         case Noop():
             return "low"
@@ -50,7 +50,7 @@ def _fixed(order: Order, decision: Decision) -> Risk:
             return _tool_risk(order.may.find(tool))
 
 
-def _path_risk(order: Order, decision: Decision) -> Risk:
+def _path_risk(order: CycleContext, decision: Decision) -> Risk:
     by_scope: dict[str, Risk] = {"L0": "high", "L1": "medium", "L2": "low"}
     return max((by_scope[order.scopes.of(path)] for path in targets(decision)), key=RISKS.index)
 
@@ -74,7 +74,7 @@ def _new_texts(decision: Decision) -> Iterator[str]:
             yield from (edit.new_string for edit in edits_of(decision))
 
 
-def _out_of_scope(order: Order, path: str) -> str | None:
+def _out_of_scope(order: CycleContext, path: str) -> str | None:
     scope, wanted = order.scopes.of(path), order.mandate.prefer_scope
     if scope == "L0":
         return f"{path} belongs to the server or to version control, and is never written"
@@ -88,7 +88,7 @@ def _out_of_scope(order: Order, path: str) -> str | None:
             return None if inside else f"{path} is outside of {wanted}, to which the mandate keeps"
 
 
-def _tool_problems(order: Order, decision: RunTool) -> list[str]:
+def _tool_problems(order: CycleContext, decision: RunTool) -> list[str]:
     spec = order.may.find(decision.tool)
     if spec is None:
         names = ", ".join(each.name for each in order.may) or "none"

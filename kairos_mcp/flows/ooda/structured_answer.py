@@ -25,7 +25,7 @@ from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, say
 from kairos_mcp.flows.structured_output import REPAIRS
-from kairos_mcp.flows.tool_calls import Answered, limit_words, not_executed, numbered, stop_of, turn_messages
+from kairos_mcp.flows.tool_calls import AnsweredCall, limit_words, not_executed, numbered, stop_of, turn_messages
 
 ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to the model again
 
@@ -35,7 +35,7 @@ Unmade = Literal["budget", "parse_error", "llm_error", "refused", "content_filte
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class PhaseFailure:
     """A phase that gave nothing: `status` stands where its output's would; `limit` is the unit that was refused."""
 
     status: Unmade
@@ -47,7 +47,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Generic[T_co]):
+class AnswerForm(Generic[T_co]):
     """`read` makes the value of a decoded object, or raises Undecodable with all that is wrong."""
 
     schema: JsonObject
@@ -57,20 +57,20 @@ class Form(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(Generic[T_co]):
+class DecodedAnswer(Generic[T_co]):
     """A value that a model gave, and the step at which it did: that of the last repair, if there were any."""
 
     value: T_co
     step: str
 
 
-class Reading(Protocol):
+class ReadingTools(Protocol):
     """What a model may call while it makes up its mind."""
 
     @property
     def offered(self) -> ToolSet: ...
 
-    def called(self, turn: Completion) -> Flow[tuple[Answered, ...]]: ...
+    def called(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]: ...
 
 
 @dataclass(slots=True)
@@ -90,8 +90,13 @@ class _Tries:
 
 
 def settled(
-    name: str, talk: Conversation, form: Form[T], says: PhasePrompts, prompts: Prompts, reading: Reading | None = None
-) -> Flow[Settled[T] | Broken]:
+    name: str,
+    talk: Conversation,
+    form: AnswerForm[T],
+    says: PhasePrompts,
+    prompts: Prompts,
+    reading: ReadingTools | None = None,
+) -> Flow[DecodedAnswer[T] | PhaseFailure]:
     """The value that the model gives at last. Steps: `NAME`, `NAME/repair-N`, and after each turn that only called
     tools `NAME/turn-N`; the calls are named by `reading`."""
     tries, turns = _Tries(name), count(2)
@@ -112,12 +117,12 @@ def settled(
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
         try:
-            return Settled(form.read(_object_of(turn)), step)
+            return DecodedAnswer(form.read(_object_of(turn)), step)
         except Undecodable as error:
             reason = error.reason
         again = tries.next(cut=cut)
         if again is None:
-            return Broken("parse_error", reason)
+            return PhaseFailure("parse_error", reason)
         problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
         prompt = say(says.cut_off, tokens=form.tokens) if cut else say(says.repair, problems=problems)
         talk = talk.add(*_echoed(prompts, turn, step, reason), Message("user", prompt))
@@ -128,21 +133,21 @@ _PHASE: Purpose = "phase"
 _REPAIR: Purpose = "repair"
 
 
-def broken_by(answer: CompletionAnswer | Unknown) -> Broken:
+def broken_by(answer: CompletionAnswer | Unknown) -> PhaseFailure:
     """Why a phase can't go on after this answer."""
     match answer:
         case Refused(limit=limit) as refused:
-            return Broken("budget", f"The limit on {limit_words(refused)} is reached.", limit)
+            return PhaseFailure("budget", f"The limit on {limit_words(refused)} is reached.", limit)
         case Failure(code=code, message=message):
-            return Broken("llm_error", f"{code}: {message}")
+            return PhaseFailure("llm_error", f"{code}: {message}")
         case Mechanical():
-            return Broken("llm_error", "Nobody was there to think.")
+            return PhaseFailure("llm_error", "Nobody was there to think.")
         case Completion(finish="content_filter"):
-            return Broken("content_filter", "A filter at the model's side held the answer back.")
+            return PhaseFailure("content_filter", "A filter at the model's side held the answer back.")
         case Completion():
-            return Broken("refused", "The model declined.")
+            return PhaseFailure("refused", "The model declined.")
         case Unknown():
-            return Broken("unknown_outcome", "A call was begun; whether it took effect is not known.")
+            return PhaseFailure("unknown_outcome", "A call was begun; whether it took effect is not known.")
 
 
 def fitted(value: JsonObject, problems: Sequence[str]) -> JsonObject:

@@ -12,7 +12,7 @@ from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.server.arguments.base import DEFAULT_WAIT_S, Arguments, LimitsArgument, RouteArgument, Wait
 
 if TYPE_CHECKING:
-    from kairos_mcp.app.mandates import Asked, Meant
+    from kairos_mcp.app.mandates import MandateRef, RunOptions
 
 MandateId = Annotated[str, Field(min_length=1, max_length=64)]
 
@@ -32,23 +32,23 @@ class _Ordered(Arguments):
         return DEFAULT_WAIT_S if self.wait_s is None else self.wait_s
 
     @property
-    def meant(self) -> Meant:
-        from kairos_mcp.app.mandates import Meant
+    def meant(self) -> MandateRef:
+        from kairos_mcp.app.mandates import MandateRef
 
-        return Meant(self.mandate_id, self.mandate, workspace=self.workspace)
+        return MandateRef(self.mandate_id, self.mandate, workspace=self.workspace)
 
     @property
-    def asked(self) -> Asked:
-        from kairos_mcp.app.mandates import Asked
+    def asked(self) -> RunOptions:
+        from kairos_mcp.app.mandates import RunOptions
 
-        return Asked(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
+        return RunOptions(None, self.route or "auto", Limits() if self.limits is None else self.limits.limits())
 
 
 class OodaRun(_Ordered):
     cycles: Annotated[int, Field(ge=1, le=10)] | None = Field(None, description="Default: its max_cycles")
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> RunOptions:
         from dataclasses import replace
 
         return replace(super().asked, cycles=self.cycles)
@@ -62,7 +62,7 @@ class OodaPhase(_Ordered):
     )
 
     @property
-    def meant(self) -> Meant:
+    def meant(self) -> MandateRef:
         from dataclasses import replace
 
         return replace(super().meant, goal=self.goal)

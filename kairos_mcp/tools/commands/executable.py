@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, said
 from kairos_mcp.tools.commands.sandbox import Sandbox, search_path
 from kairos_mcp.tools.files.beneath import FOLDER
-from kairos_mcp.tools.files.workspace import Opener, explained
+from kairos_mcp.tools.files.workspace import Workspace, explained
 
 ARGUMENT_BYTES = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 LIST_BYTES = 1 << 20  # half of what Linux takes, with room for the sandbox's own
@@ -26,7 +26,7 @@ HINT = 'argv is the program and its arguments, one text each, as ["ls", "-l", "s
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ResolvedProgram:
     """`argv` with the program as an absolute path; `cwd` a plain path; `search` its PATH. `base`: the program's own
     SHA-256 by plain path, where it lies in the workspace."""
 
@@ -45,8 +45,8 @@ class Program:
 
 
 def meant(
-    arguments: JsonObject, opener: Opener, root: Path, sandbox: Sandbox | None, environ: Mapping[str, str]
-) -> Program:
+    arguments: JsonObject, opener: Workspace, root: Path, sandbox: Sandbox | None, environ: Mapping[str, str]
+) -> ResolvedProgram:
     """The program of a call whose arguments fit the schema. `root` is the workspace's real path; without `sandbox`
     everything is seen.
 
@@ -62,11 +62,11 @@ def meant(
         raise _unseen(argv[0])
     if not os.access(found, os.X_OK):
         raise CommandDenied(f"{said(argv[0])} is not executable.", "Name its interpreter first, as python or sh.")
-    return Program((str(found), *argv[1:]), cwd, search, _base(opener, root, found))
+    return ResolvedProgram((str(found), *argv[1:]), cwd, search, _base(opener, root, found))
 
 
 @contextmanager
-def folder(opener: Opener, plain: str) -> Iterator[int]:
+def folder(opener: Workspace, plain: str) -> Iterator[int]:
     """A folder's descriptor, open while the block runs. Raises as the opener does."""
     try:
         fd = opener.opened(plain, FOLDER)
@@ -123,7 +123,7 @@ def _unseen(name: str) -> CommandDenied:
     )
 
 
-def _base(opener: Opener, root: Path, found: Path) -> dict[str, str | None]:
+def _base(opener: Workspace, root: Path, found: Path) -> dict[str, str | None]:
     real = Path(os.path.realpath(found))
     if not real.is_relative_to(root):
         return {}

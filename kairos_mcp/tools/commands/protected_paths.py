@@ -32,7 +32,7 @@ _Where = Literal["open", "within", "free"]  # as usual; in an instruction folder
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ProtectionRules:
     """Which paths are instructions that no program writes, and which of them a person has left open (`excepted`).
 
     `lasting`: for what runs longer than placeholders are held, for which they count as nothing.
@@ -43,8 +43,8 @@ class Rules:
     lasting: bool = False
 
     @staticmethod
-    def of(scopes: Scopes, excepted: Collection[str] = (), *, lasting: bool = False) -> Rules:
-        return Rules(Globs.of(scopes.instructions), Globs.of(excepted), lasting)
+    def of(scopes: Scopes, excepted: Collection[str] = (), *, lasting: bool = False) -> ProtectionRules:
+        return ProtectionRules(Globs.of(scopes.instructions), Globs.of(excepted), lasting)
 
     def placeholders(self) -> tuple[str, ...]:
         """The names to be held at the top of a workspace where nothing is."""
@@ -53,7 +53,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProtectedEntry:
     """What stands at a protected path. `link`: where it leads, for a symbolic link, which no mount can cover.
     `mark` is another one when it was changed or replaced."""
 
@@ -63,11 +63,11 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ProtectedSurvey:
     """Everything protected that is there, by its plain path; `unseen` are the folders (`a/b/`) that were too many, or
     too deep, to be looked into."""
 
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, ProtectedEntry] = field(default_factory=dict)
     unseen: frozenset[str] = frozenset()
 
     def saw(self, path: str) -> bool:
@@ -76,7 +76,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldEntry:
     """Something in the workspace, opened: what is protected (`sealed`), or a folder above it, which stays in place."""
 
     path: str
@@ -85,11 +85,11 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
+class HeldPaths:
     """What was found, and what of it is held open, a folder before what lies in it."""
 
-    survey: Survey = field(default_factory=Survey)
-    held: tuple[Held, ...] = ()
+    survey: ProtectedSurvey = field(default_factory=ProtectedSurvey)
+    held: tuple[HeldEntry, ...] = ()
 
     def loose(self) -> list[str]:
         """What is protected and not held, since there was too much."""
@@ -98,22 +98,22 @@ class Protected:
 
 
 @contextlib.contextmanager
-def protected(root: int, rules: Rules, skipped: Collection[str] = ()) -> Iterator[Protected]:
+def protected(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> Iterator[HeldPaths]:
     """What is protected in the workspace that is open as `root`, held open inside the block; without what lies in the
     `skipped` names at its top."""
     survey = surveyed(root, rules, skipped)
     with contextlib.ExitStack() as opened:
-        held: dict[str, Held] = {}
+        held: dict[str, HeldEntry] = {}
         for path in sorted(survey.found, key=lambda each: (each.count("/"), not survey.found[each].repository, each)):
             if survey.found[path].link is None and len(held) + path.count("/") < HELD:
                 with contextlib.suppress(OSError):  # it went, or something else came: there is nothing to cover then
                     held |= _hold(root, path, held, opened)
-        yield Protected(survey, tuple(sorted(held.values(), key=lambda each: each.path.count("/"))))
+        yield HeldPaths(survey, tuple(sorted(held.values(), key=lambda each: each.path.count("/"))))
 
 
-def surveyed(root: int, rules: Rules, skipped: Collection[str] = ()) -> Survey:
+def surveyed(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> ProtectedSurvey:
     """Look for what is protected: nearest first, folders of dependencies last. Links are not followed."""
-    look = _Look(root, rules)
+    look = _SurveyWalk(root, rules)
     near: deque[tuple[str, _Where]] = deque([("", "open")])
     far: deque[tuple[str, _Where]] = deque()
     for _ in range(FOLDERS):
@@ -123,14 +123,14 @@ def surveyed(root: int, rules: Rules, skipped: Collection[str] = ()) -> Survey:
         for name, below in look.into(folder, where, skipped if not folder else ()):
             (far if below == "free" else near).append((f"{folder}{name}/", below))
     look.follow_links()
-    return Survey(look.found, frozenset(folder for folder, _ in (*near, *far)))
+    return ProtectedSurvey(look.found, frozenset(folder for folder, _ in (*near, *far)))
 
 
-class _Look:
+class _SurveyWalk:
     """One look through a workspace, and what it has found so far."""
 
-    def __init__(self, root: int, rules: Rules) -> None:
-        self.found: dict[str, Found] = {}
+    def __init__(self, root: int, rules: ProtectionRules) -> None:
+        self.found: dict[str, ProtectedEntry] = {}
         self._root = root
         self._rules = rules
         self._repositories = 0
@@ -183,7 +183,7 @@ class _Look:
             if self._rules.lasting and path == name and is_placeholder(kind) and _is_empty(opened, name):
                 return
             link = os.readlink(name, dir_fd=opened) if stat.S_ISLNK(kind.st_mode) else None
-            self.found[path] = Found(repository, link, _mark(kind))
+            self.found[path] = ProtectedEntry(repository, link, _mark(kind))
 
     def follow_links(self) -> None:
         """What a link of a protected name leads to inside the workspace is protected as well."""
@@ -195,7 +195,7 @@ class _Look:
                 continue  # elsewhere, where nothing is written; or a folder that holds the link itself
             if not any(within == each or within.startswith(f"{each}/") for each in self.found):
                 with contextlib.suppress(OSError):
-                    self.found[within] = Found(False, None, _mark(os.lstat(real)))
+                    self.found[within] = ProtectedEntry(False, None, _mark(os.lstat(real)))
 
 
 def _is_empty(above: int, name: str) -> bool:
@@ -210,9 +210,9 @@ def _mark(kind: os.stat_result) -> tuple[int, ...]:
     return kind.st_ino, kind.st_ctime_ns, kind.st_size, stat.S_IFMT(kind.st_mode)
 
 
-def _hold(root: int, path: str, known: Mapping[str, Held], opened: contextlib.ExitStack) -> dict[str, Held]:
+def _hold(root: int, path: str, known: Mapping[str, HeldEntry], opened: contextlib.ExitStack) -> dict[str, HeldEntry]:
     """A protected path and the folders above it that are not held yet. Raises OSError for a link, or what is gone."""
-    held: dict[str, Held] = {}
+    held: dict[str, HeldEntry] = {}
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
         place = "/".join(parts[:depth])
@@ -230,7 +230,7 @@ def _hold(root: int, path: str, known: Mapping[str, Held], opened: contextlib.Ex
         finally:
             os.close(low)
         opened.callback(os.close, descriptor)
-        held[place] = Held(place, descriptor, sealed=depth == len(parts))
+        held[place] = HeldEntry(place, descriptor, sealed=depth == len(parts))
     return held
 
 

@@ -19,15 +19,24 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
-from kairos_mcp.tools.around import Preview, Surroundings
-from kairos_mcp.tools.commands.executable import Program, folder, meant
+from kairos_mcp.tools.around import Preview, ToolContext
+from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, meant
 from kairos_mcp.tools.commands.name_holders import NAMES, covered
-from kairos_mcp.tools.commands.protected_paths import FOLDERS, Protected, Rules, protected
-from kairos_mcp.tools.commands.runner import FLOOD_BYTES, LEASH_FD, STATUS_FD, TASKS, Ended, Order, Stream, run_to_end
+from kairos_mcp.tools.commands.protected_paths import FOLDERS, HeldPaths, ProtectionRules, protected
+from kairos_mcp.tools.commands.runner import (
+    FLOOD_BYTES,
+    LEASH_FD,
+    STATUS_FD,
+    TASKS,
+    CapturedStream,
+    LaunchRequest,
+    ProcessResult,
+    run_to_end,
+)
 from kairos_mcp.tools.commands.sandbox import Sandbox, rooted, scrubbed
-from kairos_mcp.tools.commands.undo_writes import Watch, failed_by
+from kairos_mcp.tools.commands.undo_writes import WriteWatch, failed_by
 from kairos_mcp.tools.files.scopes import package, scopes_of
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, failed
 
 DEFAULT_S = 60
@@ -68,7 +77,7 @@ COMMAND_SPEC = ToolSpec(
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class CommandSettings:
     """What a person has decided about programs: in a sandbox, without one (`bare`), or none at all.
 
     `hidden` is what no program sees, `reads` what it may read in the home folder and /tmp, `writes` are globs of
@@ -82,24 +91,26 @@ class Commands:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @staticmethod
-    def of(settings: Settings) -> Commands:
+    def of(settings: Settings) -> CommandSettings:
         own = (settings.home, settings.config_dirs[-1], settings.config_file)
         hidden = tuple(path for path in own if path is not None)
-        return Commands(settings.commands, hidden, settings.command_reads, settings.command_writes)
+        return CommandSettings(settings.commands, hidden, settings.command_reads, settings.command_writes)
 
 
-def command_tools(opener: Opener, commands: Commands, scopes: Scopes | None = None) -> list[Tool]:
+def command_tools(opener: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
     """run_command, if a person has not switched it off. `scopes` says which files are instructions; without it, those
     that are so everywhere."""
     if commands.mode == "off":
         return []
-    running = _Running(opener, commands, Rules.of(scopes or scopes_of(opener.workspace), commands.writes))
+    running = _RunningCommand(
+        opener, commands, ProtectionRules.of(scopes or scopes_of(opener.workspace), commands.writes)
+    )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     return [Tool(COMMAND_SPEC, running.run, MOST_S + MARGIN_S, examples, running.preview)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _PreparedCommand:
     """How a program is started: the whole argument list, where that stands, what it is told, and the descriptors that
     its sandbox takes. `uncovered`: what of the workspace it could write although it is protected, in words; `watch`
     tells what was made there all the same."""
@@ -109,11 +120,11 @@ class _Ready:
     environ: Mapping[str, str]
     lent: tuple[int, ...] = ()
     uncovered: str | None = None
-    watch: Watch | None = None
+    watch: WriteWatch | None = None
 
 
-class _Running:
-    def __init__(self, opener: Opener, commands: Commands, rules: Rules) -> None:
+class _RunningCommand:
+    def __init__(self, opener: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
         self._opener = opener
         self._rules = rules
         self._sandbox = Sandbox(opener.workspace, hidden=commands.hidden, sealed=(package(),), reads=commands.reads)
@@ -121,14 +132,14 @@ class _Running:
         self._environ = commands.environ
         self._works = self._bare  # or was seen to; what does not work is looked at again, since a person may mend it
 
-    def preview(self, arguments: JsonObject, around: Surroundings) -> Preview:
+    def preview(self, arguments: JsonObject, around: ToolContext) -> Preview:
         with folder(self._opener, ".") as root:
             wanted = self._meant(arguments, self._box(root))
             self._check_works()  # nobody is asked about a program that can't be run
         how = "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
         return Preview(f"{wanted.shown()}\nruns {how}", wanted.base)
 
-    def run(self, arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def run(self, arguments: JsonObject, around: ToolContext) -> ToolResult:
         left = around.until - time.monotonic()
         given = min(float(arguments.get("timeout_s") or DEFAULT_S), max(left - MARGIN_S, left / 2))
         with folder(self._opener, ".") as root:
@@ -143,12 +154,12 @@ class _Running:
         return failed_by(_told(wanted, ended, given, remark), undone)
 
     def _started(
-        self, wanted: Program, box: Sandbox, root: int, around: Surroundings, until: float
-    ) -> tuple[Ended, str | None, list[str]]:
+        self, wanted: ResolvedProgram, box: Sandbox, root: int, around: ToolContext, until: float
+    ) -> tuple[ProcessResult, str | None, list[str]]:
         """Run it to its end; what should be known of how it ran, and what of its changes was undone."""
         with self._ready(wanted, box, root) as ready:
             ended = run_to_end(
-                Order(
+                LaunchRequest(
                     ready.argv,
                     not self._bare,
                     ready.cwd,
@@ -168,7 +179,7 @@ class _Running:
         assert self._sandbox.workspace is not None, "run_command is made for a workspace"
         return replace(self._sandbox, workspace=rooted(self._sandbox.workspace, root))
 
-    def _meant(self, arguments: JsonObject, box: Sandbox) -> Program:
+    def _meant(self, arguments: JsonObject, box: Sandbox) -> ResolvedProgram:
         assert box.workspace is not None
         return meant(arguments, self._opener, box.workspace, None if self._bare else box, self._environ)
 
@@ -178,7 +189,7 @@ class _Running:
         self._works = True
 
     @contextlib.contextmanager
-    def _ready(self, wanted: Program, box: Sandbox, root: int) -> Iterator[_Ready]:
+    def _ready(self, wanted: ResolvedProgram, box: Sandbox, root: int) -> Iterator[_PreparedCommand]:
         assert box.workspace is not None
         standing = box.workspace / wanted.cwd
         if not self._bare:
@@ -186,16 +197,16 @@ class _Running:
             with covered(root, names), protected(root, self._rules, {*NAMES, *tops}) as found:
                 argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held)
                 lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, wanted.search)
-                watch = Watch.over(root, self._rules, found, {*NAMES, *tops})
-                yield _Ready(argv, "/", environ, lent, _uncovered(found), watch)
+                watch = WriteWatch.over(root, self._rules, found, {*NAMES, *tops})
+                yield _PreparedCommand(argv, "/", environ, lent, _uncovered(found), watch)
             return
         with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
             # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
             exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(standing)
-            yield _Ready(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
+            yield _PreparedCommand(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
 
 
-def _uncovered(found: Protected) -> str | None:
+def _uncovered(found: HeldPaths) -> str | None:
     if found.survey.unseen:
         return f"beyond the first {FOLDERS:,} folders of the workspace it could write a .git, or instructions"
     if loose := found.loose():
@@ -203,7 +214,7 @@ def _uncovered(found: Protected) -> str | None:
     return None
 
 
-def _check_base(wanted: Program, shown: Mapping[str, str | None]) -> None:
+def _check_base(wanted: ResolvedProgram, shown: Mapping[str, str | None]) -> None:
     """Raises StaleFile where the program is not the one that a person was shown."""
     for path, before in shown.items():
         if wanted.base.get(path) != before:
@@ -215,7 +226,7 @@ def _memory() -> int:
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
 
 
-def _told(wanted: Program, ended: Ended, given: float, remark: str | None) -> ToolResult:
+def _told(wanted: ResolvedProgram, ended: ProcessResult, given: float, remark: str | None) -> ToolResult:
     """Exit and both streams; `remark` is what should be known of how it ran. No times: the same call with the same
     outcome is the same result."""
     code: str | None = None
@@ -241,13 +252,13 @@ def _told(wanted: Program, ended: Ended, given: float, remark: str | None) -> To
     return ToolResult(content, ended.exit_code != 0, {"exit_code": ended.exit_code}, code)
 
 
-def _stream(name: str, stream: Stream) -> Iterator[str]:
+def _stream(name: str, stream: CapturedStream) -> Iterator[str]:
     if stream.total:
         yield f"[{name}, {stream.total:,} bytes]"
         yield stream.text().removesuffix("\n")
 
 
-def _not_started(wanted: Program, ended: Ended) -> CommandDenied:
+def _not_started(wanted: ResolvedProgram, ended: ProcessResult) -> CommandDenied:
     why = os.strerror(ended.errno) if ended.errno is not None else "no reason given"
     return CommandDenied(
         f"{said(Path(wanted.argv[0]).name)} could not be begun ({why}).",
@@ -255,7 +266,7 @@ def _not_started(wanted: Program, ended: Ended) -> CommandDenied:
     )
 
 
-def _no_sandbox(ended: Ended) -> CommandDenied:
+def _no_sandbox(ended: ProcessResult) -> CommandDenied:
     """bubblewrap's own words end with the system's, which name no path."""
     last = ended.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
     why = os.strerror(ended.errno) if ended.errno is not None else last[:120] or "no reason given"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from kairos_mcp.tools.commands.cgroups import bounded
-from kairos_mcp.tools.commands.task_limits import Tasks, parent_of
+from kairos_mcp.tools.commands.task_limits import SandboxTasks, parent_of
 
 Why = Literal["exit", "timeout", "stopped", "memory", "tasks", "flood", "not_started", "no_sandbox"]
 
@@ -44,7 +44,7 @@ _ERRNO = re.compile(rb"errno (\d+)")
 
 
 @dataclass(slots=True)
-class Stream:
+class CapturedStream:
     """What a stream brought: its first bytes, its last, and how many there were."""
 
     head: bytearray = field(default_factory=bytearray)
@@ -72,7 +72,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     """How it ended. `exit_code` is 128 and the signal for one that a signal ended, None where that was done from here.
 
     `not_started`: the program could not be begun. `no_sandbox`: the sandbox around it could not be made, so it was not
@@ -81,13 +81,13 @@ class Ended:
 
     why: Why
     exit_code: int | None
-    out: Stream
-    err: Stream
+    out: CapturedStream
+    err: CapturedStream
     errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LaunchRequest:
     """What to run: the whole argument list, a sandbox included, which has its status at STATUS_FD and its leash at
     LEASH_FD; `lent` are further descriptors that it is started with. `cwd` is where the process starts. `until` is a
     deadline on `time.monotonic()`, `stop_wanted` whether it is to be stopped now, `memory` bytes for all together;
@@ -105,7 +105,7 @@ class Order:
     still: Callable[[], None] = lambda: None
 
 
-def run_to_end(order: Order) -> Ended:
+def run_to_end(order: LaunchRequest) -> ProcessResult:
     """Blocks until it has ended, and with it, in a sandbox, all that it started. The calling thread must live as long:
     the kernel ends the program with it."""
     # A file, since bubblewrap gives up, half begun, where it writes to a pipe that nobody reads any more.
@@ -117,10 +117,10 @@ def run_to_end(order: Order) -> Ended:
             finally:
                 os.close(leash_r)
             with child:
-                return _Watched(order, child, status.fileno(), leash).to_end()
+                return _WatchedChild(order, child, status.fileno(), leash).to_end()
 
 
-def _start(order: Order, status: int, leash: int, group: Path | None) -> subprocess.Popen[bytes]:
+def _start(order: LaunchRequest, status: int, leash: int, group: Path | None) -> subprocess.Popen[bytes]:
     with open("/proc/loadavg" if sys.platform.startswith("linux") else os.devnull, encoding="ascii") as load:
         running = int((load.read() or "0/0").split("/")[1].split()[0])
     limits = {
@@ -146,10 +146,10 @@ def _start(order: Order, status: int, leash: int, group: Path | None) -> subproc
     )
 
 
-class _Watched:
+class _WatchedChild:
     """A child while it runs. Everything happens in one thread: no callback can meet a pid that was given away."""
 
-    def __init__(self, order: Order, child: subprocess.Popen[bytes], status: int, leash: IO[bytes]) -> None:
+    def __init__(self, order: LaunchRequest, child: subprocess.Popen[bytes], status: int, leash: IO[bytes]) -> None:
         self._order = order
         self._child = child
         self._leash = leash
@@ -157,8 +157,8 @@ class _Watched:
         self._status = status
         self._inner: int | None = None  # a pidfd of what dies last inside
         self._inner_pid = 0
-        self._tasks: Tasks | None = None
-        self.out, self.err = Stream(), Stream()
+        self._tasks: SandboxTasks | None = None
+        self.out, self.err = CapturedStream(), CapturedStream()
         self._open = selectors.DefaultSelector()
         assert child.stdout is not None
         assert child.stderr is not None
@@ -167,7 +167,7 @@ class _Watched:
             self._open.register(number, selectors.EVENT_READ, stream)
         self._end = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
 
-    def to_end(self) -> Ended:
+    def to_end(self) -> ProcessResult:
         try:
             why = self._read()
             self._kill()
@@ -213,7 +213,7 @@ class _Watched:
         """Whether all together are too many or too large. The kernel bounds each process; this bounds the sum, and the
         number where the kernel doesn't, as for root."""
         if self._tasks is None and self._inner is not None:
-            self._tasks = Tasks.of(self._inner_pid)
+            self._tasks = SandboxTasks.of(self._inner_pid)
         if self._tasks is None:
             return None
         if self._tasks.processes() > TASKS:
@@ -294,15 +294,15 @@ class _Watched:
                 last.register(self._inner, selectors.EVENT_READ)
                 last.select(LAST_WORDS_S)
 
-    def _told(self, why: Why, code: int) -> Ended:
+    def _told(self, why: Why, code: int) -> ProcessResult:
         if why != "exit":
-            return Ended(why, None, self.out, self.err)
+            return ProcessResult(why, None, self.out, self.err)
         said = self._said()
         unmade: Why = "no_sandbox" if self._order.sandboxed else "not_started"
         if found := _ERRNO.search(said):
-            return Ended(unmade, None, self.out, self.err, int(found[1]))
+            return ProcessResult(unmade, None, self.out, self.err, int(found[1]))
         if found := _EXIT.search(said):
-            return Ended("exit", int(found[1]), self.out, self.err)
+            return ProcessResult("exit", int(found[1]), self.out, self.err)
         if self._order.sandboxed and code >= 0:  # it gave up by itself, which it does only before the program begins
-            return Ended(unmade, None, self.out, self.err)
-        return Ended("exit", code if code >= 0 else 128 - code, self.out, self.err)
+            return ProcessResult(unmade, None, self.out, self.err)
+        return ProcessResult("exit", code if code >= 0 else 128 - code, self.out, self.err)

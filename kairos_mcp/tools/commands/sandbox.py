@@ -17,7 +17,7 @@ from typing import Literal
 from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import PROBE_S, cannot_work, find_bubblewrap
 from kairos_mcp.tools.commands.name_holders import is_placeholder
-from kairos_mcp.tools.commands.protected_paths import Held
+from kairos_mcp.tools.commands.protected_paths import HeldEntry
 
 Kind = Literal["seen", "empty", "private", "written", "sealed", "hidden"]
 
@@ -36,7 +36,7 @@ _LEASH = '( (read -r _ <&$FD; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SandboxPath:
     """A path and what is there inside; the deepest place above a path says what holds for it."""
 
     path: Path
@@ -70,7 +70,7 @@ class Sandbox:
         cwd: Path | None = None,
         status_fd: int | None = None,
         leash_fd: int | None = None,
-        protected: Sequence[Held] = (),
+        protected: Sequence[HeldEntry] = (),
     ) -> list[str]:
         """`argv` inside the sandbox: for a process started with a scrubbed environment, in a session of its own.
 
@@ -100,7 +100,7 @@ class Sandbox:
         leash = [] if leash_fd is None else ["/bin/sh", "-c", _LEASH.replace("$FD", str(leash_fd)), "sh"]
         return [*built, "--", *leash, *argv]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SandboxPath]:
         """What is where, in the order of mounting: a deeper place after the one that it is in. Raises CommandDenied."""
         found = list(self._places())
         shut = [place.path for place in found if place.kind == "hidden"]
@@ -148,23 +148,23 @@ class Sandbox:
         last_words = tried.stderr.decode("utf-8", "replace").strip().splitlines()
         return cannot_work((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[SandboxPath]:
         for folder in dict.fromkeys(Path(os.path.realpath(each)) for each in (*_EMPTY, *_home())):
             if os.path.isdir(folder) and folder != Path("/"):
-                yield Place(folder, "empty")
+                yield SandboxPath(folder, "empty")
         for folder in PRIVATE:
             if os.path.isdir(folder) and not folder.is_symlink():
-                yield Place(folder, "private")
+                yield SandboxPath(folder, "private")
         yield from _there("seen", (*self.reads, *_RUN_SEEN, *((_RESOLVER,) if self.network else ())))
         yield from _there("written", self.writes)
         if self.workspace is not None:
-            yield Place(self.workspace, "written" if self.writable else "seen")
+            yield SandboxPath(self.workspace, "written" if self.writable else "seen")
             yield from _own(self.workspace, placeholders=not self.lasting)
         # Elsewhere nothing can be written anyway, and a mount in an empty home would show what it is called there.
         writable = [Path(os.path.realpath(each)) for each in (*self.writes, *filter(None, [self.workspace]))]
         for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
             if _beneath(sealed.path, writable):
-                yield Place(_topmost(sealed.path, self.workspace), "sealed")
+                yield SandboxPath(_topmost(sealed.path, self.workspace), "sealed")
         hidden = list(_there("hidden", self.hidden))  # what lies in another one is gone with it
         yield from (each for each in hidden if not any(other.path in each.path.parents for other in hidden))
 
@@ -205,7 +205,7 @@ def search_path(environ: Mapping[str, str], shut_out: Sequence[Path], sandbox: S
     return os.pathsep.join(fit)
 
 
-def _own(workspace: Path, *, placeholders: bool) -> Iterator[Place]:
+def _own(workspace: Path, *, placeholders: bool) -> Iterator[SandboxPath]:
     """What no run writes, where it is there: `.git`, a folder or the file of a linked worktree, and `.kairos`. Raises
     CommandDenied for a link, which nothing can cover."""
     for found in (workspace / ".kairos", workspace / ".git"):
@@ -220,7 +220,7 @@ def _own(workspace: Path, *, placeholders: bool) -> Iterator[Place]:
                 f"{found.name} of the workspace is a symbolic link, which a sandbox can't protect.",
                 "A person has to put what it names in its place.",
             )
-        yield Place(found, "sealed")
+        yield SandboxPath(found, "sealed")
 
 
 def _sealed_kernel() -> Iterator[str]:
@@ -241,11 +241,11 @@ def _topmost(path: Path, workspace: Path | None) -> Path:
     return workspace / path.relative_to(workspace).parts[0]
 
 
-def _there(kind: Kind, paths: Sequence[Path]) -> Iterator[Place]:
-    return (Place(Path(os.path.realpath(path)), kind) for path in paths if os.path.exists(path))
+def _there(kind: Kind, paths: Sequence[Path]) -> Iterator[SandboxPath]:
+    return (SandboxPath(Path(os.path.realpath(path)), kind) for path in paths if os.path.exists(path))
 
 
-def _mount(place: Place) -> list[str]:
+def _mount(place: SandboxPath) -> list[str]:
     path = str(place.path)
     match place.kind:
         case "seen" | "sealed":

@@ -11,7 +11,7 @@ _THREADS = re.compile(rb"^Threads:\s+(\d+)", re.M)
 _MEMORY = re.compile(rb"^Rss(?:Anon|Shmem):\s+(\d+) kB", re.M)
 
 
-class Tasks:
+class SandboxTasks:
     """The open /proc of a sandbox. Nothing in there can enter or leave it unseen."""
 
     __slots__ = ("_proc",)

@@ -20,7 +20,14 @@ from types import MappingProxyType
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import said, shown
 from kairos_mcp.tools.commands.name_holders import NAMES
-from kairos_mcp.tools.commands.protected_paths import Found, Protected, Rules, Survey, opened_beneath, surveyed
+from kairos_mcp.tools.commands.protected_paths import (
+    HeldPaths,
+    ProtectedEntry,
+    ProtectedSurvey,
+    ProtectionRules,
+    opened_beneath,
+    surveyed,
+)
 
 FILES = 64  # of a folder that is moved into the record,
 TEXT_BYTES = 256 * 1024  # and of all their texts; what is larger, or no text, is put aside under another name
@@ -36,27 +43,27 @@ Keep = Callable[[str, str], None]  # (name, text): returns once the text survive
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WriteWatch:
     """What was there `before`, and what was `inside` of that which may not be covered. `root` is the workspace's
     descriptor, which is open as long; `skipped` names at its top are covered otherwise."""
 
     root: int
-    rules: Rules
-    before: Survey
+    rules: ProtectionRules
+    before: ProtectedSurvey
     skipped: Collection[str]
     inside: dict[str, tuple[tuple[str, ...], ...]]
 
     @staticmethod
-    def over(root: int, rules: Rules, found: Protected, skipped: Collection[str]) -> Watch:
+    def over(root: int, rules: ProtectionRules, found: HeldPaths, skipped: Collection[str]) -> WriteWatch:
         """Over what a sandbox was built of just now."""
-        return Watch(root, rules, found.survey, skipped, {path: _inside(root, path) for path in found.loose()})
+        return WriteWatch(root, rules, found.survey, skipped, {path: _inside(root, path) for path in found.loose()})
 
     @staticmethod
-    def begun(root: int, rules: Rules) -> Watch:
+    def begun(root: int, rules: ProtectionRules) -> WriteWatch:
         """Over what was in its sandbox long before."""
-        before = Protected(surveyed(root, rules))
+        before = HeldPaths(surveyed(root, rules))
         loose = [path for path in before.loose() if path not in NAMES and not before.survey.found[path].repository]
-        return Watch(root, rules, before.survey, (), {path: _inside(root, path) for path in loose})
+        return WriteWatch(root, rules, before.survey, (), {path: _inside(root, path) for path in loose})
 
     def undo(self, keep: Keep, name: str, covered: Mapping[str, int] = MappingProxyType({})) -> list[str]:
         """Take out what was made, put back links that were changed; a sentence for each, and for each other change.
@@ -76,12 +83,12 @@ class Watch:
                 told.append(f"{_named(path)} was changed; it could not be covered, and is as it was left.")
         return told
 
-    def _is_changed(self, path: str, was: Found, now: Found | None) -> bool:
+    def _is_changed(self, path: str, was: ProtectedEntry, now: ProtectedEntry | None) -> bool:
         if path not in self.inside:
             return False
         return now is None or now.mark != was.mark or _inside(self.root, path) != self.inside[path]
 
-    def _put_back(self, path: str, was: Found, now: Found | None, keep: Keep, name: str) -> str:
+    def _put_back(self, path: str, was: ProtectedEntry, now: ProtectedEntry | None, keep: Keep, name: str) -> str:
         *above, last = path.split("/")
         taken = self._take_out(path, keep, name) if now is not None else f"{_named(path)} was removed."
         with contextlib.suppress(OSError):

@@ -18,9 +18,9 @@ from kairos_mcp.core.errors import KairosError, NoSpace, PathDenied, StaleFile
 from kairos_mcp.core.paths import said
 from kairos_mcp.tools.files.beneath import EXCHANGE, FILE, FOLDER, ONTO_NOTHING
 from kairos_mcp.tools.files.folders import make, unmake
-from kairos_mcp.tools.files.leases import Lease
+from kairos_mcp.tools.files.leases import FileLease
 from kairos_mcp.tools.files.staging import HALF, SWAP, drop, fresh_name, leftovers, written
-from kairos_mcp.tools.files.workspace import Opener, explained
+from kairos_mcp.tools.files.workspace import Workspace, explained
 
 PUT_BACKS = 64  # each of them lost to yet another writer
 ANEW = "Read it again, and change what is there now."
@@ -29,13 +29,13 @@ _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileSlot:
     """A name in an opened folder, and what may be done with it. Each method raises leaves of KairosError.
 
     `key` marks what is written beside it, so that its leftovers are found after a crash.
     """
 
-    opener: Opener
+    opener: Workspace
     folder: int
     path: str
     name: str
@@ -145,7 +145,7 @@ class Place:
             self._put_back(swap, ours)
             raise self._stale("was changed at the same moment") from None
         try:
-            with Lease(displaced) as lease:
+            with FileLease(displaced) as lease:
                 try:
                     problem = self._problem(displaced, before, lease)
                     if problem is None:
@@ -162,7 +162,7 @@ class Place:
         try:
             standing = self.opener.opened(self.name, FILE, self.folder)
             try:
-                with Lease(standing) as lease:
+                with FileLease(standing) as lease:
                     problem = self._problem(standing, before, lease)
                     if problem is not None:
                         raise problem
@@ -175,7 +175,7 @@ class Place:
         finally:
             drop(self.folder, swap)
 
-    def _problem(self, fd: int, before: bytes, lease: Lease) -> KairosError | None:
+    def _problem(self, fd: int, before: bytes, lease: FileLease) -> KairosError | None:
         """Why what is open here may not be dropped. The lease is asked last: it knows who has come meanwhile."""
         if lease.refused:
             return self._stale("is open for writing in another program", "Close it there, then read it again.")
@@ -260,7 +260,7 @@ class Place:
 
 
 @contextmanager
-def place(opener: Opener, path: str, key: str, *, making: bool = False) -> Iterator[Place]:
+def place(opener: Workspace, path: str, key: str, *, making: bool = False) -> Iterator[FileSlot]:
     """The place of a file, for a plain path. `making`: missing folders are made, and unmade again if the block fails.
 
     Raises as the opener does.
@@ -278,7 +278,7 @@ def place(opener: Opener, path: str, key: str, *, making: bool = False) -> Itera
         unmake(opener, made)
         raise unwritable(error, path) if made else explained(error, path) from None
     try:
-        yield Place(opener, fd, path, name, key)
+        yield FileSlot(opener, fd, path, name, key)
     except BaseException:
         unmake(opener, made)
         raise

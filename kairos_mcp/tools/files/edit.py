@@ -21,7 +21,7 @@ REPLACEMENTS = 100_000  # in one file by one edit: what its places may cost in m
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """`old` becomes `new` at its one place, or at each where `everywhere`. `number` is its place in a plan, from 1."""
 
     old: str
@@ -31,7 +31,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class EditResult:
     """What a file holds after its edits; `notes` say what was done beyond the letter."""
 
     content: bytes
@@ -43,7 +43,7 @@ class Rewritten:
 class _Match:
     """Where an edit begins in the text, and what stands there before and after; `turned` for CRLF."""
 
-    edit: Edit
+    edit: TextEdit
     starts: list[int]
     old: str
     new: str
@@ -55,7 +55,7 @@ class _Match:
         return len(self.starts) * (len(self.new.encode()) - len(self.old.encode()))
 
 
-def edited(path: str, content: bytes, edits: Sequence[Edit], most: int) -> Rewritten:
+def edited(path: str, content: bytes, edits: Sequence[TextEdit], most: int) -> EditResult:
     """The file after its edits, each of them matched with `content` and never with what another one made.
 
     `most`: bytes that a file may have. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
@@ -75,10 +75,10 @@ def edited(path: str, content: bytes, edits: Sequence[Edit], most: int) -> Rewri
         raise NoChange(f"Together these edits change nothing in {said(path)}.", "Leave them out.")
     turned = any(match.turned for match in matches)
     notes = (f"line ends in {said(path)} are CRLF, so those of the new text are too",) if turned else ()
-    return Rewritten(after, sum(len(match.starts) for match in matches), notes)
+    return EditResult(after, sum(len(match.starts) for match in matches), notes)
 
 
-def overwritten(path: str, before: bytes | None, text: str, most: int) -> Rewritten:
+def overwritten(path: str, before: bytes | None, text: str, most: int) -> EditResult:
     """The file after its whole text was replaced: its byte order mark stays, and its line ends where all are CRLF."""
     writable(text, "content")
     mark, notes, turned = "", [], text
@@ -96,7 +96,7 @@ def overwritten(path: str, before: bytes | None, text: str, most: int) -> Rewrit
         raise TooLarge(f"{said(path)} would have {len(after):,} bytes; {most:,} are the most.", "Write less at once.")
     if after == before:
         raise NoChange(f"{said(path)} holds just that already.", "Nothing needs to be written.")
-    return Rewritten(after, 1, tuple(notes))
+    return EditResult(after, 1, tuple(notes))
 
 
 def read_text(path: str, content: bytes) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def in_crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _matched(path: str, text: str, edit: Edit, crlf: bool) -> _Match | None:
+def _matched(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
     """Exact first; if there is none, in a file that is all CRLF, with both texts turned from LF.
 
     There also a new text of LF is turned that replaces a part of a line: it would leave the line ends mixed.
@@ -155,7 +155,7 @@ def _matched(path: str, text: str, edit: Edit, crlf: bool) -> _Match | None:
     return found if found.starts else None
 
 
-def _places(path: str, text: str, old: str, edit: Edit) -> list[int]:
+def _places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
     """Where `old` begins: as a replacement of all takes them, else overlapping ones too, up to PLACES_COUNTED."""
     if edit.everywhere and (count := text.count(old)) > REPLACEMENTS:
         raise TooLarge(f"old_string occurs {count:,} times in {said(path)}.", f"{REPLACEMENTS:,} are the most.")
@@ -185,7 +185,7 @@ def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _none(path: str, text: str, edit: Edit, others: Sequence[_Match]) -> MatchNone:
+def _none(path: str, text: str, edit: TextEdit, others: Sequence[_Match]) -> MatchNone:
     what = f"{_named(edit)}: old_string" if edit.number else "old_string"
     problem = f"{what} is not in {said(path)}."
     if others:
@@ -214,7 +214,7 @@ def _many(path: str, text: str, match: _Match) -> MatchMany:
     )
 
 
-def _named(edit: Edit) -> str:
+def _named(edit: TextEdit) -> str:
     return f"edit {edit.number}" if edit.number else "this edit"
 
 

@@ -16,16 +16,16 @@ from kairos_mcp.core.env_files import is_env_file, masked_env
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, said
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.tools.around import Preview, Probed, Surroundings
+from kairos_mcp.tools.around import Preview, ProbeResult, ToolContext
 from kairos_mcp.tools.commands.name_holders import alone
 from kairos_mcp.tools.files.beneath import FOLDER
 from kairos_mcp.tools.files.diff import hash_of, unified
-from kairos_mcp.tools.files.edit import Edit, edited, overwritten
-from kairos_mcp.tools.files.transaction import Change, Look, Unclear, begun, carry_out, recover
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.edit import TextEdit, edited, overwritten
+from kairos_mcp.tools.files.transaction import FileChange, Look, UnclearState, begun, carry_out, recover
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, failed
 
 PATH = {"type": "string", "description": "File relative to the workspace"}
@@ -73,24 +73,24 @@ WRITE_SPEC = ToolSpec(
     category="file_ops",
 )
 
-Propose = Callable[[JsonObject, Surroundings, Look], Sequence[Change]]
+Propose = Callable[[JsonObject, ToolContext, Look], Sequence[FileChange]]
 """What a call would change, given what the files hold; raises leaves of KairosError."""
 
 
-def writing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+def writing_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
     """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
-    def edit_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+    def edit_file(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
         path = writable_path(arguments["path"], scopes)
-        edit = Edit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
+        edit = TextEdit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
         return [edited_file(path, look, [edit], most, mask)]
 
-    def write_file(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+    def write_file(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
         path = writable_path(arguments["path"], scopes)
         before = look(path)
         after = overwritten(path, before, arguments["content"], most)
         check_marks(path, before, after.content, mask)
-        return [Change(path, before, after.content, 1, after.notes)]
+        return [FileChange(path, before, after.content, 1, after.notes)]
 
     an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
     return [
@@ -100,11 +100,11 @@ def writing_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list
 
 
 def changing_tool(
-    spec: ToolSpec, propose: Propose, opener: Opener, scopes: Scopes, most: int, example: JsonObject
+    spec: ToolSpec, propose: Propose, opener: Workspace, scopes: Scopes, most: int, example: JsonObject
 ) -> Tool:
     """A tool whose calls are sets of changes: shown, made, and looked up after a crash in the same way."""
 
-    def proposed(arguments: JsonObject, around: Surroundings) -> Sequence[Change]:
+    def proposed(arguments: JsonObject, around: ToolContext) -> Sequence[FileChange]:
         read = {plain_path(path): known for path, known in arguments.get("base", {}).items()}
 
         def look(path: str) -> bytes | None:
@@ -115,36 +115,38 @@ def changing_tool(
 
         return propose(arguments, around, look)
 
-    def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
         changes = proposed(arguments, around)
         with _undisturbed(opener, scopes, changes, around):
             exchanged = carry_out(opener, changes, around)
         return _told(changes, {} if exchanged else {"exchanged": False})
 
-    def preview(arguments: JsonObject, around: Surroundings) -> Preview:
+    def preview(arguments: JsonObject, around: ToolContext) -> Preview:
         changes = proposed(arguments, around)
         hidden = any(change.brings_hidden for change in changes)
         return Preview(diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
 
-    def probe(arguments: JsonObject, around: Surroundings) -> Probed:
+    def probe(arguments: JsonObject, around: ToolContext) -> ProbeResult:
         look = begun(around)
         if look is None:
-            return Probed("not_done")
+            return ProbeResult("not_done")
         try:
             changes = propose(arguments, around, look)
             with _undisturbed(opener, scopes, changes, around):
                 error = recover(opener, changes, around)
-        except (KairosError, Unclear) as unknown:
-            return Probed("unclear", failed(StaleFile(str(unknown), "A person has to look at these files.")))
+        except (KairosError, UnclearState) as unknown:
+            return ProbeResult("unclear", failed(StaleFile(str(unknown), "A person has to look at these files.")))
         if error is not None:
-            return Probed("done", failed(error))
-        return Probed("done", _told(changes, {"interrupted": True}))
+            return ProbeResult("done", failed(error))
+        return ProbeResult("done", _told(changes, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
 
 
 @contextmanager
-def _undisturbed(opener: Opener, scopes: Scopes, changes: Sequence[Change], around: Surroundings) -> Iterator[None]:
+def _undisturbed(
+    opener: Workspace, scopes: Scopes, changes: Sequence[FileChange], around: ToolContext
+) -> Iterator[None]:
     """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
     is not there any more, and a new one would be taken for its own. Raises Busy."""
     instructions = [change.path for change in changes if scopes.of(change.path) == "L1"]
@@ -174,7 +176,7 @@ def writable_path(text: str, scopes: Scopes) -> str:
     return path
 
 
-def check_marks(path: str, before: bytes | None, after: bytes, mask: Mask) -> None:
+def check_marks(path: str, before: bytes | None, after: bytes, mask: Redactor) -> None:
     """Raises BadArguments where the new text carries the mark that a reader was shown instead of a value: it would take
     the value's place."""
     mark, old = MASK.encode(), before or b""
@@ -186,17 +188,17 @@ def check_marks(path: str, before: bytes | None, after: bytes, mask: Mask) -> No
         raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 
 
-def edited_file(path: str, look: Look, edits: Sequence[Edit], most: int, mask: Mask) -> Change:
+def edited_file(path: str, look: Look, edits: Sequence[TextEdit], most: int, mask: Redactor) -> FileChange:
     """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
     before = look(path)
     if before is None:
         raise NotFound(f"{said(path)} does not exist.", "write_file creates a file.")
     after = edited(path, before, edits, most)
     check_marks(path, before, after.content, mask)
-    return Change(path, before, after.content, after.replacements, after.notes)
+    return FileChange(path, before, after.content, after.replacements, after.notes)
 
 
-def diffs(changes: Sequence[Change]) -> str:
+def diffs(changes: Sequence[FileChange]) -> str:
     """What a person is shown of them."""
     return "\n".join(unified(change.path, change.before, change.after) for change in changes)
 
@@ -207,7 +209,7 @@ def _check(path: str, content: bytes | None, base: Mapping[str, str | None], whe
         raise StaleFile(f"{said(path)} is not what was {when}.", "Read it again and propose anew.")
 
 
-def _told(changes: Sequence[Change], besides: JsonObject) -> ToolResult:
+def _told(changes: Sequence[FileChange], besides: JsonObject) -> ToolResult:
     """`besides` is for the record, not for a model: how the files came to be changed."""
     notes = [note for change in changes for note in change.notes]
     told: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | besides
@@ -219,7 +221,7 @@ def _told(changes: Sequence[Change], besides: JsonObject) -> ToolResult:
     return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
 
 
-def _line(change: Change) -> str:
+def _line(change: FileChange) -> str:
     if change.before is None:
         return f"Created {change.path} ({len(change.after):,} bytes)."
     times = f"{change.replacements:,} replacement{'s' * (change.replacements != 1)}"

@@ -6,10 +6,10 @@ import os
 from contextlib import suppress
 
 from kairos_mcp.tools.files.beneath import FOLDER
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 
 
-def make(opener: Opener, folder: str, made: list[str]) -> int:
+def make(opener: Workspace, folder: str, made: list[str]) -> int:
     """A descriptor of the folder, which is the caller's to close; `made` gets the paths of what was not there.
 
     Raises OSError as beneath.py does.
@@ -34,7 +34,7 @@ def make(opener: Opener, folder: str, made: list[str]) -> int:
     return at
 
 
-def unmake(opener: Opener, made: list[str]) -> None:
+def unmake(opener: Workspace, made: list[str]) -> None:
     """Remove folders that were made for nothing; one that holds anything by now stays."""
     for path in reversed(made):
         above, _, name = path.rpartition("/")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Lease:
+class FileLease:
     """Held over an open descriptor while its block runs. Who opens the file for writing meanwhile waits for its end.
 
     `refused`: someone had it open for writing when it began; `wanted`: someone has come since. Both stay False where

@@ -9,9 +9,9 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, shown
 from kairos_mcp.core.patterns import glob
-from kairos_mcp.tools.around import Surroundings
-from kairos_mcp.tools.files.walk import FOLDER_ENTRIES, LeftOut, Rules, joined, listed, rules_above, walk
-from kairos_mcp.tools.files.workspace import Entry, Opener
+from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.files.walk import FOLDER_ENTRIES, IgnoreRules, OmittedEntries, joined, listed, rules_above, walk
+from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool
 
 LISTING_S = 30.0
@@ -68,15 +68,15 @@ TREE_SPEC = ToolSpec(
 )
 
 
-def listing_tools(opener: Opener) -> list[Tool]:
-    def list_files(arguments: JsonObject, around: Surroundings) -> ToolResult:
+def listing_tools(opener: Workspace) -> list[Tool]:
+    def list_files(arguments: JsonObject, around: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         limit: int = arguments.get("limit", LIST_LIMIT)
         if "glob" in arguments:
             return _below(opener, path, arguments["glob"], limit, around)
-        return _in_folder(opener, path, limit, LeftOut(around.shut))
+        return _in_folder(opener, path, limit, OmittedEntries(around.shut))
 
-    def file_tree(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def file_tree(arguments: JsonObject, around: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         return _tree(opener, path, arguments.get("depth", TREE_DEPTH), around)
 
@@ -86,13 +86,13 @@ def listing_tools(opener: Opener) -> list[Tool]:
     ]
 
 
-def stop_at(around: Surroundings) -> float:
+def stop_at(around: ToolContext) -> float:
     """When to stop looking and tell what was found, so that the telling is still within the deadline."""
     now = time.monotonic()
     return around.until - min(0.5, max(0.0, around.until - now) * MARGIN)
 
 
-def _in_folder(opener: Opener, path: str, limit: int, left_out: LeftOut) -> ToolResult:
+def _in_folder(opener: Workspace, path: str, limit: int, left_out: OmittedEntries) -> ToolResult:
     found, more = opener.entries(path, FOLDER_ENTRIES)
     entries = [entry for entry in found if not left_out.keeps(joined(path, entry.name))]
     lines = [joined(shown(path), _marked(entry, left_out)) for entry in entries[:limit]]
@@ -106,9 +106,9 @@ def _in_folder(opener: Opener, path: str, limit: int, left_out: LeftOut) -> Tool
     return _told(lines, notes, told, empty="This folder is empty.")
 
 
-def _below(opener: Opener, path: str, pattern: str, limit: int, around: Surroundings) -> ToolResult:
+def _below(opener: Workspace, path: str, pattern: str, limit: int, around: ToolContext) -> ToolResult:
     fits, until = glob(pattern), stop_at(around)
-    left_out, lines, total = LeftOut(around.shut), list[str](), 0
+    left_out, lines, total = OmittedEntries(around.shut), list[str](), 0
     skip = 0 if path == "." else len(path) + 1
     for where, entry in walk(opener, path, until, left_out):
         if not fits(where[skip:]):
@@ -128,20 +128,20 @@ def _below(opener: Opener, path: str, pattern: str, limit: int, around: Surround
 
 
 @dataclass(slots=True)
-class _Branch:
+class _TreeFolder:
     """A folder of the tree: its entries, the folders among them, and how many entries were cut."""
 
-    entries: tuple[Entry, ...] = ()
-    inner: dict[str, _Branch] = field(default_factory=dict)
+    entries: tuple[FolderEntry, ...] = ()
+    inner: dict[str, _TreeFolder] = field(default_factory=dict)
     cut: int = 0
     opened: bool = False
 
 
-def _tree(opener: Opener, path: str, depth: int, around: Surroundings) -> ToolResult:
-    until, left_out, top, room = stop_at(around), LeftOut(around.shut), _Branch(), TREE_ENTRIES
-    level: list[tuple[str, _Branch, Rules]] = [(path, top, rules_above(opener, path))]
+def _tree(opener: Workspace, path: str, depth: int, around: ToolContext) -> ToolResult:
+    until, left_out, top, room = stop_at(around), OmittedEntries(around.shut), _TreeFolder(), TREE_ENTRIES
+    level: list[tuple[str, _TreeFolder, IgnoreRules]] = [(path, top, rules_above(opener, path))]
     for _ in range(depth):
-        below: list[tuple[str, _Branch, Rules]] = []
+        below: list[tuple[str, _TreeFolder, IgnoreRules]] = []
         for where, branch, rules in level:
             if room <= 0 or time.monotonic() >= until:
                 left_out.late = left_out.late or room > 0
@@ -158,13 +158,13 @@ def _tree(opener: Opener, path: str, depth: int, around: Surroundings) -> ToolRe
             room -= len(branch.entries)
             for entry in branch.entries:
                 if entry.kind == "folder":
-                    branch.inner[entry.name] = _Branch()
+                    branch.inner[entry.name] = _TreeFolder()
                     below.append((joined(where, entry.name), branch.inner[entry.name], folder.rules))
         level = below
     return _drawn(path, top, left_out, full=room <= 0)
 
 
-def _drawn(path: str, top: _Branch, left_out: LeftOut, *, full: bool) -> ToolResult:
+def _drawn(path: str, top: _TreeFolder, left_out: OmittedEntries, *, full: bool) -> ToolResult:
     lines: list[str] = []
     _draw(top, "", lines, left_out)
     notes = [*left_out.notes(), f"left out: {', '.join(['.git', *left_out.words()])}"]
@@ -177,7 +177,7 @@ def _drawn(path: str, top: _Branch, left_out: LeftOut, *, full: bool) -> ToolRes
     return _told([f"{shown(path)}/", *lines], notes, told, empty="")
 
 
-def _draw(branch: _Branch, indent: str, lines: list[str], left_out: LeftOut) -> None:
+def _draw(branch: _TreeFolder, indent: str, lines: list[str], left_out: OmittedEntries) -> None:
     indent += "  "
     for entry in branch.entries:
         inner = branch.inner.get(entry.name)
@@ -189,7 +189,7 @@ def _draw(branch: _Branch, indent: str, lines: list[str], left_out: LeftOut) -> 
         lines.append(f"{indent}… {branch.cut:,} more: list_files shows them")
 
 
-def _marked(entry: Entry, left_out: LeftOut) -> str:
+def _marked(entry: FolderEntry, left_out: OmittedEntries) -> str:
     return left_out.shows(entry.name) + {"folder": "/", "link": "@"}.get(entry.kind, "")
 
 

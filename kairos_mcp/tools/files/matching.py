@@ -13,7 +13,7 @@ PREVIEW_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """A line that matches: its number from 1, where it starts and ends, where the match starts; in bytes."""
 
     number: int
@@ -22,7 +22,7 @@ class Hit:
     at: int
 
 
-def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0) -> Iterator[Hit]:
+def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0) -> Iterator[SearchHit]:
     """The lines from byte `begin` that match a pattern of patterns.py, in order; ends when `over`.
 
     A line longer than two windows is matched in overlapping pieces, so a match longer than the overlap may be
@@ -45,10 +45,10 @@ def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0)
         end = _line_end(content, found)
         number += content.count(b"\n", counted, start)
         counted, at = start, end + 1
-        yield Hit(number, start, end, found)
+        yield SearchHit(number, start, end, found)
 
 
-def preview(content: bytes, hit: Hit) -> str:
+def preview(content: bytes, hit: SearchHit) -> str:
     """The line, or, of a long one, what is around the match."""
     start, end = hit.start, hit.end
     if end - start <= PREVIEW_CHARS:

@@ -14,14 +14,14 @@ from hashlib import sha256
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical
 from kairos_mcp.core.paths import said
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.diff import hash_of
-from kairos_mcp.tools.files.edit import Edit
+from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import BASE, EDIT_PROPERTIES, changing_tool, diffs, edited_file, writable_path
-from kairos_mcp.tools.files.transaction import Change, Look
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.transaction import FileChange, Look
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool
 
 EDITS = 100
@@ -87,13 +87,13 @@ BOTH_SPEC = ToolSpec(
 )
 
 
-def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[Tool]:
+def plan_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
     """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
     def look(path: str) -> bytes | None:
         return opener.whole(path, most)
 
-    def plan_edits(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def plan_edits(arguments: JsonObject, around: ToolContext) -> ToolResult:
         edits: list[JsonObject] = arguments["edits"]
         changes = _planned(edits, look, scopes, most, mask)
         text = canonical({"edits": edits, "files": [change.line() for change in changes]})
@@ -101,7 +101,7 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[To
         around.memory.keep(_kept_as(plan_id), text)
         return _told(plan_id, len(edits), changes)
 
-    def apply_edit_plan(arguments: JsonObject, around: Surroundings, look: Look) -> Sequence[Change]:
+    def apply_edit_plan(arguments: JsonObject, around: ToolContext, look: Look) -> Sequence[FileChange]:
         text = around.memory.recall(_kept_as(arguments["plan_id"]))
         if text is None:
             raise NotFound("This run has no such plan.", NO_PLAN)
@@ -111,7 +111,7 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[To
                 raise StaleFile(f"{said(file['path'])} has changed since it was planned.", "Plan the edits anew.")
         return _planned(plan["edits"], look, scopes, most, mask)
 
-    def apply_edits(arguments: JsonObject, _around: Surroundings, look: Look) -> Sequence[Change]:
+    def apply_edits(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
         return _planned(arguments["edits"], look, scopes, most, mask)
 
     an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
@@ -122,13 +122,13 @@ def plan_tools(opener: Opener, scopes: Scopes, most: int, mask: Mask) -> list[To
     ]
 
 
-def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int, mask: Mask) -> list[Change]:
+def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int, mask: Redactor) -> list[FileChange]:
     """The change of each file, in the order in which the files are first named."""
-    by_path: dict[str, list[Edit]] = {}
+    by_path: dict[str, list[TextEdit]] = {}
     for number, edit in enumerate(edits, 1):
-        wanted = Edit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
+        wanted = TextEdit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
         by_path.setdefault(writable_path(edit["path"], scopes), []).append(wanted)
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     size = 0
     for path, those in by_path.items():
         changes.append(edited_file(path, look, those, most, mask))
@@ -142,7 +142,7 @@ def _kept_as(plan_id: str) -> str:
     return f"plan {plan_id}"
 
 
-def _told(plan_id: str, count: int, changes: Sequence[Change]) -> ToolResult:
+def _told(plan_id: str, count: int, changes: Sequence[FileChange]) -> ToolResult:
     files = [change.line() for change in changes]
     what = f"{count} edit{'s' * (count != 1)} in {len(files)} file{'s' * (len(files) != 1)}"
     notes = [note for change in changes for note in change.notes]

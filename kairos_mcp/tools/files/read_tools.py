@@ -11,9 +11,9 @@ from kairos_mcp.core.env_files import is_env_file, masked_env
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
-from kairos_mcp.tools.files.workspace import Opened, Opener
+from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool
 
 SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
@@ -42,7 +42,7 @@ READ_SPEC = ToolSpec(
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LineRange:
     """The lines asked for, and those there are: `first` to `last`, none where `last` is below `first`."""
 
     first: int
@@ -50,10 +50,10 @@ class Range:
     clamped: str | None
 
 
-def reading_tool(opener: Opener, read_bytes: int) -> Tool:
+def reading_tool(opener: Workspace, read_bytes: int) -> Tool:
     """`read_bytes`: how much of one file a call reads into memory."""
 
-    def read_file(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def read_file(arguments: JsonObject, around: ToolContext) -> ToolResult:
         start: int | None = arguments.get("start_line")
         end: int | None = arguments.get("end_line")
         if start is not None and end is not None and start > end:
@@ -75,17 +75,17 @@ def reading_tool(opener: Opener, read_bytes: int) -> Tool:
     return Tool(READ_SPEC, read_file, examples=({"path": "README.md"}, {"path": "a.py", "start_line": 40}))
 
 
-def clamp(start: int | None, end: int | None, lines: int) -> Range:
+def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
     """A range asked for, clamped to a file of so many lines."""
     first = 1 if start is None else start
     last = lines if end is None else end
     if lines == 0:
         asked = start is not None or end is not None
-        return Range(0, 0, "the file is empty" if asked else None)
+        return LineRange(0, 0, "the file is empty" if asked else None)
     inside = min(max(first, 1), lines), min(max(last, 1), lines)
     if inside == (first, last):
-        return Range(first, last, None)
-    return Range(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
+        return LineRange(first, last, None)
+    return LineRange(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
 def _whole(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
@@ -122,7 +122,7 @@ def _without_values(path: str, content: bytes, start: int | None, end: int | Non
     )
 
 
-def _part(opened: Opened, head: bytes, start: int | None, end: int | None, until: float) -> ToolResult:
+def _part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, until: float) -> ToolResult:
     """Lines of a file that is larger than what one call reads; how many lines it has is not known."""
     offset, line = _seek(opened, start, until) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
@@ -151,7 +151,7 @@ def _part(opened: Opened, head: bytes, start: int | None, end: int | None, until
     return _told(b"\n".join(rows).removeprefix(BOM if not offset else b""), told, notes)
 
 
-def _seek(opened: Opened, wanted: int, until: float) -> tuple[int, int]:
+def _seek(opened: OpenedFile, wanted: int, until: float) -> tuple[int, int]:
     """Where a line starts, and its number; the last line of a file that has fewer."""
     offset, begins, line = 0, 0, 1
     while step := opened.read(SCAN_STEP, offset):

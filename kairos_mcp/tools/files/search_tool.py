@@ -13,12 +13,12 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, shown
 from kairos_mcp.core.patterns import glob, line_pattern
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
-from kairos_mcp.tools.files.walk import LeftOut, walk
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.walk import OmittedEntries, walk
+from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool
 
 RESULTS, RESULTS_MOST = 50, 1_000
@@ -52,7 +52,7 @@ SEARCH_SPEC = ToolSpec(
 
 
 @dataclass(slots=True)
-class _Hunt:
+class _Search:
     """One search under way: what it found so far and what it left out."""
 
     pattern: Any
@@ -62,7 +62,7 @@ class _Hunt:
     files: int = 0
     binary: int = 0
     large: list[str] = field(default_factory=list)
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: OmittedEntries = field(default_factory=OmittedEntries)
 
     @property
     def full(self) -> bool:
@@ -73,12 +73,12 @@ class _Hunt:
         return self.full or self.left_out.late
 
 
-def search_tool(opener: Opener) -> Tool:
-    def search_files(arguments: JsonObject, around: Surroundings) -> ToolResult:
+def search_tool(opener: Workspace) -> Tool:
+    def search_files(arguments: JsonObject, around: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         fits = glob(arguments["glob"]) if "glob" in arguments else _any
         most: int = arguments.get("max_results", RESULTS)
-        hunt = _Hunt(line_pattern(arguments["pattern"]), most, stop_at(around), left_out=LeftOut(around.shut))
+        hunt = _Search(line_pattern(arguments["pattern"]), most, stop_at(around), left_out=OmittedEntries(around.shut))
         for where in _files(opener, path, fits, hunt):
             if hunt.over():
                 break
@@ -97,7 +97,7 @@ def _any(_path: str) -> bool:
     return True
 
 
-def _files(opener: Opener, path: str, fits: Callable[[str], bool], hunt: _Hunt) -> Iterator[str]:
+def _files(opener: Workspace, path: str, fits: Callable[[str], bool], hunt: _Search) -> Iterator[str]:
     if path != "." and not opener.is_folder(path):
         with opener.file(path):  # says what is wrong with a path that was named, where a walk only counts it
             pass
@@ -109,7 +109,7 @@ def _files(opener: Opener, path: str, fits: Callable[[str], bool], hunt: _Hunt) 
             yield where
 
 
-def _search(opener: Opener, path: str, hunt: _Hunt) -> None:
+def _search(opener: Workspace, path: str, hunt: _Search) -> None:
     try:
         content, size = opener.found(path, FILE_BYTES)
     except KairosError:
@@ -131,7 +131,7 @@ def _search(opener: Opener, path: str, hunt: _Hunt) -> None:
             return
 
 
-def _told(path: str, hunt: _Hunt) -> ToolResult:
+def _told(path: str, hunt: _Search) -> ToolResult:
     partial = hunt.left_out.late
     notes = []
     if partial:

@@ -19,20 +19,20 @@ from kairos_mcp.core.messages import canonical
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.text import brings_hidden
 from kairos_mcp.store.tool_memory import of_call
-from kairos_mcp.tools.around import Surroundings
+from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.atomic_write import place
 from kairos_mcp.tools.files.diff import hash_of
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 
 Look = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
 
 
-class Unclear(Exception):
+class UnclearState(Exception):
     """Only a person can say what is to become of these files; the text says of which."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A file and what it holds before and after; `before` is None for one that is created."""
 
     path: str
@@ -52,7 +52,7 @@ class Change:
         return {"path": self.path, "before": hash_of(self.before), "after": hash_of(self.after)}
 
 
-def carry_out(opener: Opener, changes: Sequence[Change], around: Surroundings) -> bool:
+def carry_out(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> bool:
     """Make every change, or none and raise why. False where one could not be exchanged, only compared and renamed.
 
     Between two files the run may have gone to another server, which brings the call to its end: then nothing more is
@@ -60,7 +60,7 @@ def carry_out(opener: Opener, changes: Sequence[Change], around: Surroundings) -
     """
     around.memory.keep(_intent(around), _as_intent(changes))
     exchanged = True
-    done: list[Change] = []
+    done: list[FileChange] = []
     for change in changes:
         try:
             if done:
@@ -76,7 +76,7 @@ def carry_out(opener: Opener, changes: Sequence[Change], around: Surroundings) -
     return exchanged
 
 
-def begun(around: Surroundings) -> Look | None:
+def begun(around: ToolContext) -> Look | None:
     """What the files of this call held when it began to change them; None if it never did."""
     text = around.memory.recall(_intent(around))
     if text is None:
@@ -90,13 +90,13 @@ def begun(around: Surroundings) -> Look | None:
     return look
 
 
-def recover(opener: Opener, changes: Sequence[Change], around: Surroundings) -> KairosError | None:
+def recover(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> KairosError | None:
     """Bring a call that a crash interrupted to its end. None: all is made; an error: all is undone, and why.
 
     Raises Unclear where a person has to look. A crash in here is no different from the one before.
     """
     if _as_intent(changes) != around.memory.recall(_intent(around)):
-        raise Unclear("What was to be changed can't be told any more.")
+        raise UnclearState("What was to be changed can't be told any more.")
     _settle(opener, changes, around)
     states = {change.path: _state(opener, change) for change in changes}
     made = [change for change in changes if states[change.path] == "after"]
@@ -112,15 +112,15 @@ def recover(opener: Opener, changes: Sequence[Change], around: Surroundings) -> 
         except KairosError as error:
             why = error
     if why is not None and (left := _put_back(opener, made, around)):
-        raise Unclear(f"{why.message} {_names(left)} had been changed already and could not go back.")
+        raise UnclearState(f"{why.message} {_names(left)} had been changed already and could not go back.")
     return why
 
 
-def _intent(around: Surroundings) -> str:
+def _intent(around: ToolContext) -> str:
     return of_call(around.path)
 
 
-def _as_intent(changes: Sequence[Change]) -> str:
+def _as_intent(changes: Sequence[FileChange]) -> str:
     """With the originals as text, since only UTF-8 is ever changed."""
     files = [
         change.line() | {"original": None if change.before is None else change.before.decode()} for change in changes
@@ -128,11 +128,11 @@ def _as_intent(changes: Sequence[Change]) -> str:
     return canonical({"files": files})
 
 
-def _key(change: Change, around: Surroundings) -> str:
+def _key(change: FileChange, around: ToolContext) -> str:
     return sha256(canonical([around.run_id, around.path, change.path]).encode()).hexdigest()[:16]
 
 
-def _make(opener: Opener, change: Change, around: Surroundings) -> bool:
+def _make(opener: Workspace, change: FileChange, around: ToolContext) -> bool:
     with place(opener, change.path, _key(change, around), making=change.before is None) as where:
         if change.before is not None:
             return where.replace(change.before, change.after)
@@ -140,7 +140,7 @@ def _make(opener: Opener, change: Change, around: Surroundings) -> bool:
         return True
 
 
-def _unmake(opener: Opener, change: Change, around: Surroundings) -> None:
+def _unmake(opener: Workspace, change: FileChange, around: ToolContext) -> None:
     with place(opener, change.path, _key(change, around)) as where:
         if change.before is None:
             where.take_away(change.after)
@@ -148,7 +148,7 @@ def _unmake(opener: Opener, change: Change, around: Surroundings) -> None:
             where.replace(change.after, change.before)
 
 
-def _undo(opener: Opener, done: Sequence[Change], around: Surroundings, why: KairosError) -> None:
+def _undo(opener: Workspace, done: Sequence[FileChange], around: ToolContext, why: KairosError) -> None:
     if left := _put_back(opener, done, around):
         raise StaleFile(
             f"{why.message} {_names(left)} had been changed already and could not go back, since it was changed again.",
@@ -156,7 +156,7 @@ def _undo(opener: Opener, done: Sequence[Change], around: Surroundings, why: Kai
         ) from None
 
 
-def _put_back(opener: Opener, made: Sequence[Change], around: Surroundings) -> list[Change]:
+def _put_back(opener: Workspace, made: Sequence[FileChange], around: ToolContext) -> list[FileChange]:
     """Undo changes, the last one first; those that could not be undone."""
     left = []
     for change in reversed(made):
@@ -167,7 +167,7 @@ def _put_back(opener: Opener, made: Sequence[Change], around: Surroundings) -> l
     return left
 
 
-def _settle(opener: Opener, changes: Sequence[Change], around: Surroundings) -> None:
+def _settle(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> None:
     """Clear away what lies beside the files. Raises Unclear."""
     for change in changes:
         try:
@@ -176,13 +176,13 @@ def _settle(opener: Opener, changes: Sequence[Change], around: Surroundings) -> 
         except NotFound:
             continue  # no folder, nothing in it
         except KairosError as error:
-            raise Unclear(error.message) from None
+            raise UnclearState(error.message) from None
         if not settled:
             beside = "lies what another program wrote while it was changed, in a file whose name begins with .kairos-"
-            raise Unclear(f"Beside {said(change.path)} {beside}.")
+            raise UnclearState(f"Beside {said(change.path)} {beside}.")
 
 
-def _state(opener: Opener, change: Change) -> Literal["before", "after", "neither"]:
+def _state(opener: Workspace, change: FileChange) -> Literal["before", "after", "neither"]:
     try:
         content = opener.whole(change.path, max(len(change.before or b""), len(change.after)))
     except KairosError:
@@ -192,10 +192,10 @@ def _state(opener: Opener, change: Change) -> Literal["before", "after", "neithe
     return "before" if content == change.before else "neither"
 
 
-def _check_time(around: Surroundings) -> None:
+def _check_time(around: ToolContext) -> None:
     if around.stop.wanted or time.monotonic() >= around.until:
         raise Timeout("The call was to end before all was written; nothing was changed.", "Try again.")
 
 
-def _names(changes: Sequence[Change]) -> str:
+def _names(changes: Sequence[FileChange]) -> str:
     return ", ".join(said(change.path) for change in changes)

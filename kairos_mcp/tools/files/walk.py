@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.paths import shown
 from kairos_mcp.tools.files.staging import is_leftover
-from kairos_mcp.tools.files.workspace import Entry, Opener
+from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -25,7 +25,7 @@ ALWAYS_LEFT_OUT = ".git"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IgnoreRules:
     """The .gitignore files that count in a folder, outermost first, each with the folder it stands in."""
 
     specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
@@ -40,7 +40,7 @@ class Rules:
                 return verdict
         return False
 
-    def entering(self, opener: Opener, path: str, entries: list[Entry]) -> Rules:
+    def entering(self, opener: Workspace, path: str, entries: list[FolderEntry]) -> IgnoreRules:
         """The rules inside a folder; a .gitignore that can't be read counts as none."""
         if not any(entry.name == IGNORE_FILE and entry.kind == "file" for entry in entries):
             return self
@@ -48,11 +48,11 @@ class Rules:
             text = opener.found(joined(path, IGNORE_FILE), IGNORE_BYTES)[0].decode("utf-8", "replace")
         except KairosError:
             return self
-        return Rules((*self.specs, ("" if path == "." else f"{path}/", _spec(text.splitlines()))))
+        return IgnoreRules((*self.specs, ("" if path == "." else f"{path}/", _spec(text.splitlines()))))
 
 
 @dataclass(slots=True)
-class LeftOut:
+class OmittedEntries:
     """What a walk did not show, counted as it goes; `shut` says what no rule lets it show."""
 
     shut: Callable[[str], bool] | None = None
@@ -99,15 +99,15 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ListedFolder:
     """A folder as it is shown: its entries by name, and the rules that hold inside."""
 
     path: str
-    entries: tuple[Entry, ...]
-    rules: Rules
+    entries: tuple[FolderEntry, ...]
+    rules: IgnoreRules
 
 
-def listed(opener: Opener, path: str, rules: Rules, left_out: LeftOut) -> Folder:
+def listed(opener: Workspace, path: str, rules: IgnoreRules, left_out: OmittedEntries) -> ListedFolder:
     """A folder's entries without .git and the ignored ones. Raises what the opener raises."""
     entries, more = opener.entries(path, FOLDER_ENTRIES)
     if more:
@@ -123,10 +123,10 @@ def listed(opener: Opener, path: str, rules: Rules, left_out: LeftOut) -> Folder
             left_out.ignored += 1
         else:
             kept.append(entry)
-    return Folder(path, tuple(kept), inner)
+    return ListedFolder(path, tuple(kept), inner)
 
 
-def walk(opener: Opener, path: str, until: float, left_out: LeftOut) -> Iterator[tuple[str, Entry]]:
+def walk(opener: Workspace, path: str, until: float, left_out: OmittedEntries) -> Iterator[tuple[str, FolderEntry]]:
     """Every entry below a folder that is no folder, with its path, by name and depth first.
 
     Stops at `until` (time.monotonic()) and then says so in `left_out`. Raises for the first folder alone.
@@ -150,17 +150,17 @@ def walk(opener: Opener, path: str, until: float, left_out: LeftOut) -> Iterator
             left_out.unreadable += 1
 
 
-def rules_above(opener: Opener, path: str) -> Rules:
+def rules_above(opener: Workspace, path: str) -> IgnoreRules:
     """The rules that hold where a walk starts; a folder that is itself ignored, but asked for, has none."""
-    rules, above = Rules(), "."
+    rules, above = IgnoreRules(), "."
     if path == ".":
         return rules
     for name in path.split("/"):
-        entries = [Entry(IGNORE_FILE, "file")]  # tried without listing the folder
+        entries = [FolderEntry(IGNORE_FILE, "file")]  # tried without listing the folder
         rules = rules.entering(opener, above, entries)
         above = joined(above, name)
         if rules.ignore(above, folder=True):
-            return Rules()
+            return IgnoreRules()
     return rules
 
 
@@ -168,7 +168,7 @@ def joined(path: str, name: str) -> str:
     return name if path == "." else f"{path}/{name}"
 
 
-def _within(folder: Folder) -> Iterator[tuple[str, Entry, Rules]]:
+def _within(folder: ListedFolder) -> Iterator[tuple[str, FolderEntry, IgnoreRules]]:
     for entry in folder.entries:
         yield joined(folder.path, entry.name), entry, folder.rules
 

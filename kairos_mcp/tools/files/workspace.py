@@ -26,7 +26,7 @@ Kind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFile:
     """A regular file, open for reading: its descriptor, its plain path, its size when it was opened."""
 
     fd: int
@@ -39,7 +39,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A name in a folder and what it is; a link is never followed."""
 
     name: str
@@ -50,7 +50,7 @@ class PrivateFolder(PermissionError):
     """What was to be opened lies in the server's own folder."""
 
 
-class _Held:
+class _SharedDescriptor:
     """A descriptor closed with its last user: while a thread still opens, its number is not given away."""
 
     __slots__ = ("fd",)
@@ -62,7 +62,7 @@ class _Held:
         os.close(self.fd)
 
 
-class Opener:
+class Workspace:
     """Opens beneath one folder and holds that folder's descriptor until closed; for use from several threads.
 
     What lies in the `private` folder is never opened, wherever in the workspace that is and by whatever name: it is
@@ -74,7 +74,7 @@ class Opener:
         self, workspace: Path, *, private: Path | None = None, walk: bool = False, exchange: bool = True
     ) -> None:
         try:
-            self._root: _Held | None = _Held(os.open(workspace, FOLDER))
+            self._root: _SharedDescriptor | None = _SharedDescriptor(os.open(workspace, FOLDER))
         except OSError as error:
             raise ConfigError(
                 f"The workspace can't be opened ({_word(error)}).",
@@ -96,7 +96,7 @@ class Opener:
         self.turn = Lock()  # of those who compare and rename; without an exchange they would undo each other
 
     @contextmanager
-    def file(self, path: str) -> Iterator[Opened]:
+    def file(self, path: str) -> Iterator[OpenedFile]:
         """A regular file, open while the block runs. Raises the leaf of KairosError that fits."""
         plain = plain_path(path)
         fd = self._opened(plain, FILE)
@@ -104,7 +104,7 @@ class Opener:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
-            yield Opened(fd, plain, status.st_size)
+            yield OpenedFile(fd, plain, status.st_size)
         finally:
             os.close(fd)
 
@@ -179,17 +179,17 @@ class Opener:
         finally:
             os.close(fd)
 
-    def entries(self, plain: str, most: int) -> tuple[list[Entry], bool]:
+    def entries(self, plain: str, most: int) -> tuple[list[FolderEntry], bool]:
         """What a folder holds, by name, and whether it holds more than the `most` that were looked at. Its path is
         plain, or made of names that were found: a folder may have a name that nobody could write in a call."""
         fd = self._opened(plain, FOLDER)
-        found: list[Entry] = []
+        found: list[FolderEntry] = []
         try:
             with os.scandir(fd) as scan:
                 for entry in scan:
                     if len(found) == most:
                         break
-                    found.append(Entry(entry.name, _kind(entry)))
+                    found.append(FolderEntry(entry.name, _kind(entry)))
                 else:
                     return sorted(found, key=_name), False
             return sorted(found, key=_name), True
@@ -281,7 +281,7 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: FolderEntry) -> str:
     return entry.name
 
 

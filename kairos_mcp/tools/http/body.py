@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.errors import Unreachable
 from kairos_mcp.core.outside import spelled as seen
-from kairos_mcp.tools.http.connection import Head
+from kairos_mcp.tools.http.connection import ReplyHead
 
 SNIFF_BYTES = 8192  # a NUL among these makes a body binary, as in a file
 META_BYTES = 1024  # where HTML states its charset
@@ -33,7 +33,7 @@ _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class UnpackedBody:
     """A body unpacked, or its beginning: `cut` says that there was more than the bound allows."""
 
     content: bytes
@@ -41,14 +41,14 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class BodyText:
     """A body as text, with what was done to it; `text` is None for one that is none."""
 
     text: str | None
     notes: tuple[str, ...] = ()
 
 
-def unpacked(head: Head, chunks: Iterable[bytes], most: int) -> Body:
+def unpacked(head: ReplyHead, chunks: Iterable[bytes], most: int) -> UnpackedBody:
     """At most `most` bytes of the body, unpacked step by step, so that a small body can't become a large one.
 
     Raises Unreachable for one that is packed in another way than asked, or broken.
@@ -56,7 +56,7 @@ def unpacked(head: Head, chunks: Iterable[bytes], most: int) -> Body:
     coding = head.header("content-encoding").strip().lower()
     if coding not in ENCODINGS:
         raise Unreachable("The body is packed in a way that was not asked for.", "Ask elsewhere.")
-    unpacking = _Unpacking() if ENCODINGS[coding] else None
+    unpacking = _Unpacker() if ENCODINGS[coding] else None
     content, came = bytearray(), 0
     for chunk in chunks:
         came += len(chunk)
@@ -65,13 +65,13 @@ def unpacked(head: Head, chunks: Iterable[bytes], most: int) -> Body:
         else:
             unpacking.add(chunk, content, most)
         if len(content) > most or came > most + STEP:  # packed, it may also be endless and come to nothing
-            return Body(bytes(content[:most]), cut=True)
+            return UnpackedBody(bytes(content[:most]), cut=True)
     if unpacking is not None and not unpacking.whole and came:
         raise Unreachable("The body broke off.", "Try again later.")
-    return Body(bytes(content))
+    return UnpackedBody(bytes(content))
 
 
-class _Unpacking:
+class _Unpacker:
     """gzip of one or several members, or deflate with or without its wrapping."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Unpacking:
             raise Unreachable("The body is broken: it can't be unpacked.", "Try again later.") from None
 
 
-def text_of(content: bytes, content_type: str, *, as_it_is: bool = False) -> Text:
+def text_of(content: bytes, content_type: str, *, as_it_is: bool = False) -> BodyText:
     """The body as text, by its type, its mark or what it states; else as UTF-8, and what that does is noted.
 
     What can't be seen is spelled out for a reader; with `as_it_is`, for a program, it stays.
@@ -113,20 +113,20 @@ def text_of(content: bytes, content_type: str, *, as_it_is: bool = False) -> Tex
     known = _known(stated or "")
     charset = known or "utf-8"
     if b"\0" in content[:SNIFF_BYTES] and not charset.startswith(("utf-16", "utf-32")):
-        return Text(None)
+        return BodyText(None)
     notes = [f"the charset {stated} is not known; read as UTF-8"] if stated and known is None else []
     try:
         text = content.decode(charset)
     except UnicodeDecodeError:
         if kind and not _TEXTUAL.fullmatch(kind) and known is None:
-            return Text(None)
+            return BodyText(None)
         text = content.decode(charset, "replace")
         notes.append(f"bytes that are no {charset} are shown as \ufffd")
     text = text.removeprefix("\ufeff")
     shown = text if as_it_is else seen(text)
     if shown != text:
         notes.append("what can't be seen, or imitates a conversation, is spelled out, as ⟦U+200B⟧")
-    return Text(shown, tuple(notes))
+    return BodyText(shown, tuple(notes))
 
 
 def is_html(content_type: str) -> bool:

@@ -19,10 +19,10 @@ from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parsed
-from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.around import StopSignal
 from kairos_mcp.tools.http.addresses import never, not_public
-from kairos_mcp.tools.http.body import Body, spelled, unpacked
-from kairos_mcp.tools.http.connection import Head, Line
+from kairos_mcp.tools.http.body import UnpackedBody, spelled, unpacked
+from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
 
 HOPS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked
@@ -47,7 +47,7 @@ Resolve = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class HttpRequest:
     """A request. Header names in any case; `body` empty where there is none; `repeatable`: twice is as good as once."""
 
     method: str
@@ -58,12 +58,12 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """What came back in the end, from `url`, after `hops` redirects."""
 
     url: Url
-    head: Head
-    body: Body
+    head: ReplyHead
+    body: UnpackedBody
     hops: int = 0
 
     @property
@@ -71,7 +71,7 @@ class Reply:
         return 200 <= self.head.status < 300
 
 
-class Egress:
+class HttpClient:
     """Sends requests to public hosts, and to those of `private` alone beyond them.
 
     `hosts` are the only other hosts that a redirect may lead to. `resolve` and `tls` are those of the system.
@@ -99,7 +99,9 @@ class Egress:
     def lists_private(self, url: Url) -> bool:
         return any(rule.includes(url) for rule in self.private)
 
-    def send(self, outgoing: Outgoing, until: float, stop: Stop, still: Callable[[], None] = lambda: None) -> Reply:
+    def send(
+        self, outgoing: HttpRequest, until: float, stop: StopSignal, still: Callable[[], None] = lambda: None
+    ) -> HttpReply:
         """Send it, follow redirects of GET and HEAD, and read the body; `until` is on `time.monotonic()`. `still` is
         called right before anything of a request leaves: it raises where that may not happen any more.
 
@@ -110,7 +112,7 @@ class Egress:
         for hop in range(HOPS + 1):
             head, body = self._once(outgoing, until, stop, still)
             if body is not None:
-                return Reply(outgoing.url, head, body, hop)
+                return HttpReply(outgoing.url, head, body, hop)
             outgoing = self._following(outgoing, head.header("location"))
         raise EgressDenied(f"More than {HOPS} redirects; the last one leads to {_said(outgoing.url)}.", "Ask for that.")
 
@@ -126,12 +128,12 @@ class Egress:
         return found
 
     def _once(
-        self, outgoing: Outgoing, until: float, stop: Stop, still: Callable[[], None]
-    ) -> tuple[Head, Body | None]:
+        self, outgoing: HttpRequest, until: float, stop: StopSignal, still: Callable[[], None]
+    ) -> tuple[ReplyHead, UnpackedBody | None]:
         """The reply, and its body unless it leads on."""
         url = outgoing.url
         addresses = self.addresses(url, until)
-        with Line(url.host, until, stop) as line:
+        with HttpConnection(url.host, until, stop) as line:
             line.open(addresses, url.port, (lambda: self._tls) if url.scheme == "https" else None)
             try:
                 head = line.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body, still)
@@ -143,7 +145,7 @@ class Egress:
                     error.message, "It may have been carried out: look before trying again."
                 ) from error
 
-    def _following(self, outgoing: Outgoing, where: str) -> Outgoing:
+    def _following(self, outgoing: HttpRequest, where: str) -> HttpRequest:
         """The next request of a redirect: only to where a call would be let go unasked, the same host or a listed one.
 
         Raises EgressDenied for the rest.
@@ -193,7 +195,7 @@ class Egress:
         return context
 
 
-def check(outgoing: Outgoing) -> None:
+def check(outgoing: HttpRequest) -> None:
     """Raises BadArguments for headers that could be read as more than headers, or are not a tool's to set."""
     if len(outgoing.headers) > HEADERS:
         raise BadArguments(f"{len(outgoing.headers)} headers; {HEADERS} are the most.", "Send fewer.")
@@ -216,7 +218,7 @@ def check(outgoing: Outgoing) -> None:
         seen.add(lower)
 
 
-def _headers(outgoing: Outgoing) -> list[tuple[str, str]]:
+def _headers(outgoing: HttpRequest) -> list[tuple[str, str]]:
     given = [(name.lower(), value.strip()) for name, value in outgoing.headers]
     names = {name for name, _ in given}
     ours = [("host", outgoing.url.authority), ("accept-encoding", "gzip, deflate"), ("connection", "close")]
@@ -226,7 +228,7 @@ def _headers(outgoing: Outgoing) -> list[tuple[str, str]]:
     return [*ours, *given]
 
 
-def _leads_on(outgoing: Outgoing, head: Head) -> bool:
+def _leads_on(outgoing: HttpRequest, head: ReplyHead) -> bool:
     """Whether this is a redirect to follow: only reading is repeated elsewhere."""
     return head.status in REDIRECTS and outgoing.method in ("GET", "HEAD") and bool(head.header("location"))
 

@@ -18,7 +18,7 @@ import h11
 
 from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
 from kairos_mcp.core.urls import Address
-from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.around import StopSignal
 
 CONNECT_S = 10.0  # for one address; a host has others
 ADDRESSES = 4
@@ -30,7 +30,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ReplyHead:
     """Status, reason and headers of a reply, their names in lower case."""
 
     status: int
@@ -42,10 +42,10 @@ class Head:
         return ", ".join(value for key, value in self.headers if key == name)
 
 
-class Line:
+class HttpConnection:
     """A connection that is opened once, asked once and closed. `until` is a deadline on `time.monotonic()`."""
 
-    def __init__(self, host: str, until: float, stop: Stop) -> None:
+    def __init__(self, host: str, until: float, stop: StopSignal) -> None:
         self._host = host  # for messages alone
         self._until = until
         self._stop = stop
@@ -56,7 +56,7 @@ class Line:
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         stop.then(self._cut)
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> HttpConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,7 +80,7 @@ class Line:
 
     def ask(
         self, method: str, target: str, headers: Headers, body: bytes, still: Callable[[], None] = lambda: None
-    ) -> Head:
+    ) -> ReplyHead:
         """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
 
         `still` is called right before each piece of the request leaves; what it raises goes through, and that piece
@@ -97,7 +97,7 @@ class Line:
                 event = self._next()
                 if isinstance(event, h11.Response):
                     named = [(_text(name).lower(), _text(value)) for name, value in event.headers]
-                    return Head(event.status_code, _text(event.reason), tuple(named))
+                    return ReplyHead(event.status_code, _text(event.reason), tuple(named))
 
     def body(self) -> Iterator[bytes]:
         """The body as it comes, still encoded. Raises Unreachable where it breaks off, Timeout."""

@@ -15,13 +15,13 @@ from urllib.parse import quote, unquote
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.redaction import Mask
+from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parsed
 from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, with_secrets
-from kairos_mcp.tools.around import Preview, Surroundings
+from kairos_mcp.tools.around import Preview, ToolContext
 from kairos_mcp.tools.http.addresses import plainly_local
 from kairos_mcp.tools.http.body import spelled
-from kairos_mcp.tools.http.client import Egress, Outgoing, Reply, check
+from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check
 from kairos_mcp.tools.http.fetch import as_json, as_sent, notes_of, outcome, read
 from kairos_mcp.tools.tool import Tool
 
@@ -34,7 +34,7 @@ Secret = Callable[[str], str]
 """The secret behind a reference such as `env:NAME`. Raises ConfigError."""
 
 
-def http_tool(definition: HttpDefinition, egress: Egress, secret: Secret) -> Tool:
+def http_tool(definition: HttpDefinition, egress: HttpClient, secret: Secret) -> Tool:
     """The tool of this definition; its source names the pin, so that another definition is another tool."""
     spec = ToolSpec(
         definition.name,
@@ -45,16 +45,16 @@ def http_tool(definition: HttpDefinition, egress: Egress, secret: Secret) -> Too
         f"http#{definition.pin[:PIN_CHARS]}",
     )
 
-    def run(arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
         secrets = {reference: _value(reference, secret) for reference in definition.references}
-        filled, mask = fill(definition, arguments, secrets), _Masking(secrets)
+        filled, mask = fill(definition, arguments, secrets), _CallRedactor(secrets)
         try:
             reply = egress.send(filled, around.until, around.stop, around.still_for(spec.effect))
             return mask.result(_told(definition, filled, reply))
         except KairosError as error:
             raise type(error)(mask.text(error.message), mask.text(error.hint)) from None
 
-    def preview(arguments: JsonObject, around: Surroundings) -> Preview:
+    def preview(arguments: JsonObject, around: ToolContext) -> Preview:
         filled = fill(definition, arguments)
         check(filled)
         if (why := plainly_local(filled.url)) is not None and not egress.lists_private(filled.url):
@@ -65,7 +65,7 @@ def http_tool(definition: HttpDefinition, egress: Egress, secret: Secret) -> Too
     return Tool(spec, run, definition.timeout_s, preview=preview)
 
 
-def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str, str] = NONE) -> Outgoing:
+def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str, str] = NONE) -> HttpRequest:
     """The request that the arguments make; a secret that is not among `secrets` stays named, as `${env:NAME}`.
 
     An argument is never looked at for the name of a secret. Raises BadArguments, EgressDenied.
@@ -86,7 +86,7 @@ def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str
     body = _body(given)
     if body and not any(name.lower() == "content-type" for name, _ in headers):
         headers.append(("Content-Type", "application/json"))
-    return Outgoing(definition.method, filled, tuple(headers), body, definition.effect != "irreversible")
+    return HttpRequest(definition.method, filled, tuple(headers), body, definition.effect != "irreversible")
 
 
 def _in_path(each: Parameter, value: Any) -> str:
@@ -135,12 +135,12 @@ def _value(reference: str, secret: Secret) -> str:
     return value
 
 
-class _Masking:
+class _CallRedactor:
     """Takes the secrets of one call out of its texts: as they are, and as a URL, JSON or base64 would have them."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._secrets = sorted(secrets.values(), key=len, reverse=True)
-        self._mask = Mask(self._secrets)
+        self._mask = Redactor(self._secrets)
 
     def text(self, text: str) -> str:
         for value in self._secrets:
@@ -154,7 +154,7 @@ class _Masking:
         return replace(result, content=self.text(result.content), data=told)
 
 
-def _told(definition: HttpDefinition, filled: Outgoing, reply: Reply) -> ToolResult:
+def _told(definition: HttpDefinition, filled: HttpRequest, reply: HttpReply) -> ToolResult:
     """The result that the definition points at, else the whole body; a status other than 2xx with the body."""
     text = read(reply)
     notes = notes_of(reply, text)

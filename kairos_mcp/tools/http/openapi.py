@@ -17,10 +17,10 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.urls import HostRule, parsed
 from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
-from kairos_mcp.tools.around import Stop
+from kairos_mcp.tools.around import StopSignal
 from kairos_mcp.tools.http.body import text_of
-from kairos_mcp.tools.http.client import Egress, Outgoing
-from kairos_mcp.tools.http.openapi_schemas import Inlined, refuse, said
+from kairos_mcp.tools.http.client import HttpClient, HttpRequest
+from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, refuse, said
 
 DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
 DESCRIPTION_CHARS = 1_000
@@ -41,7 +41,7 @@ _MERGE = re.compile(r"^[ \t-]*[\"']?<<[\"']?[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """An operation of a document, and what its path says for all of them."""
 
     id: str
@@ -69,8 +69,10 @@ def document_at(text: str, until: float) -> JsonObject:
     """The document behind a URL that a person typed, whose host may be private for that reason; `until` is a deadline
     on `time.monotonic()`. Raises ConfigError, HttpError and what Egress.send raises."""
     url = parsed(text)
-    egress = Egress((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
-    reply = egress.send(Outgoing("GET", url, (("Accept", "application/json, application/yaml"),)), until, Stop())
+    egress = HttpClient((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
+    reply = egress.send(
+        HttpRequest("GET", url, (("Accept", "application/json, application/yaml"),)), until, StopSignal()
+    )
     if not reply.ok:
         raise HttpError(f"{url.host} answered {reply.head.status} instead of a document.", "Check the URL.")
     content = text_of(reply.body.content, reply.head.header("content-type"), as_it_is=True).text
@@ -79,7 +81,7 @@ def document_at(text: str, until: float) -> JsonObject:
     return document_in(content)
 
 
-def operations_of(document: JsonObject) -> Iterator[Operation]:
+def operations_of(document: JsonObject) -> Iterator[ApiOperation]:
     """Every operation with an id, in the order of the document; one without gets `get_/pets/{id}` made plain."""
     paths = document.get("paths")
     for path, item in paths.items() if isinstance(paths, dict) else ():
@@ -89,7 +91,7 @@ def operations_of(document: JsonObject) -> Iterator[Operation]:
             body = item.get(word)
             if isinstance(body, dict):
                 named = body.get("operationId") or f"{word}_{path}"
-                yield Operation(str(named), method, str(path), body, item)
+                yield ApiOperation(str(named), method, str(path), body, item)
 
 
 def definitions_from(
@@ -106,7 +108,7 @@ def definitions_from(
     `secret`: where the key lies (`env:NAME`) that an operation wants. `reads`: GET and HEAD are stated to read;
     else everything is irreversible, since a document is no promise. Raises ConfigError for what can't be a tool.
     """
-    known: dict[str, Operation] = {}
+    known: dict[str, ApiOperation] = {}
     for each in operations_of(document):
         if each.id in operations and each.id in known:
             raise refuse(each.id, "there are two of that id", "Give them different ones in the document.")
@@ -120,9 +122,9 @@ def definitions_from(
 
 
 def _definition(
-    document: JsonObject, operation: Operation, server: str | None, secret: str | None, reads: bool
+    document: JsonObject, operation: ApiOperation, server: str | None, secret: str | None, reads: bool
 ) -> HttpDefinition:
-    inlined = Inlined(document, operation.id)
+    inlined = SchemaInliner(document, operation.id)
     sendable, left_out = _parameters(operation, inlined)
     parameters = [*sendable, *_body(operation, inlined)]
     names = [each.name for each in parameters]
@@ -149,14 +151,14 @@ def tool_name(operation_id: str) -> str:
     return plain if plain[:1].isalpha() else f"op_{plain}"[:64]
 
 
-def _description(operation: Operation, left_out: Sequence[str]) -> str:
+def _description(operation: ApiOperation, left_out: Sequence[str]) -> str:
     summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
     text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
     shown = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
     return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
 
 
-def _url(document: JsonObject, operation: Operation, server: str | None) -> str:
+def _url(document: JsonObject, operation: ApiOperation, server: str | None) -> str:
     """Where the operation is called: the nearest `servers`, its variables at their defaults, then the path."""
     stated = next(
         (each["servers"] for each in (operation.body, operation.shared, document) if each.get("servers")), None
@@ -176,7 +178,7 @@ def _url(document: JsonObject, operation: Operation, server: str | None) -> str:
     return f"{root.rstrip('/')}{operation.path}"
 
 
-def _parameters(operation: Operation, inlined: Inlined) -> tuple[list[Parameter], list[str]]:
+def _parameters(operation: ApiOperation, inlined: SchemaInliner) -> tuple[list[Parameter], list[str]]:
     """The parameters that a tool can send, and the names of those that may be left out and are."""
     found: dict[tuple[str, str], JsonObject] = {}
     for source in (operation.shared, operation.body):  # the operation's own go before those of its path
@@ -198,7 +200,7 @@ def _parameters(operation: Operation, inlined: Inlined) -> tuple[list[Parameter]
     return told, left_out
 
 
-def _parameter(place: str, name: str, parameter: JsonObject, inlined: Inlined) -> Parameter | None:
+def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInliner) -> Parameter | None:
     schema = inlined.schema(parameter.get("schema", {}))
     if not _KINDS & schema.keys():
         schema = {"type": "string"} | schema
@@ -214,7 +216,7 @@ def _parameter(place: str, name: str, parameter: JsonObject, inlined: Inlined) -
     return Parameter(named, _PLACES[place], schema, parameter.get("required") is True, "" if named == name else name)
 
 
-def _body(operation: Operation, inlined: Inlined) -> Iterator[Parameter]:
+def _body(operation: ApiOperation, inlined: SchemaInliner) -> Iterator[Parameter]:
     if operation.body.get("requestBody") is None:
         return
     body = inlined.at(operation.body["requestBody"])
@@ -230,7 +232,7 @@ def _body(operation: Operation, inlined: Inlined) -> Iterator[Parameter]:
 
 
 def _headers(
-    document: JsonObject, operation: Operation, inlined: Inlined, secret: str | None
+    document: JsonObject, operation: ApiOperation, inlined: SchemaInliner, secret: str | None
 ) -> tuple[tuple[str, str], ...]:
     """The header that a key goes into, where the operation wants one."""
     wanted = operation.body.get("security", document.get("security")) or []

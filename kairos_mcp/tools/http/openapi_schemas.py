@@ -25,7 +25,7 @@ _ONE = ("items", "additionalProperties", "not")
 _MANY = ("allOf", "anyOf", "oneOf")
 
 
-class Inlined:
+class SchemaInliner:
     """A document as one operation sees it. Counts what is unfolded, since refs can make little stand for much."""
 
     def __init__(self, document: JsonObject, operation: str) -> None:

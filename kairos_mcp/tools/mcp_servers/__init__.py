@@ -11,8 +11,8 @@ way         what is started, with which environment, or which address; enclosure
 
 from __future__ import annotations
 
-from kairos_mcp.tools.mcp_servers.event_loop import Backstage
-from kairos_mcp.tools.mcp_servers.shared import Shared
-from kairos_mcp.tools.mcp_servers.source import Downstream, offered_as, settled_source, source_of
+from kairos_mcp.tools.mcp_servers.event_loop import BackgroundLoop
+from kairos_mcp.tools.mcp_servers.shared import ServerResources
+from kairos_mcp.tools.mcp_servers.source import McpServerSource, offered_as, settled_source, source_of
 
-__all__ = ["Backstage", "Downstream", "Shared", "offered_as", "settled_source", "source_of"]
+__all__ = ["BackgroundLoop", "McpServerSource", "ServerResources", "offered_as", "settled_source", "source_of"]

@@ -20,14 +20,14 @@ DATA_BYTES = 8_000  # a structured result that is small goes beside the text, fo
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ServerResult:
     """The result with all that can be read in it, and the structured content that came with it, if any did."""
 
     result: ToolResult
     structured: Any = None
 
 
-def answered(answer: wire.CallToolResult) -> Answered:
+def answered(answer: wire.CallToolResult) -> ServerResult:
     """What a server answered as a result; an error stays one."""
     texts = [_said(block) for block in answer.content]
     structured = _plain_json(answer.structured_content)
@@ -38,13 +38,13 @@ def answered(answer: wire.CallToolResult) -> Answered:
         text = f"{text[:RESULT_CHARS]}\n[cut here: the server sent {len(text):,} characters, {RESULT_CHARS:,} are kept]"
     text = seen(text)
     if answer.is_error:
-        return Answered(ToolResult(text or "It failed, and said nothing more.", is_error=True))
+        return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     small = structured is not None and len(to_json(structured)) <= DATA_BYTES
     result = ToolResult(text or "[it gave nothing back]", data=structured if small else None)
-    return Answered(result, answer.structured_content)
+    return ServerResult(result, answer.structured_content)
 
 
-def held_to(schema: JsonObject | None, told: Answered, tool: str) -> ToolResult:
+def held_to(schema: JsonObject | None, told: ServerResult, tool: str) -> ToolResult:
     """The result, if its structured content is what the tool's `outputSchema` says; else an error that shows what came.
 
     It takes its time: for a worker thread. What is too large to be checked is let through, and says so.

@@ -19,8 +19,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.tools.commands import supervisor
-from kairos_mcp.tools.mcp_servers.enclosure import Enclosure
-from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES, Flooded, Watch
+from kairos_mcp.tools.mcp_servers.enclosure import ServerSandbox
+from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES, ConnectionWatch, FloodError
 
 CHUNK = 65_536
 STDERR_BYTES = 2_000  # of its end, for a person who looks for the cause
@@ -37,27 +37,27 @@ Write = MemoryObjectSendStream[SessionMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ChildStart:
     """How a child is started: its argument list, its whole environment, its folder. `enclosure`: the sandbox that it is
     started in, which reads the leash itself."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
-    enclosure: Enclosure | None = None
+    enclosure: ServerSandbox | None = None
 
 
 @dataclass(slots=True)
-class Child:
+class ChildServer:
     """A running server, and what is known of it."""
 
     process: asyncio.subprocess.Process
-    watch: Watch
+    watch: ConnectionWatch
     over: asyncio.Event
 
 
 @asynccontextmanager
-async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncIterator[tuple[Read, Write]]:
+async def spawned(start: ChildStart, watch: ConnectionWatch, over: asyncio.Event) -> AsyncIterator[tuple[Read, Write]]:
     """The streams of a new child; `over` is set when it has ended. Raises OSError where it can't be started."""
     leash_r, leash_w = os.pipe()
     leash = os.fdopen(leash_w, "wb", buffering=0)  # held until the child has ended, or this process is
@@ -68,7 +68,7 @@ async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncItera
         raise
     finally:
         os.close(leash_r)
-    child = Child(process, watch, over)
+    child = ChildServer(process, watch, over)
     heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, said = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
@@ -85,7 +85,7 @@ async def spawned(start: Start, watch: Watch, over: asyncio.Event) -> AsyncItera
             stream.close()
 
 
-async def _started(start: Start, leash: int) -> asyncio.subprocess.Process:
+async def _started(start: ChildStart, leash: int) -> asyncio.subprocess.Process:
     if start.enclosure is None:
         return await _launched(start, start.argv, leash)
     with ExitStack() as opened:
@@ -95,7 +95,7 @@ async def _started(start: Start, leash: int) -> asyncio.subprocess.Process:
 
 
 async def _launched(
-    start: Start, argv: tuple[str, ...], leash: int, lent: tuple[int, ...] = ()
+    start: ChildStart, argv: tuple[str, ...], leash: int, lent: tuple[int, ...] = ()
 ) -> asyncio.subprocess.Process:
     """Raises OSError for a program that is not there, as `exec` would: what starts it here can't be missed."""
     found = shutil.which(argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
@@ -117,7 +117,7 @@ async def _launched(
     )
 
 
-async def _hear(child: Child, heard: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+async def _hear(child: ChildServer, heard: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     """Read messages until the child ends or sends too much."""
     try:
         async for line in _lines(child):
@@ -126,7 +126,7 @@ async def _hear(child: Child, heard: MemoryObjectSendStream[SessionMessage | Exc
                 await heard.send(SessionMessage(message))
         status = await _status(child.process)
         child.watch.ended(f"it ended{status}")
-    except Flooded as flood:
+    except FloodError as flood:
         child.watch.ended(str(flood))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
         child.watch.ended("the line to it was closed")
@@ -135,20 +135,20 @@ async def _hear(child: Child, heard: MemoryObjectSendStream[SessionMessage | Exc
         heard.close()
 
 
-async def _lines(child: Child) -> AsyncIterator[bytes]:
+async def _lines(child: ChildServer) -> AsyncIterator[bytes]:
     assert child.process.stdout is not None
     pending = bytearray()
     while chunk := await child.process.stdout.read(CHUNK):
         first, *others = chunk.split(b"\n")
         pending += first
         if len(pending) > LINE_BYTES:
-            raise Flooded(f"it sent a message of over {LINE_BYTES // 2**20} MiB")
+            raise FloodError(f"it sent a message of over {LINE_BYTES // 2**20} MiB")
         for other in others:
             yield bytes(pending)
             pending = bytearray(other)
 
 
-def _message(line: bytes, watch: Watch) -> wire.JSONRPCMessage | None:
+def _message(line: bytes, watch: ConnectionWatch) -> wire.JSONRPCMessage | None:
     if not line.strip():
         return None
     try:
@@ -158,7 +158,7 @@ def _message(line: bytes, watch: Watch) -> wire.JSONRPCMessage | None:
         return None
 
 
-async def _say(child: Child, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _say(child: ChildServer, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert child.process.stdin is not None
     with suppress(OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
         async for each in said:
@@ -167,7 +167,7 @@ async def _say(child: Child, said: MemoryObjectReceiveStream[SessionMessage]) ->
             await child.process.stdin.drain()
 
 
-async def _drain(child: Child) -> None:
+async def _drain(child: ChildServer) -> None:
     assert child.process.stderr is not None
     read = 0
     with suppress(OSError):
@@ -179,7 +179,7 @@ async def _drain(child: Child) -> None:
                 await asyncio.sleep(STDERR_PAUSE_S)
 
 
-async def _outlived(child: Child) -> None:
+async def _outlived(child: ChildServer) -> None:
     """Once the server has ended, end what it started: that may hold its streams, so that its death would go unseen."""
     while child.process.returncode is None:  # noqa: ASYNC110 - `wait` would also wait for its pipes
         await asyncio.sleep(ENDED_S)
@@ -196,7 +196,7 @@ async def _status(process: asyncio.subprocess.Process) -> str:
     return f" with status {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
 
 
-async def _end(child: Child, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
+async def _end(child: ChildServer, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
     process = child.process
     assert process.stdin is not None
     flooding = child.watch.why is not None

@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult
-from kairos_mcp.tools.mcp_servers.answers import Answered, answered
-from kairos_mcp.tools.mcp_servers.child import Start
-from kairos_mcp.tools.mcp_servers.connection import Link, Reach, Wants, reason
-from kairos_mcp.tools.mcp_servers.definition import Definition, Listing, changed, listing, plain
-from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED, Watch
+from kairos_mcp.tools.mcp_servers.answers import ServerResult, answered
+from kairos_mcp.tools.mcp_servers.child import ChildStart
+from kairos_mcp.tools.mcp_servers.connection import HttpAddress, ServerConnection, ServerRequest, reason
+from kairos_mcp.tools.mcp_servers.definition import ServerListing, ServerToolDefinition, changed, listing, plain
+from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED, ConnectionWatch
 
 START_S = 60  # to start and be listed; a first start by npx or uvx downloads
 STEADY_S = 60  # a server that lived so long may die once without a pause
@@ -31,11 +31,11 @@ SILENT = 2  # calls in a row without an answer, and it is started anew
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ServerCall:
     """What is to be called, and until when its caller waits (`time.monotonic()`); `timeout_s`: how long the server may
     take from when it was sent; `still` raises where it may not be sent any more."""
 
-    definition: Definition
+    definition: ServerToolDefinition
     arguments: JsonObject
     effect: Effect
     until: float
@@ -43,28 +43,28 @@ class Call:
     still: Callable[[], None]
 
 
-class Line:
+class ServerClient:
     """One server's connection. `way` is asked anew at each start, since a secret may have changed."""
 
     def __init__(
         self,
         name: str,
         globs: tuple[str, ...],
-        way: Callable[[], Start | Reach],
-        met: Callable[[Listing], None],
+        way: Callable[[], ChildStart | HttpAddress],
+        met: Callable[[ServerListing], None],
         hide: Callable[[JsonObject], JsonObject] = lambda each: each,
     ) -> None:
         self.name = name
-        self.listing: Listing | None = None
+        self.listing: ServerListing | None = None
         self.trouble: str | None = None
         self._globs = globs
         self._way = way
         self._met = met
         self._hide = hide
-        self._watch = Watch()
-        self._link: Link | None = None
+        self._watch = ConnectionWatch()
+        self._link: ServerConnection | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[Link] | None = None
+        self._opening: asyncio.Task[ServerConnection] | None = None
         self._failures = 0
         self._not_before = 0.0
         self._since = 0.0
@@ -81,14 +81,14 @@ class Line:
         except TimeoutError:
             raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
 
-    async def call(self, wanted: Call) -> Answered:
+    async def call(self, wanted: ServerCall) -> ServerResult:
         """Make the call. Raises Unreachable where nothing was sent, ToolNotOffered where the server defines this tool
         otherwise now, OutcomeUnknown where it was sent and no end was heard.
 
         Only a server that had the whole of `timeout_s` was silent; where its caller gave up before, nothing is known.
         """
         allowed: float | None = None  # until when the server may answer, once the call is sent
-        link: Link | None = None
+        link: ServerConnection | None = None
         try:
             async with asyncio.timeout_at(wanted.until) as limit:
                 link = await self._connected()
@@ -107,8 +107,8 @@ class Line:
                 raise self._unheard(wanted, "had not answered when the caller's time was over") from None
             self._was_silent(link)
             raise self._unheard(wanted, "did not answer in time") from None
-        except (MCPError, Wants, ValidationError, ConnectionError) as error:
-            return Answered(await self._failed(wanted, error, link))
+        except (MCPError, ServerRequest, ValidationError, ConnectionError) as error:
+            return ServerResult(await self._failed(wanted, error, link))
 
     @property
     def stale(self) -> bool:
@@ -131,13 +131,13 @@ class Line:
     def covered(self) -> Mapping[str, int]:
         """What of the workspace its process can't write, as its sandbox was built: inodes by plain path."""
         way = self._link.way if self._link is not None else None
-        return way.enclosure.covered if isinstance(way, Start) and way.enclosure is not None else {}
+        return way.enclosure.covered if isinstance(way, ChildStart) and way.enclosure is not None else {}
 
     def stderr(self) -> str:
         """The end of what the server wrote to its stderr; for a person, never for a model."""
         return self._watch.stderr.decode("utf-8", "replace")
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> ServerConnection:
         """The living connection, opened if need be; all who wait for it wait for one start."""
         while self._silent >= SILENT and self._calls:
             await self._idle.wait()  # it is to be started anew, and others still wait for what it has begun
@@ -151,7 +151,7 @@ class Line:
             opening.add_done_callback(_heard)
         return await asyncio.shield(opening)  # one who gives up waiting leaves the start to the others
 
-    async def _open(self) -> Link:
+    async def _open(self) -> ServerConnection:
         await self._after_death()
         now = time.monotonic()
         if now < self._not_before:
@@ -159,7 +159,7 @@ class Line:
                 f"{self.name} is not there: {self.trouble}.",
                 f"It is tried again in {self._not_before - now:.0f} s; go on without it.",
             )
-        link = Link(self._way(), legacy=self._legacy)
+        link = ServerConnection(self._way(), legacy=self._legacy)
         self._watch = link.watch
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keeper = asyncio.create_task(link.serve(opened))
@@ -206,12 +206,12 @@ class Line:
             f"It is tried again in {pause} s; go on without it. `kairos-mcp doctor` looks into it.",
         )
 
-    async def _list(self, link: Link) -> None:
+    async def _list(self, link: ServerConnection) -> None:
         listed, more = await link.listed()
         self.listing = await asyncio.to_thread(listing, self.name, listed, self._globs, more=more, hide=self._hide)
         await asyncio.to_thread(self._met, self.listing)
 
-    def _check(self, wanted: Definition) -> None:
+    def _check(self, wanted: ServerToolDefinition) -> None:
         now = self.listing.definitions.get(wanted.name) if self.listing is not None else None
         if now is None:
             raise ToolNotOffered(f"{self.name} has no usable tool {plain(wanted.name, 64)} any more.", "Use another.")
@@ -219,18 +219,21 @@ class Line:
             raise changed(self.name, wanted.name)
 
     async def _failed(
-        self, wanted: Call, error: MCPError | Wants | ValidationError | ConnectionError, link: Link | None
+        self,
+        wanted: ServerCall,
+        error: MCPError | ServerRequest | ValidationError | ConnectionError,
+        link: ServerConnection | None,
     ) -> ToolResult:
         """What a call that ended without a result is: an answer of the server, or an end that nobody heard."""
         if not isinstance(error, ConnectionError):
             self._silent = 0  # whatever it was, it was an answer
         match error:
-            case Wants():
+            case ServerRequest():
                 return _error(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
             case ValidationError():
                 return _error(f"{self.name} answered with something that is no result; it may have done its work.")
             case MCPError(code=code) if code != CONNECTION_CLOSED:
-                if code == INVALID_REQUEST and link is not None and isinstance(link.way, Reach):
+                if code == INVALID_REQUEST and link is not None and isinstance(link.way, HttpAddress):
                     link.close()  # its session may have ended with a restart of the server
                 return _error(f"{self.name} answered with the error {code}: {plain(error.message)}")
             case _:
@@ -244,7 +247,7 @@ class Line:
                 raise self._unheard(wanted, f"broke off: {link.watch.why or reason(error)}") from None
 
     @contextmanager
-    def _under_way(self, link: Link) -> Iterator[None]:
+    def _under_way(self, link: ServerConnection) -> Iterator[None]:
         """Count a call that was sent; a server that is to be started anew is closed when the last one has ended."""
         self._calls += 1
         self._idle.clear()
@@ -254,12 +257,12 @@ class Line:
             self._calls -= 1
             self._restart_if_idle(link)
 
-    def _was_silent(self, link: Link | None) -> None:
+    def _was_silent(self, link: ServerConnection | None) -> None:
         self._silent += 1
         if link is not None:
             self._restart_if_idle(link)
 
-    def _restart_if_idle(self, link: Link) -> None:
+    def _restart_if_idle(self, link: ServerConnection) -> None:
         """Close the connection to a server that was silent too often, unless another's call is under way there."""
         if self._calls:
             return
@@ -269,7 +272,7 @@ class Line:
             self._silent = 0
         self._idle.set()
 
-    def _unheard(self, wanted: Call, what: str) -> KairosError:
+    def _unheard(self, wanted: ServerCall, what: str) -> KairosError:
         name = plain(wanted.definition.name, 64)
         if wanted.effect in ("read", "idempotent"):
             return Unreachable(f"{self.name} {what}, while it ran {name}.", "It may be called again.")
@@ -278,7 +281,7 @@ class Line:
             "Don't repeat it before you have looked whether it took effect.",
         )
 
-    def _told(self, heard: Answered, asked: Counter[str]) -> Answered:
+    def _told(self, heard: ServerResult, asked: Counter[str]) -> ServerResult:
         """The answer, and that the server asked for something meanwhile."""
         if not asked:
             return heard
@@ -291,7 +294,7 @@ def _error(text: str) -> ToolResult:
     return ToolResult(text, is_error=True)
 
 
-def _heard(task: asyncio.Task[Link]) -> None:
+def _heard(task: asyncio.Task[ServerConnection]) -> None:
     """Somebody heard how it went, also if all who waited gave up."""
     if not task.cancelled():
         task.exception()

@@ -26,9 +26,9 @@ from pydantic import TypeAdapter
 
 from kairos_mcp import __version__
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.tools.mcp_servers.child import Start, spawned
+from kairos_mcp.tools.mcp_servers.child import ChildStart, spawned
 from kairos_mcp.tools.mcp_servers.definition import TOOLS, plain
-from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES, REFUSED, Flooded, Watch
+from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES, REFUSED, ConnectionWatch, FloodError
 
 PAGES = 50
 HTTP_TIMEOUT_S = 30
@@ -45,26 +45,26 @@ _ANSWER: TypeAdapter[wire.CallToolResult | wire.InputRequiredResult] = TypeAdapt
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class HttpAddress:
     """Where a server is reached over HTTP; `headers` hold secrets."""
 
     url: str
     headers: Mapping[str, str]
 
 
-class Wants(Exception):
+class ServerRequest(Exception):
     """The server asks for something before it goes on; it is refused, and the call ends."""
 
     def __init__(self, things: str) -> None:
         super().__init__(f"it asked for {things}, which it is not given")
 
 
-class Link:
+class ServerConnection:
     """A connection, from `serve` to `close`."""
 
-    def __init__(self, way: Start | Reach, *, legacy: bool) -> None:
+    def __init__(self, way: ChildStart | HttpAddress, *, legacy: bool) -> None:
         self.way = way
-        self.watch = Watch()
+        self.watch = ConnectionWatch()
         self.unsent = False  # it failed before anything could have reached the server
         self._legacy = legacy
         self._over = asyncio.Event()
@@ -121,7 +121,7 @@ class Link:
         answer = await client.session.send_request(request, _ANSWER)
         if isinstance(answer, wire.InputRequiredResult):
             asked = {_thing(each) for each in (answer.input_requests or {}).values()}
-            raise Wants(" and ".join(sorted(asked)) or "more")
+            raise ServerRequest(" and ".join(sorted(asked)) or "more")
         return answer
 
     def _opened(self) -> Client:
@@ -135,22 +135,22 @@ class Link:
         # Neither sampling nor elicitation nor roots are declared; whoever asks all the same is told so.
         async with (
             self._transport() as streams,
-            Client(_Given(streams), client_info=ME, mode=mode, cache=None) as client,
+            Client(_OpenStreams(streams), client_info=ME, mode=mode, cache=None) as client,
         ):
             yield client
 
     def _transport(self) -> AbstractAsyncContextManager[Streams]:
         match self.way:
-            case Start() as start:
+            case ChildStart() as start:
                 return spawned(start, self.watch, self._over)
-            case Reach() as reach:
+            case HttpAddress() as reach:
                 return self._over_http(reach)
 
     @asynccontextmanager
-    async def _over_http(self, reach: Reach) -> AsyncIterator[Streams]:
+    async def _over_http(self, reach: HttpAddress) -> AsyncIterator[Streams]:
         timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=QUIET_S)
         # No proxies, certificates or passwords out of this process's environment: it gets what it was given.
-        transport = _Bounded(httpx2.AsyncHTTPTransport(), self._looks, self._flooded)
+        transport = _BoundedHttp(httpx2.AsyncHTTPTransport(), self._looks, self._flooded)
         http = httpx2.AsyncClient(headers=dict(reach.headers), timeout=timeout, trust_env=False, transport=transport)
         async with (
             http,
@@ -179,7 +179,7 @@ class Link:
                     self.watch.garbled()
                 elif self.watch.admit(each.message):
                     await heard.send(each)
-        except Flooded as flood:
+        except FloodError as flood:
             self.watch.ended(str(flood))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
@@ -209,7 +209,7 @@ class Link:
             self.watch.changed = True  # from here on nothing is heard: look once more
 
 
-class _Given:
+class _OpenStreams:
     """Streams that are open already, as the library wants its transports."""
 
     def __init__(self, streams: Streams) -> None:
@@ -222,7 +222,7 @@ class _Given:
         return None
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _BoundedHttp(httpx2.AsyncBaseTransport):
     """HTTP whose bodies are read up to LINE_BYTES, of a stream each event; `flooded` is called for more.
 
     The first request of a call takes the look of `looks`, right before its head is sent."""
@@ -244,14 +244,14 @@ class _Bounded(httpx2.AsyncBaseTransport):
         response = await self._inner.handle_async_request(request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         events = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _Counted(response.stream, self._flooded, events=events)
+        response.stream = _CountedStream(response.stream, self._flooded, events=events)
         return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-class _Counted(httpx2.AsyncByteStream):
+class _CountedStream(httpx2.AsyncByteStream):
     def __init__(self, inner: httpx2.AsyncByteStream, flooded: Callable[[], None], *, events: bool) -> None:
         self._inner = inner
         self._flooded = flooded
@@ -278,7 +278,7 @@ class _Counted(httpx2.AsyncByteStream):
 def reason(error: BaseException) -> str:
     """Why a connection failed, in words that hold nothing of ours and little of theirs."""
     match _first(error):
-        case (Flooded() | ConnectionError()) as ended if ended.args and isinstance(ended.args[0], str):
+        case (FloodError() | ConnectionError()) as ended if ended.args and isinstance(ended.args[0], str):
             return plain(ended.args[0])
         case MCPError() as answered:
             return f"it answered with the error {answered.code}: {plain(answered.message)}"

@@ -34,7 +34,7 @@ _CAUTION: tuple[Effect, ...] = ("read", "idempotent", "checked", "irreversible")
 
 
 @dataclass(frozen=True)  # not slotted: the hash is computed once
-class Definition:
+class ServerToolDefinition:
     """A tool as its server defined it: `body` is canonical JSON of name, title, description, schemas, annotations."""
 
     name: str
@@ -65,10 +65,10 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ServerListing:
     """What a server lists, taken apart: the definitions that may be used, by name, and what was left out and why."""
 
-    definitions: dict[str, Definition]
+    definitions: dict[str, ServerToolDefinition]
     notes: tuple[str, ...] = ()
 
 
@@ -79,7 +79,7 @@ def listing(
     *,
     more: bool = False,
     hide: Callable[[JsonObject], JsonObject] = lambda each: each,
-) -> Listing:
+) -> ServerListing:
     """The tools that were asked for by `globs` over their own names; `more`: the server had not come to an end. `hide`
     takes the secrets out of what is listed of one, before anything of it is kept or told."""
     notes = [f"{server} lists more tools than are read; some are left out."] if more else []
@@ -87,7 +87,7 @@ def listing(
     wanted = [each for each in listed if any(fnmatchcase(str(each.get("name")), glob) for glob in globs)]
     if len(wanted) > TOOLS:
         notes.append(f"{server} lists {len(wanted):,} tools; the first {TOOLS} are taken. `tools` can choose others.")
-    taken: dict[str, Definition] = {}
+    taken: dict[str, ServerToolDefinition] = {}
     odd: list[str] = []
     size = 0
     for as_listed in wanted[:TOOLS]:
@@ -98,7 +98,7 @@ def listing(
         if name != as_listed.get("name"):
             problem = "its name holds a secret"
         if problem is None:
-            taken[name] = Definition(name, body)
+            taken[name] = ServerToolDefinition(name, body)
             if len(str(each.get("description") or "")) > DESCRIPTION_CHARS:
                 odd.append(f"{plain(name, 64)} (its description is shown up to {DESCRIPTION_CHARS:,} characters)")
         else:
@@ -106,7 +106,7 @@ def listing(
     if odd:
         more_odd = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
         notes.append(f"{server}: {'; '.join(odd[:5])}{more_odd}.")
-    return Listing(taken, tuple(notes))
+    return ServerListing(taken, tuple(notes))
 
 
 def canonical_body(listed: JsonObject) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, ConfigError
 from kairos_mcp.tools.commands.name_holders import NAMES
-from kairos_mcp.tools.commands.protected_paths import Rules, protected
+from kairos_mcp.tools.commands.protected_paths import ProtectionRules, protected
 from kairos_mcp.tools.commands.sandbox import PRIVATE, Sandbox
 from kairos_mcp.tools.mcp_servers.launcher import LEASH_FD
 
@@ -27,14 +27,14 @@ CACHES = (".npm", ".cache/uv", ".cache/pip", ".cache/deno", ".cache/pnpm", ".bun
 
 
 @dataclass(frozen=True, slots=True)
-class Enclosure:
+class ServerSandbox:
     """A sandbox for one start of `argv`. `covered` holds, once it was built, what of the workspace can't be written in
     it: inodes by plain path."""
 
     argv: tuple[str, ...]
     sandbox: Sandbox
     cwd: Path | None
-    rules: Rules
+    rules: ProtectionRules
     covered: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
@@ -60,8 +60,8 @@ def enclosed(
     cwd: Path,
     workspace: Path | None,
     hidden: Sequence[Path],
-    rules: Rules,
-) -> Enclosure:
+    rules: ProtectionRules,
+) -> ServerSandbox:
     """The sandbox that runs `argv`. Raises ConfigError where there is none on this machine."""
     home = Path(env.get("HOME", "/nonexistent"))
     sandbox = Sandbox(
@@ -79,7 +79,7 @@ def enclosed(
     try:
         why = sandbox.why_not()
         if why is None:
-            return Enclosure(tuple(argv), sandbox, cwd if sandbox.sees(cwd) else None, rules)
+            return ServerSandbox(tuple(argv), sandbox, cwd if sandbox.sees(cwd) else None, rules)
     except CommandDenied as denied:
         why = denied
     raise ConfigError(

@@ -18,7 +18,7 @@ T = TypeVar("T")
 CLOSING_S = 8  # three graces of a child, all at once, and some
 
 
-class Backstage:
+class BackgroundLoop:
     """The loop, made at the first use. `submit` may be called from any thread but its own."""
 
     def __init__(self) -> None:

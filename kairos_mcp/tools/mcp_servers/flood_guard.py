@@ -19,11 +19,11 @@ REFUSED = {
 _HEARD = {"notifications/tools/list_changed", "notifications/subscriptions/acknowledged"}
 
 
-class Flooded(Exception):
+class FloodError(Exception):
     """The server sends more than is read."""
 
 
-class Watch:
+class ConnectionWatch:
     """What one connection has done. `changed`: its tools may be others now; `asked`: what it asked for and was refused,
     by method; `why`: the reason that it ended for, once it has; `stderr`: the end of what it wrote there."""
 
@@ -49,7 +49,7 @@ class Watch:
                 if method in REFUSED:
                     self.asked[method] += 1
                 if self.asked.total() > REQUESTS:
-                    raise Flooded(f"it asked for {REFUSED.get(method, 'things')} over {REQUESTS:,} times")
+                    raise FloodError(f"it asked for {REFUSED.get(method, 'things')} over {REQUESTS:,} times")
                 return True
             case _:
                 return True
@@ -65,7 +65,7 @@ class Watch:
         self._left = min(MESSAGES, self._left + (now - self._at) * PER_SECOND) - 1
         self._at = now
         if self._left < 0:
-            raise Flooded(f"it sent over {MESSAGES:,} messages that nobody asked for")
+            raise FloodError(f"it sent over {MESSAGES:,} messages that nobody asked for")
 
     def ended(self, why: str) -> None:
         """The first reason counts."""

@@ -9,17 +9,17 @@ from pathlib import Path
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.settings.secret_refs import is_reference
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.commands.protected_paths import Rules
-from kairos_mcp.tools.mcp_servers.child import Start
-from kairos_mcp.tools.mcp_servers.connection import Reach
+from kairos_mcp.tools.commands.protected_paths import ProtectionRules
+from kairos_mcp.tools.mcp_servers.child import ChildStart
+from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.enclosure import enclosed
-from kairos_mcp.tools.mcp_servers.shared import BASICS, Shared
+from kairos_mcp.tools.mcp_servers.shared import BASICS, ServerResources
 
 _REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _WORKSPACE = "${workspace}"
 
 
-def way_of(setting: ServerSetting, workspace: Path | None, shared: Shared) -> Start | Reach:
+def way_of(setting: ServerSetting, workspace: Path | None, shared: ServerResources) -> ChildStart | HttpAddress:
     """Secrets are resolved here, at each start, and live on in the child and in this connection alone.
 
     Raises ConfigError for a secret that is not there, a workspace that is missing, a sandbox that can't be had.
@@ -29,15 +29,17 @@ def way_of(setting: ServerSetting, workspace: Path | None, shared: Shared) -> St
         return resolved(_placed(setting.name, value, workspace), shared.secret)
 
     if setting.url is not None:
-        return Reach(setting.url, {name: _one_line(setting.name, name, text(value)) for name, value in setting.headers})
+        return HttpAddress(
+            setting.url, {name: _one_line(setting.name, name, text(value)) for name, value in setting.headers}
+        )
     basics = {name: shared.environ[name] for name in BASICS if name in shared.environ}
     env = basics | {name: text(value) for name, value in setting.env}
     argv = tuple(_placed(setting.name, part, workspace) for part in setting.command)
     cwd = _placed(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
-        return Start(argv, env, cwd)
-    rules = shared.rules(workspace) if workspace is not None else Rules()
-    return Start(argv, env, "/", enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden, rules))
+        return ChildStart(argv, env, cwd)
+    rules = shared.rules(workspace) if workspace is not None else ProtectionRules()
+    return ChildStart(argv, env, "/", enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden, rules))
 
 
 def resolved(value: str, secret: Callable[[str], str]) -> str:

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, Definitions
-from kairos_mcp.tools.around import Stop, Surroundings
-from kairos_mcp.tools.commands.undo_writes import WHY, Watch, failed_by
-from kairos_mcp.tools.mcp_servers.definition import Definition, Listing, changed, offered_name, plain
-from kairos_mcp.tools.mcp_servers.shared import Shared
+from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
+from kairos_mcp.tools.around import StopSignal, ToolContext
+from kairos_mcp.tools.commands.undo_writes import WHY, WriteWatch, failed_by
+from kairos_mcp.tools.mcp_servers.definition import ServerListing, ServerToolDefinition, changed, offered_name, plain
+from kairos_mcp.tools.mcp_servers.shared import ServerResources
 from kairos_mcp.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from kairos_mcp.tools.mcp_servers.answers import Answered
-    from kairos_mcp.tools.mcp_servers.client import Call, Line
+    from kairos_mcp.tools.mcp_servers.answers import ServerResult
+    from kairos_mcp.tools.mcp_servers.client import ServerCall, ServerClient
 
 T = TypeVar("T")
 
@@ -43,17 +43,17 @@ NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownTools:
     """What is offered now, and why the rest is not, by the name it would have."""
 
     tools: tuple[Tool, ...] = ()
     withheld: Mapping[str, str] = field(default_factory=dict)
 
 
-class Downstream:
+class McpServerSource:
     """The tools of one configured server, for one workspace."""
 
-    def __init__(self, setting: ServerSetting, workspace: Path | None, shared: Shared) -> None:
+    def __init__(self, setting: ServerSetting, workspace: Path | None, shared: ServerResources) -> None:
         self.name = setting.name
         self.version = 0
         self._setting = setting
@@ -62,12 +62,12 @@ class Downstream:
         self._source = settled_source(setting, shared.definitions, shared.clock())
         self._lock = threading.Lock()
         self._rows: tuple[DefinitionRow, ...] | None = None
-        self._listing: Listing | None = None
-        self._known = _Known()
+        self._listing: ServerListing | None = None
+        self._known = _KnownTools()
         self._trouble: str | None = None
         self._first_use = False
         self._made: dict[tuple[str, str], Tool] = {}
-        self._line: Line | None = None
+        self._line: ServerClient | None = None
         self._take(shared.definitions.of(self._source), None)
 
     # -- as a source of the registry ---------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Downstream:
         prefix = f"{self.name}__"
         return any(_could_begin(glob, prefix) for glob in globs)
 
-    def arriving(self) -> Sequence[Downstream]:
+    def arriving(self) -> Sequence[McpServerSource]:
         return (self,)
 
     @property
@@ -141,9 +141,9 @@ class Downstream:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def _run(self, definition: Definition, arguments: JsonObject, around: Surroundings) -> ToolResult:
+    def _run(self, definition: ServerToolDefinition, arguments: JsonObject, around: ToolContext) -> ToolResult:
         from kairos_mcp.tools.mcp_servers.answers import held_to
-        from kairos_mcp.tools.mcp_servers.client import Call
+        from kairos_mcp.tools.mcp_servers.client import ServerCall
 
         definitions, key = self._shared.definitions, (definition.name, definition.hash)
         if not definitions.counts(self._source, *key):  # a person may have decided since it was offered
@@ -152,7 +152,7 @@ class Downstream:
             raise ToolNotOffered(why or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._made[key].spec.effect
         still = around.still_for(effect)
-        call = Call(definition, arguments, effect, around.until, self._setting.timeout_s, still)
+        call = ServerCall(definition, arguments, effect, around.until, self._setting.timeout_s, still)
         with self._watching() as watch:
             try:
                 result = held_to(
@@ -165,22 +165,22 @@ class Downstream:
             return failed_by(result, self._undone(watch, around))
 
     @contextmanager
-    def _watching(self) -> Iterator[Watch | None]:
+    def _watching(self) -> Iterator[WriteWatch | None]:
         """What a server in a sandbox makes of instructions meanwhile; without one it does what it likes."""
         if self._workspace is None or not self._setting.command or not self._setting.sandbox:
             yield None
             return
         root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield Watch.begun(root, self._shared.rules(self._workspace))
+            yield WriteWatch.begun(root, self._shared.rules(self._workspace))
         finally:
             os.close(root)
 
-    def _undone(self, watch: Watch | None, around: Surroundings) -> list[str]:
+    def _undone(self, watch: WriteWatch | None, around: ToolContext) -> list[str]:
         covered = self._line.covered if self._line is not None else {}
         return watch.undo(around.memory.keep, f"{around.path}/taken-out", covered) if watch is not None else []
 
-    def _sent(self, call: Call, around: Surroundings) -> Answered:
+    def _sent(self, call: ServerCall, around: ToolContext) -> ServerResult:
         try:
             return self._wait(lambda line: line.call(call), around.until, around.stop)
         except (StillWaiting, CancelledError):
@@ -191,7 +191,9 @@ class Downstream:
                 "Don't repeat it before you have looked whether it took effect.",
             ) from None
 
-    def _wait(self, work: Callable[[Line], Coroutine[Any, Any, T]], until: float, stop: Stop | None = None) -> T:
+    def _wait(
+        self, work: Callable[[ServerClient], Coroutine[Any, Any, T]], until: float, stop: StopSignal | None = None
+    ) -> T:
         """Have it done in the background loop. Raises what it raises, StillWaiting, CancelledError."""
         line = self._lined()
         future = self._shared.backstage.submit(lambda: work(line))
@@ -202,20 +204,20 @@ class Downstream:
         finally:
             future.cancel()
 
-    def _lined(self) -> Line:
-        from kairos_mcp.tools.mcp_servers.client import Line
+    def _lined(self) -> ServerClient:
+        from kairos_mcp.tools.mcp_servers.client import ServerClient
         from kairos_mcp.tools.mcp_servers.launch import way_of
 
         with self._lock:
             if self._line is None:
                 way = partial(way_of, self._setting, self._workspace, self._shared)
-                self._line = Line(self.name, self._setting.tools, way, self._meet, self._shared.hide)
+                self._line = ServerClient(self.name, self._setting.tools, way, self._meet, self._shared.hide)
                 self._shared.backstage.at_close(self._line.close)
             return self._line
 
     # -- pins --------------------------------------------------------------------------------------------------------
 
-    def _meet(self, listing: Listing) -> None:
+    def _meet(self, listing: ServerListing) -> None:
         """Pin what the server lists now; called each time that it was asked."""
         definitions = self._shared.definitions
         is_new = definitions.of(self._source) is None
@@ -225,7 +227,7 @@ class Downstream:
         self._trouble = None  # it is there, whoever gave up waiting for it
         self._take(known, listing)
 
-    def _take(self, rows: tuple[DefinitionRow, ...] | None, listing: Listing | None) -> None:
+    def _take(self, rows: tuple[DefinitionRow, ...] | None, listing: ServerListing | None) -> None:
         """What is offered, from what is pinned and what the server listed last, if it was asked."""
         with self._lock:
             if rows == self._rows and listing is self._listing:
@@ -236,7 +238,7 @@ class Downstream:
                 self.version += 1
             self._known = known
 
-    def _sorted(self, rows: Iterable[DefinitionRow], listing: Listing | None) -> _Known:
+    def _sorted(self, rows: Iterable[DefinitionRow], listing: ServerListing | None) -> _KnownTools:
         tools: dict[str, Tool] = {}
         withheld: dict[str, str] = {}
         for row in rows:
@@ -251,12 +253,12 @@ class Downstream:
             elif row.state == "approved" and now is not None and now.hash != row.hash:
                 withheld[offered] = changed(self.name, row.name).message
             elif row.state == "approved":
-                tools[offered] = self._tool(Definition(row.name, row.body))
+                tools[offered] = self._tool(ServerToolDefinition(row.name, row.body))
         for offered in tools:
             withheld.pop(offered, None)
-        return _Known(tuple(tools[offered] for offered in sorted(tools)), withheld)
+        return _KnownTools(tuple(tools[offered] for offered in sorted(tools)), withheld)
 
-    def _tool(self, definition: Definition) -> Tool:
+    def _tool(self, definition: ServerToolDefinition) -> Tool:
         """The tool of a definition: made once, since its schema is compiled on it."""
         key = (definition.name, definition.hash)
         if key not in self._made:
@@ -272,7 +274,7 @@ def source_of(setting: ServerSetting) -> str:
     return _hashed(setting, [list(setting.command), setting.url, setting.cwd, variables, headers])
 
 
-def settled_source(setting: ServerSetting, definitions: Definitions, at: int) -> str:
+def settled_source(setting: ServerSetting, definitions: DefinitionTable, at: int) -> str:
     """The source that this server's definitions stand under in the store, which may be of before: without names of
     variables and headers."""
     earlier = _hashed(setting, [list(setting.command), setting.url, setting.cwd])

@@ -15,7 +15,7 @@ from kairos_mcp.core.mandate import mandate_of
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step
-from kairos_mcp.flows.ooda.context import Carried, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.cycles import IDLE_CYCLES
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 
@@ -58,10 +58,10 @@ def says() -> PhasePrompts:
     return PhasePrompts.gathered(lambda name: (PROMPTS / f"{name}.md").read_text())
 
 
-def order(carried: Carried | None = None, **mandate: Any) -> Order:
+def order(carried: CarryOver | None = None, **mandate: Any) -> CycleContext:
     given = {"id": "m", "goal": "Mend the broken links.", "observe": ["file_tree"], **mandate}
-    return Order(
-        mandate_of(given), says(), prompts(), READS, MAY, carried=carried or Carried(), idle_cycles=IDLE_CYCLES
+    return CycleContext(
+        mandate_of(given), says(), prompts(), READS, MAY, carried=carried or CarryOver(), idle_cycles=IDLE_CYCLES
     )
 
 
@@ -158,7 +158,7 @@ class World:
         return ToolResult("Edited.", data={"files": files})
 
 
-def world(of: Order, **changes: Any) -> World:
+def world(of: CycleContext, **changes: Any) -> World:
     """A world in which the mandate of the order is what it was."""
     return World(**{"goal_hash": of.mandate.goal_hash, **changes})
 

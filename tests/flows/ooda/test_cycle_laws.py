@@ -11,9 +11,9 @@ from orders import EDIT, JUDGED, NOOP, ORIENTED, SURE, World, gives, order, run,
 
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
-from kairos_mcp.core.steps import Answer, Failure, Recorded, Refused, RequestCompletion, Step, Unknown
+from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, RequestCompletion, Step, Unknown
 from kairos_mcp.core.strict_json import Undecodable, decode_object
-from kairos_mcp.flows.ooda.context import Order
+from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.flows.ooda.decision import taken
 from kairos_mcp.flows.ooda.effects import call_for
@@ -93,7 +93,7 @@ class _Chaos:
             return ToolResult("There is no such file.", is_error=True, code="not_found")
 
 
-def _ran(of: Order, thoughts: list[Answer], results: dict[int, Answer]) -> Fed:
+def _ran(of: CycleContext, thoughts: list[Answer], results: dict[int, Answer]) -> Fed:
     return run(mandate_run(of, 3), _Chaos(world(of), thoughts, results))
 
 
@@ -105,7 +105,7 @@ _cases = st.tuples(_orders, _thoughts, _results)
 def test_interrupted_anywhere_and_fed_again_it_asks_and_ends_the_same(case: Any, at: int) -> None:
     of, thoughts, results = case
     whole = _ran(of, thoughts, results)
-    record = [Recorded(path, step.digest, answer) for path, step, answer in whole.asked]
+    record = [RecordedStep(path, step.digest, answer) for path, step, answer in whole.asked]
     again = Runner(mandate_run(of, 3))
     again.fold(record[:at])
     assert list(again.waiting)[:1] == whole.paths[at : at + 1]

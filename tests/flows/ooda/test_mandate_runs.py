@@ -13,7 +13,7 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolResult, ToolSet
 from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF
 from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import Failure, Pause, Refused, Step, Unknown
-from kairos_mcp.flows.ooda.context import Carried, Effect, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
 from kairos_mcp.flows.ooda.cycles import mandate_run
 
 EDITS = [EDIT | {"old_string": old, "new_string": new} for old, new in (("broken", "b1"), ("b1", "b2"), ("b2", "b3"))]
@@ -21,7 +21,7 @@ STALE = ToolResult("It has changed.", is_error=True, code="stale_file")
 DENIED = ToolResult("Not in this file.", is_error=True, code="denied")
 
 
-def cycles(number: int = 3, of: Order | None = None, place: World | None = None, **changes: Any) -> Fed:
+def cycles(number: int = 3, of: CycleContext | None = None, place: World | None = None, **changes: Any) -> Fed:
     of = of or order()
     return run(mandate_run(of, number), place or world(of, **{"phases": {"decide": EDITS}, **changes}))
 
@@ -290,12 +290,12 @@ def test_where_checks_hold_or_two_are_sure_the_goal_is_reached_also_by_doing_not
 
 
 def test_to_do_nothing_run_after_run_is_no_loop() -> None:
-    carried = Carried()
+    carried = CarryOver()
     for _ in range(5):
         fed = cycles(3, order(carried), phases={"decide": NOOP})
         assert (fed.outcome.stop_reason, reminded(fed)) == ("nothing_to_do", [])
         output = fed.outcome.output
-        carried = Carried(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+        carried = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
 
 
 def test_a_run_of_before_goes_on_as_it_began() -> None:
@@ -356,11 +356,11 @@ def test_an_order_that_lets_reading_write_or_run_tool_edit_does_not_exist() -> N
 
 
 def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons_stay() -> None:
-    first = cycles(2, order(Carried(tuple(f"old {n}" for n in range(20)))))
+    first = cycles(2, order(CarryOver(tuple(f"old {n}" for n in range(20)))))
     output = first.outcome.output
     assert output["lessons"] == [*(f"old {n}" for n in range(1, 20)), "Links are relative."]
     assert len(output["effects"]) == 2
-    carried = Carried(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+    carried = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
     second = cycles(1, order(carried), phases={"decide": NOOP})
     assert "old 19" in second.request("cycle-1/orient").conversation[1].content
     assert "code_edit of a.md" in second.request("cycle-1/decide").conversation[1].content
@@ -368,7 +368,7 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
 
 def test_a_loop_that_one_run_began_is_warned_of_in_the_next() -> None:
     before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=seen(1, 2)).outcome.output["effects"]
-    carried = Carried((), tuple(Effect(**each) for each in before))
+    carried = CarryOver((), tuple(Effect(**each) for each in before))
     fed = cycles(2, replace(LOOKING, carried=carried), phases={"decide": LOOK}, answers=seen(1, 2))
     assert reminded(fed) == ["cycle-1/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 1)

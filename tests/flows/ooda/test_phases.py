@@ -12,7 +12,7 @@ from orders import EDIT, JUDGED, NOOP, ORIENTED, World, calls, digest, gives, or
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
-from kairos_mcp.flows.ooda.context import Carried, Effect, Order
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
 from kairos_mcp.flows.ooda.phases import Phase, check_given, phase_run
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
@@ -20,7 +20,7 @@ WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}
 DECIDED = EDIT | {"base": {"a.md": digest("one\nbroken\nthree\n")}}
 
 
-def alone(phase: Phase, given: Any = None, of: Order | None = None, **changes: Any) -> Fed:
+def alone(phase: Phase, given: Any = None, of: CycleContext | None = None, **changes: Any) -> Fed:
     of = of or order()
     check_given(phase, given)
     return run(phase_run(of, phase, given), world(of, **changes))
@@ -111,7 +111,7 @@ def test_what_the_hands_had_shortened_is_counted_whole() -> None:
 
 
 def test_orient_is_told_goal_observations_lessons_and_the_newest_two_acts() -> None:
-    carried = Carried(("Look first.",), tuple(Effect(str(n), f"act number {n}") for n in range(3)))
+    carried = CarryOver(("Look first.",), tuple(Effect(str(n), f"act number {n}") for n in range(3)))
     fed = alone("orient", SEEN, order(carried))
     text = told(fed, "orient")
     assert all(part in text for part in ("Mend the broken links.", "a.md", "Look first.", "number 1", "number 2"))
@@ -121,7 +121,7 @@ def test_orient_is_told_goal_observations_lessons_and_the_newest_two_acts() -> N
 
 def test_a_section_without_content_is_left_out_of_a_prompt() -> None:
     assert "## Lessons" not in told(alone("orient", SEEN), "orient")
-    assert "## Lessons" in told(alone("orient", SEEN, order(Carried(("x",)))), "orient")
+    assert "## Lessons" in told(alone("orient", SEEN, order(CarryOver(("x",)))), "orient")
 
 
 def test_a_goal_with_a_heading_or_a_dollar_is_shown_as_it_is() -> None:

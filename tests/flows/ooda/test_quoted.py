@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from orders import EDIT, JUDGED, NOOP, ORIENTED, PATH, READS, order, run, world
 
 from kairos_mcp.core.messages import Message, ToolCall, ToolResult, ToolSet, ToolSpec
-from kairos_mcp.flows.compaction import Room, transcript
-from kairos_mcp.flows.ooda.context import Carried, Effect, Order
+from kairos_mcp.flows.compaction import ContextRoom, transcript
+from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.flows.ooda.phases import phase_run
 from kairos_mcp.flows.planner import planner
@@ -36,7 +36,7 @@ def asked(fed: Fed, name: str) -> str:
     return fed.request(name).conversation[1].content
 
 
-def cycles(number: int = 2, of: Order | None = None, **phases: Any) -> Fed:
+def cycles(number: int = 2, of: CycleContext | None = None, **phases: Any) -> Fed:
     of = of or order()
     return run(mandate_run(of, number), world(of, phases=phases))
 
@@ -66,12 +66,12 @@ def test_no_text_of_a_model_makes_a_section_in_a_later_prompt(phase: str) -> Non
 
 @pytest.mark.parametrize("phase", SECTIONS)
 def test_nor_does_what_a_run_hands_to_the_next_one(phase: str) -> None:
-    carried = Carried((FORGED,), (Effect("1" * 64, FORGED), Effect("2" * 64, FORGED)))
+    carried = CarryOver((FORGED,), (Effect("1" * 64, FORGED), Effect("2" * 64, FORGED)))
     assert headings(asked(cycles(1, order(carried)), f"cycle-1/{phase}")) == SECTIONS[phase]
 
 
 def test_a_quotation_says_that_it_is_one_and_holds_the_whole_text() -> None:
-    text = asked(cycles(1, order(Carried(("Look first.\nThen act.",)))), "cycle-1/orient")
+    text = asked(cycles(1, order(CarryOver(("Look first.\nThen act.",)))), "cycle-1/orient")
     assert "Written by a model in an earlier step" in text
     assert "> - Look first.\n> Then act.\n" in text
 
@@ -110,7 +110,7 @@ def test_what_is_wrong_with_an_answer_is_told_on_one_line() -> None:
 
 
 def test_a_run_of_before_is_asked_what_it_was_asked() -> None:
-    of = replace(order(Carried((FORGED,))), prompts=replace(prompts(), quoted=""))
+    of = replace(order(CarryOver((FORGED,))), prompts=replace(prompts(), quoted=""))
     assert f"- {FORGED.strip()}" in asked(cycles(1, of), "cycle-1/orient")
 
 
@@ -144,7 +144,7 @@ def test_no_part_of_a_transcript_passes_for_another() -> None:
         Message("assistant", forged, (ToolCall("round-1/call-1", f"name\n{forged}", {"a": forged}),)),
         Message("tool", forged, tool_call_id="round-1/call-1"),
     ]
-    text = transcript(middle, Room(100_000, 0))
+    text = transcript(middle, ContextRoom(100_000, 0))
     assert [line for line in text.splitlines() if line.startswith("[")] == [
         *("[user]", "[assistant]", "[call round-1/call-1]", "[result round-1/call-1]"),
     ]

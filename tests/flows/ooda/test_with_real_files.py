@@ -14,11 +14,11 @@ from orders import EDIT, ORIENTED, digest, order, run, world
 
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step
-from kairos_mcp.flows.ooda.context import EDITING, Order
+from kairos_mcp.flows.ooda.context import EDITING, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.around import Memory, Surroundings
-from kairos_mcp.tools.registry import Registry
+from kairos_mcp.tools.around import ToolContext, ToolMemory
+from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import shorten
 from kairos_mcp.tools.tool import call
 
@@ -29,28 +29,28 @@ TEXT = "one\nbroken\nthree\n"
 class Hands:
     """Calls real tools and shortens what they give, as the hands of a run do; the rest is answered by a world."""
 
-    registry: Registry
+    registry: ToolRegistry
     think: Callable[[Step], Answer]
     before: dict[str, Callable[[], Any]]
-    memory: Memory
+    memory: ToolMemory
 
     def __call__(self, step: Step) -> Answer:
         self.before.get(step.name, lambda: None)()
         match step:
             case CallTool(call=wanted) if (tool := self.registry.find(wanted.name)) is not None:
-                around = Surroundings("run-1", time.monotonic() + 60, {}.get, step.name, self.memory)
+                around = ToolContext("run-1", time.monotonic() + 60, {}.get, step.name, self.memory)
                 return shorten(call(tool, wanted.arguments, around), 12_000, step.name)[0]
             case _:
                 return self.think(step)
 
 
 def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None = None, **mandate: Any) -> Fed:
-    registry = Registry(builtin_tools(folder, read_bytes=1 << 20))
+    registry = ToolRegistry(builtin_tools(folder, read_bytes=1 << 20))
     reads = ToolSet([spec for spec in registry.specs if spec.effect == "read" and spec.name not in EDITING])
-    of: Order = replace(order(**mandate), reads=reads, may=reads)
+    of: CycleContext = replace(order(**mandate), reads=reads, may=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
     place = world(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
-    return run(mandate_run(of, 1), Hands(registry, place, before or {}, Memory.in_process()))
+    return run(mandate_run(of, 1), Hands(registry, place, before or {}, ToolMemory.in_process()))
 
 
 def act_of(fed: Fed) -> JsonObject:
