@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, ReservationRequest, Reservation, grant
+from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, Reservation, ReservationRequest, grant
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
-from kairos_mcp.core.limits import UNLIMITED, Limits, BranchShare
+from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
 from kairos_mcp.store.accounts import Shared, amounts, read_account
@@ -137,7 +137,9 @@ def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
     books.opened = dict(purse.branches)
 
 
-def hold(purse: ReservationBatch, path: str, claim: ReservationRequest, numbers: Shared, under_way: list[Held], books: Books) -> None:
+def hold(
+    purse: ReservationBatch, path: str, claim: ReservationRequest, numbers: Shared, under_way: list[Held], books: Books
+) -> None:
     shared = numbers if claim.counts.model_calls else ()
     nearest, around = purse._chain(branches.above(purse.branches, path))
     expected = grant(nearest, claim, [purse._read(number) for number in shared], around)
@@ -244,7 +246,9 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
     for unit in ("rounds", "model_calls", "tool_calls"):
         empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
         kind = "call" if unit == "tool_calls" else "round"
-        assert grant(branch, ReservationRequest(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(unit)
+        assert grant(branch, ReservationRequest(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(
+            unit
+        )
 
 
 CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400, 1_000, 1, Price(1, 2))

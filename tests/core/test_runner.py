@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import ReplayDiffers
-from kairos_mcp.core.limits import Limits, BranchShare
+from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.messages import ToolCall, ToolResult
-from kairos_mcp.core.replay import Recorded, Runner
+from kairos_mcp.core.replay import RecordedStep, Runner
 from kairos_mcp.core.steps import Branch, CallTool, Failed, Flow, Gather, GiveUp, Pause, Resumed
 
 
@@ -92,15 +92,15 @@ def answer_to(path: str) -> ToolResult:
     return ToolResult(f"answer of {path}")
 
 
-def in_some_order(group: Group, choose: Callable[[int], int]) -> tuple[Any, dict[str, bytes], list[Recorded]]:
+def in_some_order(group: Group, choose: Callable[[int], int]) -> tuple[Any, dict[str, bytes], list[RecordedStep]]:
     """Drive the flow, answering what waits in the order that is chosen: outcome, digests, the record."""
     runner, asked, record = Runner(whole(group)), {}, {}
     while not runner.finished:
         for path, step in runner.waiting.items():
             asked[path] = step.digest
-            record.setdefault(path, Recorded(path, step.digest, None))
+            record.setdefault(path, RecordedStep(path, step.digest, None))
         path = list(runner.waiting)[choose(len(runner.waiting))]
-        record[path] = Recorded(path, asked[path], answer_to(path))
+        record[path] = RecordedStep(path, asked[path], answer_to(path))
         runner.answer(path, answer_to(path))
     return runner.outcome, asked, list(record.values())
 
@@ -187,7 +187,7 @@ def test_a_branch_that_could_start_earlier_does_not_overtake_when_the_record_is_
         runner.answer(path, answers[path])
 
     again = Runner(gathered(group))
-    again.fold([Recorded(path, digest, answers.get(path)) for path, digest in marked.items()])
+    again.fold([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
 
     assert list(again.waiting) == list(runner.waiting) == ["c", "d"]
 
@@ -228,9 +228,9 @@ def test_a_row_that_asks_something_else_is_named_by_its_path(digest: bytes) -> N
         yield from call("call-1")
         yield from call("call-2")
 
-    first = Recorded("call-1", call("call-1").digest, ToolResult("one"))
+    first = RecordedStep("call-1", call("call-1").digest, ToolResult("one"))
     with pytest.raises(ReplayDiffers) as differs:
-        Runner(flow()).fold([first, Recorded("call-2", digest, None)])
+        Runner(flow()).fold([first, RecordedStep("call-2", digest, None)])
     assert differs.value.path == "call-2"
     assert (differs.value.recorded, differs.value.asked) == (digest.hex(), call("call-2").digest.hex())
 
@@ -241,7 +241,7 @@ def test_a_row_for_which_no_step_waits_is_named_by_its_path(digest: bytes) -> No
         yield from call("call-1")
 
     with pytest.raises(ReplayDiffers) as differs:
-        Runner(flow()).fold([Recorded("call-9", digest, None)])
+        Runner(flow()).fold([RecordedStep("call-9", digest, None)])
     assert (differs.value.path, differs.value.asked) == ("call-9", "")
 
 
@@ -254,9 +254,13 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
         return (yield from Gather({name: Branch(branch(Plan(1)), asked) for name in names}, limit=2, aside=aside))
 
     runner = Runner(flow())
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("ab", BranchShare(asked, 4, aside))
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
+        "ab", BranchShare(asked, 4, aside)
+    )
     runner.answer("a/call-1", ToolResult(""))
-    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys("bc", BranchShare(asked, 3, aside))
+    assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
+        "bc", BranchShare(asked, 3, aside)
+    )
     for path in ("b/call-1", "c/call-1", "d/call-1"):
         runner.answer(path, ToolResult(""))
     assert (runner.finished, runner.branches) == (True, {})
@@ -320,7 +324,7 @@ def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outc
         runner.answer(path, answers[path])
 
     again = Runner(whole(group))
-    again.fold([Recorded(path, digest, answers.get(path)) for path, digest in marked.items()])
+    again.fold([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
 
     assert set(again.waiting) == set(runner.waiting)
     while not again.finished:

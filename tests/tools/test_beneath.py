@@ -15,7 +15,7 @@ from toolsdesk import has_openat2
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.name_holders import covered
 from kairos_mcp.tools.files.beneath import EXCHANGE, FILE, FOLDER, ONTO_NOTHING, by_kernel, by_walk, renaming
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 
 needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")
 
@@ -33,7 +33,7 @@ def root(workspace: Path):
 
 @pytest.mark.parametrize(("path", "flags"), [("real/f", FILE), ("real", FOLDER), ("fifo", FILE)])
 def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
-    opener: Opener, path: str, flags: int
+    opener: Workspace, path: str, flags: int
 ) -> None:
     assert bool(FILE & os.O_NONBLOCK)  # else the open of a FIFO would hang here
     fd = opener.opened(path, flags)
@@ -45,7 +45,7 @@ def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
         os.close(fd)
 
 
-def test_what_is_opened_as_a_folder_is_one(opener: Opener) -> None:
+def test_what_is_opened_as_a_folder_is_one(opener: Workspace) -> None:
     for path, error in (("real/f", NotADirectoryError), ("fifo", NotADirectoryError), ("none", FileNotFoundError)):
         with pytest.raises(error):
             opener.opened(path, FOLDER)
@@ -53,7 +53,7 @@ def test_what_is_opened_as_a_folder_is_one(opener: Opener) -> None:
 
 @pytest.mark.parametrize("path", ["lnd", "lnd/f", "inln", "loop", "./lnd/../real/f"])
 @pytest.mark.parametrize("flags", [FILE, FOLDER])
-def test_no_link_is_followed_not_even_one_that_stays_inside(opener: Opener, path: str, flags: int) -> None:
+def test_no_link_is_followed_not_even_one_that_stays_inside(opener: Workspace, path: str, flags: int) -> None:
     with pytest.raises(OSError, match="symbolic"):
         opener.opened(path, flags)
 
@@ -80,7 +80,7 @@ def test_a_wrong_call_of_the_kernel_is_loud(workspace: Path) -> None:
 
 @pytest.mark.parametrize("walk", [False, True])
 def test_what_was_opened_is_all_that_stays_open(workspace: Path, walk: bool) -> None:
-    with Opener(workspace, walk=walk) as opener:
+    with Workspace(workspace, walk=walk) as opener:
         before = descriptors()
         for path, flags in (("real/f", FILE), ("real", FOLDER), ("hard", FILE)):
             fd = opener.opened(path, flags)
@@ -111,15 +111,15 @@ ALONE = """
 import os, pty, sys
 from pathlib import Path
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.tools.files.workspace import Opener
-with Opener(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
+from kairos_mcp.tools.files.workspace import Workspace
+with Workspace(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
     os.close(0)  # so that the lowest number is given out
     with opener.file("real/f") as opened:
         print(opened.read(10))
 os.open(os.devnull, os.O_RDONLY)
 _, terminal = pty.openpty()
 name = Path(os.ttyname(terminal))
-with Opener(name.parent, walk=sys.argv[2] == "walk") as opener:
+with Workspace(name.parent, walk=sys.argv[2] == "walk") as opener:
     try:
         with opener.file(name.name):
             print("opened")
@@ -144,7 +144,7 @@ UNTOLD = """
 import os, sys
 from pathlib import Path
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.tools.files.workspace import Opener
+from kairos_mcp.tools.files.workspace import Workspace
 def are_open():
     found = set()
     for fd in range(64):
@@ -153,7 +153,7 @@ def are_open():
         except OSError:
             pass
     return found
-with Opener(Path(sys.argv[1]), walk=True) as opener:
+with Workspace(Path(sys.argv[1]), walk=True) as opener:
     assert os.system("mount -t tmpfs none /proc") == 0
     before = are_open()
     for path in ("real/f", "hard"):
@@ -215,11 +215,11 @@ def test_a_rename_onto_nothing_never_replaces(root: int, workspace: Path, rename
 
 def test_an_opener_says_how_it_renames_and_opens(workspace: Path, rename) -> None:
     for exchange in (False, True):
-        with Opener(workspace, exchange=exchange) as opener:
+        with Workspace(workspace, exchange=exchange) as opener:
             assert (opener.by_exchange, opener.rename is not None) == (exchange, exchange)
-    with Opener(workspace) as opener:
+    with Workspace(workspace) as opener:
         assert (opener.by_exchange, opener.by_kernel) == (True, has_openat2())
-    with Opener(workspace, walk=True) as opener:
+    with Workspace(workspace, walk=True) as opener:
         assert (opener.by_exchange, opener.by_kernel) == (True, False)
 
 
@@ -227,7 +227,7 @@ def test_an_opener_says_how_it_renames_and_opens(workspace: Path, rename) -> Non
 
 
 @pytest.mark.parametrize("path", ["real", "fifo"])
-def test_only_regular_files_are_read_in_whatever_way(opener: Opener, path: str) -> None:
+def test_only_regular_files_are_read_in_whatever_way(opener: Workspace, path: str) -> None:
     hint = "list_files" if path == "real" else "Only regular files"
     before = descriptors()
     for read in (
@@ -241,7 +241,7 @@ def test_only_regular_files_are_read_in_whatever_way(opener: Opener, path: str) 
     assert descriptors() == before
 
 
-def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Opener) -> None:
+def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Workspace) -> None:
     for path, error in (("lnd/f", PathDenied), ("x" * 300, PathDenied), ("real/f/x", NotFound)):
         for read in (lambda path=path: opener.found(path, 10), lambda path=path: opener.is_folder(path)):
             with pytest.raises(error):
@@ -257,7 +257,7 @@ def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Opener) ->
 def test_a_workspace_that_can_not_be_opened_says_why(workspace: Path) -> None:
     for folder, word in ((workspace / "none", "ENOENT"), (workspace / "real" / "f", "ENOTDIR")):
         with pytest.raises(ConfigError, match=word):
-            Opener(folder)
+            Workspace(folder)
 
 
 def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(workspace: Path) -> None:
@@ -266,7 +266,7 @@ def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(wo
     for path in ("state/key", "state/deep/key", "state/deep/er/key", "real/key"):
         (workspace / path).write_text("SECRET")
     for walk in (False, True):
-        with Opener(workspace, private=private, walk=walk) as opener:
+        with Workspace(workspace, private=private, walk=walk) as opener:
             before = descriptors()
             for path in ("state/key", "state/deep/key", "state/deep/er/key"):
                 with pytest.raises(PathDenied, match="own folder"):
@@ -277,12 +277,12 @@ def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(wo
             assert descriptors() == before
             assert opener.whole("real/key", 10) == b"SECRET"
             assert "state" in [entry.name for entry in opener.entries(".", 100)[0]]
-        with Opener(workspace, private=workspace / "none", walk=walk) as opener:
+        with Workspace(workspace, private=workspace / "none", walk=walk) as opener:
             assert opener.whole("state/key", 10) == b"SECRET"
 
 
 def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_taken_for_it(
-    opener: Opener, root: int, workspace: Path
+    opener: Workspace, root: int, workspace: Path
 ) -> None:
     (workspace / "real" / ".git").mkdir()
     (workspace / "real" / ".git").chmod(0o1555)
@@ -295,11 +295,11 @@ def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_tak
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 100])
-def test_of_what_is_found_no_more_is_read_than_was_asked_for(opener: Opener, count: int) -> None:
+def test_of_what_is_found_no_more_is_read_than_was_asked_for(opener: Workspace, count: int) -> None:
     assert opener.found("real/f", count) == (b"inside"[:count], 6)
 
 
-def test_a_file_is_read_from_where_it_is_asked_for(opener: Opener) -> None:
+def test_a_file_is_read_from_where_it_is_asked_for(opener: Workspace) -> None:
     with opener.file("real/f") as opened:
         assert [opened.read(count, at) for count, at in ((2, 0), (2, 2), (2, 4), (9, 4), (9, 6), (0, 0), (6, 0))] == [
             *(b"in", b"si", b"de", b"de", b"", b"", b"inside"),
@@ -322,19 +322,19 @@ def unreadable() -> bool:
 
 @pytest.mark.skipif(not unreadable(), reason="there is no file here that can be opened and not be read")
 def test_a_file_that_can_not_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with Opener(SPEED.parent) as opener, pytest.raises(KairosError, match="EINVAL"):
+    with Workspace(SPEED.parent) as opener, pytest.raises(KairosError, match="EINVAL"):
         opener.found(SPEED.name, 10)
 
 
 def test_a_closed_opener_opens_nothing_also_in_a_folder_that_it_opened(workspace: Path) -> None:
-    with Opener(workspace) as opener:
+    with Workspace(workspace) as opener:
         real = opener.opened("real", FOLDER)
     with pytest.raises(ValueError, match="closed"):
         opener.opened("f", FILE, real)
     os.close(real)
 
 
-def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Opener) -> None:
+def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Workspace) -> None:
     real = opener.opened("real", FOLDER)
     try:
         os.close(opener.opened("f", FILE, real))
@@ -344,7 +344,7 @@ def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Opener) -> None
         os.close(real)
 
 
-def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(opener: Opener, workspace: Path) -> None:
+def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(opener: Workspace, workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * 2_000)
     with pytest.raises(TooLarge, match=r"2,000 bytes; 1,999"):
         opener.whole("large", 1_999)
