@@ -385,13 +385,13 @@ def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> No
     for purpose, closing in (("round", 1_024), ("compact", 0)):
         asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
         leave = grant(capped("output_tokens", left + closing), asked)
-        assert isinstance(leave, Grant) == granted
-        assert not isinstance(leave, Grant) or leave.max_tokens == left
+        assert isinstance(leave, Reservation) == granted
+        assert not isinstance(leave, Reservation) or leave.max_tokens == left
 
 
 def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:
     leave = grant(capped("milliseconds", 10), CALL)
-    assert isinstance(leave, Grant)
+    assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 10
 
 
