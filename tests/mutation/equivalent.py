@@ -123,4 +123,16 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""',
         'content = _read(fd, most + 2, 0, status.st_size) if status.st_size <= most else b""',
     ): "one byte more than the most is too much, and so are two",
+    (
+        "tools/files/workspace.py",
+        "Opener._refuse_private",
+        "statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)",
+        "statuses = (os.stat(each, dir_fd=at, follow_symlinks=True) for each in above)",
+    ): "these are the folders of a path that was opened, and none is opened through a link",
+    (
+        "core/strict_json.py",
+        "_brackets_in_prose",
+        'depth += 1 if token[0] in "[{" else -1',
+        "depth += 1 if (token[0] not in '[{') else -1",
+    ): "asked is only whether depth is 0, and it is so at the same places below as above",
 }
