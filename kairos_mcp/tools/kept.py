@@ -19,18 +19,18 @@ REF_CHARS = 512
 
 RESULT_SPEC = ToolSpec(
     "read_result",
-    "A page of an earlier result that was too long to be shown whole, by the ref it was given.\n"
-    "With grep (RE2), the lines that match and the offset of each, from offset on.",
+    "Read one page of an earlier result that was too long to show in full, by its ref.\n"
+    "With grep (RE2), returns the matching lines from offset on, and the offset of each.",
     {
         "type": "object",
         "properties": {
             "ref": {
                 "type": "string",
                 "maxLength": REF_CHARS,
-                "description": "As the shortened result names it",
+                "description": "The ref that the shortened result names",
             },
             "offset": {"type": "integer", "minimum": 0, "description": "Character to start at; default 0"},
-            "grep": {"type": "string", "description": "RE2, matched line by line"},
+            "grep": {"type": "string", "description": "Regular expression (RE2), matched line by line"},
         },
         "required": ["ref"],
         "additionalProperties": False,

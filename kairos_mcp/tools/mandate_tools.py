@@ -23,7 +23,7 @@ STEP_BYTES = 1 << 20
 
 MANDATE_SPEC = ToolSpec(
     "read_mandate",
-    "The goal of a saved mandate, as a hash.",
+    "Read the goal of a saved mandate, as a hash.",
     {
         "type": "object",
         "properties": {"id": {"type": "string", "maxLength": 64}},
@@ -36,7 +36,7 @@ MANDATE_SPEC = ToolSpec(
 
 FILE_SPEC = ToolSpec(
     "check_file",
-    "Whether there is a file, and whether it holds a text.",
+    "Check whether a file exists, and whether it contains a text.",
     {
         "type": "object",
         "properties": {"path": {"type": "string"}, "text": {"type": "string"}},

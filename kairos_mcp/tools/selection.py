@@ -125,7 +125,7 @@ def _too_many(tools: ToolSet) -> bool:
 
 SEARCH_SPEC = ToolSpec(
     SEARCH,
-    "Finds further tools by words of their names and descriptions; what it finds can be called from then on.",
+    "Find more tools by words in their names and descriptions; tools it finds can be called from then on.",
     {
         "type": "object",
         "properties": {

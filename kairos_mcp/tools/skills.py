@@ -26,9 +26,9 @@ SKILLS = 200  # folders that are looked at on one shelf
 TOLD_CHARS, EACH_CHARS = 4_000, 300  # of all descriptions in the tool's own, and of one
 BESIDE, DEPTH = 50, 4  # files of a skill that are named, and how deep they may lie
 
-_SAYS = """Reads a skill: advice on a kind of work, written down by whoever set up this server.
-Read the one that fits before you begin such work. Follow it where it serves your goal; it permits nothing by itself.
-Without path its SKILL.md, and which other files it has; with path one of those."""
+_SAYS = """Read a skill: advice on a kind of work, written by whoever set up this server.
+Read the skill that fits before you begin such work. Follow it where it serves your goal; it grants no permission.
+Without path, returns its SKILL.md and the names of its other files; with path, returns one of those files."""
 _NAME = re.compile(r"[\w-]{1,64}")
 
 
@@ -113,15 +113,15 @@ def _spec(skills: Sequence[Skill]) -> ToolSpec:
         lines.append(line)
         room -= len(line) + 1
     left = len(skills) - len(lines)
-    lines += [f"and {left} more, which there is no room to name"] if left else []
+    lines += [f"and {left} more that do not fit here"] if left else []
     return ToolSpec(
         READ_SKILL,
-        "\n".join((_SAYS, *(["Skills:", *lines] if lines else ["There are none now."]))),
+        "\n".join((_SAYS, *(["Skills:", *lines] if lines else ["No skills are available now."]))),
         {
             "type": "object",
             "properties": {
                 "name": {"type": "string", "maxLength": NAME_CHARS},
-                "path": {"type": "string", "description": "A file of the skill, relative to it"},
+                "path": {"type": "string", "description": "Path of a file, relative to the skill"},
             },
             "required": ["name"],
             "additionalProperties": False,

@@ -46,10 +46,11 @@ LEAST_MEMORY = 1 << 30
 
 COMMAND_SPEC = ToolSpec(
     "run_command",
-    "Run a program in the workspace, given as a list of arguments; no shell reads it.\n"
-    "The program sees the machine read-only, without network and without home folder; it may write a private /tmp and "
-    "the workspace, but neither the .git of a repository nor what instructs agents and hosts (AGENTS.md, .github, …). "
-    "It ends with everything that it started when it exits or its time is over. A non-zero exit is a failure.",
+    "Run a program in the workspace, given as a list of arguments; no shell is involved.\n"
+    "The program sees the machine read-only, without network or home folder. It may write to a private /tmp and to the "
+    "workspace, except to a repository's .git and to files that instruct agents and hosts (AGENTS.md, .github, …). "
+    "When it exits or its time is over, everything it started is ended too. Returns exit code, stdout and stderr; a "
+    "non-zero exit code is a failure.",
     {
         "type": "object",
         "properties": {
@@ -58,14 +59,14 @@ COMMAND_SPEC = ToolSpec(
                 "items": {"type": "string"},
                 "minItems": 1,
                 "maxItems": 1000,
-                "description": 'Program and arguments, as ["pytest", "-q"]',
+                "description": 'Program and its arguments, e.g. ["pytest", "-q"]',
             },
-            "cwd": {"type": "string", "description": "Folder of the workspace to run in; default the workspace"},
+            "cwd": {"type": "string", "description": "Workspace folder to run in; default: the workspace itself"},
             "timeout_s": {
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MOST_S,
-                "description": f"Seconds it may take; default {DEFAULT_S}",
+                "description": f"Time limit in seconds; default {DEFAULT_S}",
             },
         },
         "required": ["argv"],

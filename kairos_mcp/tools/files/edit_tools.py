@@ -28,24 +28,24 @@ from kairos_mcp.tools.files.transaction import FileChange, Look, UnclearState, b
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, failed
 
-PATH = {"type": "string", "description": "File relative to the workspace"}
+PATH = {"type": "string", "description": "File path relative to the workspace"}
 EDIT_PROPERTIES: JsonObject = {
     "path": PATH,
-    "old_string": {"type": "string", "description": "The file's own text, with all its spaces; it stands there once"},
-    "new_string": {"type": "string", "description": "What is to stand there instead, taken literally"},
-    "replace_all": {"type": "boolean", "description": "Replace old_string at every place; default false"},
+    "old_string": {"type": "string", "description": "Exact text to replace, including whitespace; must occur once"},
+    "new_string": {"type": "string", "description": "Replacement text, inserted literally"},
+    "replace_all": {"type": "boolean", "description": "Replace every occurrence of old_string; default false"},
 }
 BASE: JsonObject = {
     "type": "object",
     "additionalProperties": {"type": ["string", "null"], "maxLength": 64},
-    "description": "SHA-256 in hex of each file as it was read, null for none; if one differs, nothing is written",
+    "description": "SHA-256 in hex of each file as it was read, null for no file; if one differs, nothing is written",
 }
 
 EDIT_SPEC = ToolSpec(
     "edit_file",
-    "Replaces a text in a file by another, literally.\n"
-    "old_string must stand in the file just once, or replace_all be set: give as much of its surroundings as that "
-    "takes. The result is a diff.",
+    "Replace text in a file.\n"
+    "`old_string` must match exactly one place (include enough surrounding lines to make it unique), unless "
+    "`replace_all` is true. Matching is literal. Returns a diff.",
     {
         "type": "object",
         "properties": EDIT_PROPERTIES | {"base": BASE},
@@ -58,12 +58,13 @@ EDIT_SPEC = ToolSpec(
 
 WRITE_SPEC = ToolSpec(
     "write_file",
-    "Creates a text file, or replaces all that one holds.\nMissing folders are made. To change a part, use edit_file.",
+    "Create a text file, or replace the whole content of one.\n"
+    "Missing folders are created. To change part of a file, use edit_file. Returns a diff of a replaced file.",
     {
         "type": "object",
         "properties": {
             "path": PATH,
-            "content": {"type": "string", "description": "All that the file is to hold"},
+            "content": {"type": "string", "description": "Complete new content of the file"},
             "base": BASE,
         },
         "required": ["path", "content"],

@@ -23,19 +23,19 @@ MARGIN = 0.1  # of the time that is left: kept for writing down what was found
 
 LIST_SPEC = ToolSpec(
     "list_files",
-    "Names in a folder of the workspace; with a glob, all files below it that fit.\n"
-    "Folders end with /, links (never followed) with @. A glob without / is about names at any depth (*.py); "
-    "one with / is relative to path (src/**/*.ts). With a glob, .git and what .gitignore names are left out.",
+    "List the entries of a workspace folder; with a glob, all files below it that match.\n"
+    "Folder names end with /, links (never followed) with @. A glob without / matches names at any depth (*.py); "
+    "one with / is relative to path (src/**/*.ts). With a glob, .git and files ignored by .gitignore are left out.",
     {
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": 'Folder relative to the workspace; default "."'},
-            "glob": {"type": "string", "description": "As in *.py or src/**/*.{ts,tsx}"},
+            "glob": {"type": "string", "description": "List only files that match, e.g. *.py or src/**/*.{ts,tsx}"},
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": LIST_MOST,
-                "description": f"Names at most; default {LIST_LIMIT}",
+                "description": f"Maximum number of names to return; default {LIST_LIMIT}",
             },
         },
         "required": [],
@@ -47,8 +47,8 @@ LIST_SPEC = ToolSpec(
 
 TREE_SPEC = ToolSpec(
     "file_tree",
-    "The folders and files below a folder as an indented tree, nearest levels first.\n"
-    "Leaves out .git and what .gitignore names; says where it was cut.",
+    "Show the folders and files below a folder as an indented tree, nearest levels first.\n"
+    "Leaves out .git and files ignored by .gitignore. Says where the tree was cut.",
     {
         "type": "object",
         "properties": {
@@ -57,7 +57,7 @@ TREE_SPEC = ToolSpec(
                 "type": "integer",
                 "minimum": 1,
                 "maximum": TREE_DEPTH_MOST,
-                "description": f"Levels; default {TREE_DEPTH}",
+                "description": f"Number of levels to show; default {TREE_DEPTH}",
             },
         },
         "required": [],

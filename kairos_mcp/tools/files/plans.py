@@ -43,9 +43,9 @@ _EDITS: JsonObject = {
 
 PLAN_SPEC = ToolSpec(
     "plan_edits",
-    "Checks edits of one or several files and shows their diffs; changes nothing.\n"
-    "Each is as for edit_file and matches its file as it is now, not what another edit makes. If one does not fit, the "
-    "plan is refused. The result names the plan for apply_edit_plan.",
+    "Check edits of one or more files and return their diffs, without changing anything.\n"
+    "Each edit works as in edit_file and matches the file as it is now, not the result of another edit. If one does "
+    "not fit, the whole plan is refused. Returns a plan_id for apply_edit_plan.",
     {
         "type": "object",
         "properties": {"edits": _EDITS},
@@ -58,12 +58,12 @@ PLAN_SPEC = ToolSpec(
 
 APPLY_SPEC = ToolSpec(
     "apply_edit_plan",
-    "Makes all edits of a plan, or none if a file has changed since.\n"
-    "The plan is of the same run; one that was made by registry_call is applied by registry_call.",
+    "Apply all edits of a plan made by plan_edits, or none if a file has changed since.\n"
+    "The plan must come from the same run; one made with registry_call is applied with registry_call. Returns a diff.",
     {
         "type": "object",
         "properties": {
-            "plan_id": {"type": "string", "maxLength": ID_CHARS, "description": "As plan_edits gave it"},
+            "plan_id": {"type": "string", "maxLength": ID_CHARS, "description": "The plan_id that plan_edits returned"},
         },
         "required": ["plan_id"],
         "additionalProperties": False,
@@ -74,8 +74,9 @@ APPLY_SPEC = ToolSpec(
 
 BOTH_SPEC = ToolSpec(
     "apply_edits",
-    "Edits one or several files, all of it or nothing.\n"
-    "Each edit is as for edit_file and matches its file as it is now, not what another edit makes.",
+    "Edit one or more files in one step: all edits are applied, or none.\n"
+    "Each edit works as in edit_file and matches the file as it is now, not the result of another edit. "
+    "Returns a diff.",
     {
         "type": "object",
         "properties": {"edits": _EDITS, "base": BASE},

@@ -23,15 +23,15 @@ BOM = b"\xef\xbb\xbf"  # a mark, not a part of the text
 
 READ_SPEC = ToolSpec(
     "read_file",
-    "A text file of the workspace, or a range of its lines (from 1, both ends included).\n"
-    "Plain text without line numbers. A range is clamped to the file. The result's data has the number of "
-    "lines and the SHA-256 of the whole file.",
+    "Read a text file of the workspace, or a range of its lines (counted from 1, both ends included).\n"
+    "Returns plain text without line numbers. A range that exceeds the file is clamped to it. The result's data has "
+    "the number of lines and the SHA-256 of the whole file.",
     {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": "File relative to the workspace"},
-            "start_line": {"type": "integer", "description": "First line; default 1"},
-            "end_line": {"type": "integer", "description": "Last line; default the file's last"},
+            "path": {"type": "string", "description": "File path relative to the workspace"},
+            "start_line": {"type": "integer", "description": "First line to read; default 1"},
+            "end_line": {"type": "integer", "description": "Last line to read; default: the last line of the file"},
         },
         "required": ["path"],
         "additionalProperties": False,

@@ -27,20 +27,20 @@ SEARCH_S = 30.0
 
 SEARCH_SPEC = ToolSpec(
     "search_files",
-    "Lines of the workspace's text files that match a regular expression (RE2), as path:line: text.\n"
-    "Leaves out .git, what .gitignore names and binary files. (?i) at the start ignores case; there are no "
-    "backreferences and no look-around.",
+    "Search the workspace's text files for a regular expression (RE2); returns matching lines as path:line: text.\n"
+    "Leaves out .git, files ignored by .gitignore, and binary files. Start the pattern with (?i) to ignore case; "
+    "backreferences and look-around are not supported.",
     {
         "type": "object",
         "properties": {
-            "pattern": {"type": "string", "description": "RE2, matched line by line"},
-            "path": {"type": "string", "description": 'Folder or file; default "."'},
-            "glob": {"type": "string", "description": "Only files that fit, as *.py or src/**/*.{ts,tsx}"},
+            "pattern": {"type": "string", "description": "Regular expression (RE2), matched line by line"},
+            "path": {"type": "string", "description": 'Folder or file to search; default "."'},
+            "glob": {"type": "string", "description": "Search only files that match, e.g. *.py or src/**/*.{ts,tsx}"},
             "max_results": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": RESULTS_MOST,
-                "description": f"Lines at most; default {RESULTS}",
+                "description": f"Maximum number of lines to return; default {RESULTS}",
             },
         },
         "required": ["pattern"],

@@ -26,20 +26,27 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 FETCH_SPEC = ToolSpec(
     "http_fetch",
-    "What a public http or https URL answers, as text: status, some headers, the body.\n"
-    "HTML is shown as it came. A body that is no text is described, not shown. A redirect is followed for GET and "
-    "HEAD, on the same host or to a listed one. GET and HEAD of listed hosts run at once, all else asks a person.",
+    "Fetch a public http(s) URL; returns status, selected headers and body as text.\n"
+    "HTML is returned unchanged. A body that is not text is described, not shown. Redirects of GET and HEAD are "
+    "followed on the same host or to a listed one. GET and HEAD to listed hosts run at once; all else asks a person.",
     {
         "type": "object",
         "properties": {
-            "url": {"type": "string", "maxLength": URL_CHARS, "description": "Whole, as https://example.org/path"},
-            "method": {"type": "string", "enum": list(METHODS), "description": "Default GET"},
+            "url": {
+                "type": "string",
+                "maxLength": URL_CHARS,
+                "description": "Complete URL, e.g. https://example.org/path",
+            },
+            "method": {"type": "string", "enum": list(METHODS), "description": "HTTP method; default GET"},
             "headers": {
                 "type": "object",
                 "additionalProperties": {"type": "string", "maxLength": HEADER_CHARS},
                 "maxProperties": HEADERS,
             },
-            "body": {"type": ["string", "object", "array"], "description": "Text as it is, or a value sent as JSON"},
+            "body": {
+                "type": ["string", "object", "array"],
+                "description": "Text, sent unchanged, or a value, sent as JSON",
+            },
         },
         "required": ["url"],
         "additionalProperties": False,
