@@ -1381,7 +1381,7 @@ ASKED_OF_CLIENTS = (
         "store/client_requests.py",
         "    if before or not all(",
         "    if not all(",
-        GIVEN_UP + "an_ask_that_a_server_leaves_behind_when_it_is_killed_is_charged_by_the_next",
+        GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
     ),
     Guard(
         "store/apply_commit.py",
