@@ -10,8 +10,7 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.rounds import floor
-from kairos_mcp.tools.around import ToolContext
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolContext, call
 
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:

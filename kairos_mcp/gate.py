@@ -28,7 +28,7 @@ from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import glob
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.settings.settings import GateRule
-from kairos_mcp.tools.skill import READ_SKILL
+from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text

@@ -24,9 +24,7 @@ from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.reach import ToolAccess
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models import Model, ModelInput
-from kairos_mcp.models.manner import ModelManner
-from kairos_mcp.models.masked import masked_model
+from kairos_mcp.models.model import Model, ModelInput, ModelManner, masked_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script

@@ -149,7 +149,7 @@ def _workspaces(settings: Settings) -> Iterator[Finding]:
 
 
 def _opener() -> Finding:
-    from kairos_mcp.tools.files.beneath import by_kernel
+    from kairos_mcp.tools.files.safe_open import by_kernel
 
     handle = os.open(os.sep, os.O_RDONLY)
     try:
@@ -166,7 +166,7 @@ def _opener() -> Finding:
 
 def _exchange() -> Finding:
     """Whether a file that is written can be compared as it is replaced, or only right before (RULINGS.md)."""
-    from kairos_mcp.tools.files.beneath import renaming
+    from kairos_mcp.tools.files.safe_open import renaming
 
     if renaming() is not None:
         return Finding("writing", "ok", "renameat2 exchanges a file with its successor and shows what was replaced")

@@ -18,8 +18,7 @@ from kairos_mcp.core.text import made_visible
 from kairos_mcp.gate import Gate, WantedCall, digest_of_ask
 from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.tools.around import Preview, ToolContext
-from kairos_mcp.tools.tool import Tool, as_arguments, failed, previewed
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext, as_arguments, failed, previewed
 from kairos_mcp.tools.touched_paths import TouchedSet
 
 LISTED = 20  # of the paths that a call touches

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import StopSignal
+from kairos_mcp.tools.tool import StopSignal
 
 LET_OUT_S = 5.0  # a file is written and synced within it, also on a slow disk
 

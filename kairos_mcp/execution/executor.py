@@ -31,16 +31,13 @@ from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Conside
 from kairos_mcp.execution.ending import LET_OUT_S, let_out, outcome_of
 from kairos_mcp.execution.reach import ToolAccess
 from kairos_mcp.gate import Gate
-from kairos_mcp.models import Model, ModelInput
-from kairos_mcp.models.private import PrivateParts
+from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, Base, ReusedApproval
 from kairos_mcp.store.commit import NewStep
-from kairos_mcp.tools.around import ProbeResult, StopSignal, ToolContext, ToolMemory
-from kairos_mcp.tools.masked import masked_call
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import absences, shorten
 from kairos_mcp.tools.threads import WorkerThreads
-from kairos_mcp.tools.tool import Tool, failed, probed
+from kairos_mcp.tools.tool import ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, failed, masked_call, probed
 
 COMPLETION_TIMEOUT_MS = 300_000
 CONSIDERED_S = 30.0  # the longest a preview may take

@@ -16,7 +16,7 @@ from kairos_mcp.store.approvals import BY_GATE, ApprovalRow, Base
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, StepStarted
 from kairos_mcp.store.queries import UNKNOWN, StepRow
-from kairos_mcp.tools.around import ProbeResult
+from kairos_mcp.tools.tool import ProbeResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
 from kairos_mcp.store.queries import WAITED, RunRow
 from kairos_mcp.store.settlements import SettlementRequest
-from kairos_mcp.tools.around import ProbeResult
+from kairos_mcp.tools.tool import ProbeResult
 
 HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
 REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as StillWaiting
 from kairos_mcp.core.errors import StoreBusy
 from kairos_mcp.store import tool_memory
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.around import ToolMemory
+from kairos_mcp.tools.tool import ToolMemory
 
 PATIENCE_S = 30  # a commit takes milliseconds; a tool never waits for a loop that has ended
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models import Model, ModelInput
-from kairos_mcp.models.manner import ModelManner
+from kairos_mcp.models.model import Model, ModelInput, ModelManner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_errors import key_variable
 
 if TYPE_CHECKING:
-    from kairos_mcp.models.provider_line import ProviderConnection
+    from kairos_mcp.models.provider_connection import ProviderConnection
 
 GIVEN_A_KEY = ("openai", "anthropic")  # the others take theirs from their own variables alone
 
@@ -63,7 +62,7 @@ class Provider:
         return await line.complete(asked, manner)
 
     def _open(self) -> ProviderConnection:
-        from kairos_mcp.models.provider_line import ProviderConnection
+        from kairos_mcp.models.provider_connection import ProviderConnection
 
         if self._key is None:
             return ProviderConnection.to(self.tariff, self._environ)

@@ -15,7 +15,7 @@ from pydantic_ai.providers import Provider, infer_provider
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.models.provider_errors import key_variable
-from kairos_mcp.models.provider_look import looking
+from kairos_mcp.models.provider_reply_check import looking
 
 Close = Callable[[], Awaitable[None]]
 SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end

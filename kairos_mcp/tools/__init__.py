@@ -16,10 +16,9 @@ from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.kept import PAGE_CHARS, kept_tool
+from kairos_mcp.tools.results import PAGE_CHARS, kept_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
-from kairos_mcp.tools.stating import tool
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_tool import HttpDefinition

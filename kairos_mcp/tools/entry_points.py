@@ -40,9 +40,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compiled
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.tools.around import ToolContext
-from kairos_mcp.tools.stating import GROUP, stated_of
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import GROUP, Tool, ToolContext, stated_of
 
 RESULT_CHARS = 1_000_000
 DESCRIPTION_CHARS = 4_000

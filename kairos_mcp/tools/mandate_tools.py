@@ -14,10 +14,9 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
 
 STEP_BYTES = 1 << 20
 

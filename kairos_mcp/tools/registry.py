@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
-from kairos_mcp.tools.searching import SearchPage, categories, page, related, whole
+from kairos_mcp.tools.selection import SearchPage, categories, page, related, whole
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters

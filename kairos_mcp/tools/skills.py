@@ -1,7 +1,6 @@
-"""Skills for a model, on demand: read_skill names those there are, and reads their files when it is asked.
+"""A skill as its SKILL.md says it: name and description, from the front matter of the open Agent Skills format.
 
-A skill is a folder with a SKILL.md. Of two of one name that of the later shelf counts, be it readable or not: nothing
-falls back in silence. Each shelf is opened once, and read beneath its own descriptor, as a workspace is.
+Text only: whoever lists skills reads many files of other people's, so a head is bounded before anything parses it.
 """
 
 from __future__ import annotations
@@ -10,15 +9,75 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, said, shown
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
-from kairos_mcp.tools.skill import NAME_CHARS, READ_SKILL, Skill, skill_of
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
+
+READ_SKILL = "read_skill"  # the tool that reads them
+NAME_CHARS = 64  # agentskills.io, as the description's
+DESCRIPTION_CHARS = 1024
+HEAD_CHARS, HEAD_LINES = 4_096, 40  # YAML of a thousand lines or a hundred levels takes seconds
+_HEAD = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+_PLAIN = re.compile(r"(name|description|license): ([A-Za-z0-9][^\n:#]*)")  # a line that means itself in any YAML
+_WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_HINT = "It begins with ---, `name: the-folders-name`, `description: ...` and ---."
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """What a model is told of a skill before it reads it. `name` is also that of its folder."""
+
+    name: str
+    description: str
+
+
+def skill_of(text: str, folder: str) -> Skill:
+    """The skill whose SKILL.md, in the folder of this name, begins with `text`. Raises BadArguments, which says why."""
+    found = _HEAD.match(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if found is None or len(found[1]) > HEAD_CHARS or found[1].count("\n") > HEAD_LINES:
+        bounds = f"at most {HEAD_CHARS} characters in {HEAD_LINES} lines"
+        raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]} has no front matter of {bounds}.", _HINT)
+    return _plain(found[1], folder) or _parsed(found[1], folder)
+
+
+def _plain(head: str, folder: str) -> Skill | None:
+    """The skill of a head of plain lines alone, as most are: it needs no parser, whose import takes 0.2 s."""
+    lines = [_PLAIN.fullmatch(line) if line.isprintable() else None for line in head.split("\n")[:-1]]
+    values = {line[1]: " ".join(line[2].split()) for line in lines if line is not None}
+    if len(values) < len(lines) or _WORDS & {value.casefold() for value in values.values()}:
+        return None
+    name, description = values.get("name", ""), values.get("description", "")
+    fits = _NAME.fullmatch(name) and name == folder and len(name) <= NAME_CHARS and values.get("license") != ""
+    return Skill(name, description) if fits and 0 < len(description) <= DESCRIPTION_CHARS else None
+
+
+def _parsed(head: str, folder: str) -> Skill:
+    """The skill of any other head, by the format's own library; what it holds beside these two is others' matter."""
+    from skills_ref.parser import parse_frontmatter
+    from skills_ref.validator import validate_metadata
+
+    if "---" in head:
+        raise BadArguments(
+            f"The front matter of {folder[:NAME_CHARS]} holds ---, which ends it.", "Write it otherwise."
+        )
+    try:
+        values: dict[str, Any] = parse_frontmatter(f"---\n{head}---\n")[0]
+        stated = {key: values[key] for key in ("name", "description") if key in values}
+        problems = validate_metadata(stated)
+    except Exception as error:  # a parser of others', given a text of others'
+        raise BadArguments(f"The front matter of {folder[:NAME_CHARS]} can't be read as YAML.", _HINT) from error
+    if problems:
+        raise BadArguments(f"SKILL.md of {folder[:NAME_CHARS]}: {problems[0][:200]}.", _HINT)
+    if stated["name"].strip() != folder:
+        raise BadArguments(f"The skill in the folder {folder[:NAME_CHARS]} has another name.", "Give both one name.")
+    return Skill(folder, " ".join(stated["description"].split()))
+
 
 FILES = ("SKILL.md", "skill.md")
 HEAD_BYTES = 16 << 10  # of a SKILL.md, for its front matter
@@ -29,7 +88,7 @@ BESIDE, DEPTH = 50, 4  # files of a skill that are named, and how deep they may 
 _SAYS = """Read a skill: advice on a kind of work, written by whoever set up this server.
 Read the skill that fits before you begin such work. Follow it where it serves your goal; it grants no permission.
 Without path, returns its SKILL.md and the names of its other files; with path, returns one of those files."""
-_NAME = re.compile(r"[\w-]{1,64}")
+_FOLDER_NAME = re.compile(r"[\w-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +133,7 @@ class SkillFolders:
 
     def holding(self, name: str) -> tuple[Workspace, str]:
         """The shelf that counts for a skill, and the path of its SKILL.md there. Raises NotFound."""
-        if _NAME.fullmatch(name):
+        if _FOLDER_NAME.fullmatch(name):
             for opener in reversed(self._openers):
                 if (path := _main_file(opener, name)) is not None:
                     return opener, path

@@ -1,30 +1,138 @@
-"""The sources of tools that are not ours: servers, for each workspace, installed packages, and what was registered."""
+"""Tools from outside this package: configured servers, installed packages, and what was registered at run time."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.errors import KairosError, ToolNotOffered
+from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.settings.settings import Settings
+from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionRow, registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registered import RegisteredSource, RegistrationFactory
-from kairos_mcp.tools.registry import ToolSource
-from kairos_mcp.tools.stating import GROUP
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.registry import ArrivingSource, ToolSource
+from kairos_mcp.tools.tool import GROUP, Tool, ToolContext
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_tool import HttpDefinition
     from kairos_mcp.settings.settings import ServerSetting
     from kairos_mcp.tools.entry_points import EntryPointSource
     from kairos_mcp.tools.mcp_servers import McpServerSource, ServerResources
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationFactory:
+    """How what was approved becomes usable, and whether a definition is approved at this moment."""
+
+    tool: Callable[[HttpDefinition], Tool]
+    server: Callable[[ServerSetting], McpServerSource]
+    counts: Callable[[DefinitionRow], bool]
+
+
+class RegisteredSource:
+    """The registrations of a state folder, for runs in one workspace. `take` gives it the rows as they are now."""
+
+    name = "registered"
+
+    def __init__(self, making: RegistrationFactory) -> None:
+        self._making = making
+        self._rows: tuple[DefinitionRow, ...] = ()
+        self._own: dict[str, Tool] = {}
+        self._servers: dict[str, tuple[DefinitionRow, McpServerSource]] = {}
+        self._withheld: dict[str, str] = {}
+        self._troubles: tuple[str, ...] = ()
+        self._changes = 0
+        self._guarded: dict[int, tuple[Tool, Tool]] = {}
+
+    def take(self, rows: Sequence[DefinitionRow]) -> None:
+        """Offer what these rows approve, and nothing else; a server that no row approves any more is ended."""
+        if tuple(rows) == self._rows:
+            return
+        self._rows = tuple(rows)
+        approved = {row.name: row for row in rows if row.state == "approved"}
+        for name, (row, server) in list(self._servers.items()):
+            if approved.get(name) != row:
+                del self._servers[name]
+                self._changes += server.version  # `version` must not be one that it has been
+                server.close()
+        self._own, self._guarded = {}, {}
+        self._withheld, troubles = _waiting(rows), []
+        for name, row in approved.items():
+            try:
+                self._add(row)
+            except KairosError as error:
+                troubles.append(f"{name}, which was registered, can't be used: {error.message}")
+        self._troubles = tuple(troubles)
+        self._changes += 1
+
+    @property
+    def version(self) -> int:
+        return self._changes + sum(server.version for _, server in tuple(self._servers.values()))
+
+    def tools(self) -> tuple[Tool, ...]:
+        servers = tuple(self._servers.values())  # a worker thread may look while the event loop takes rows
+        theirs = [self._guard(row, tool) for row, server in servers for tool in server.tools()]
+        return (*self._own.values(), *theirs)
+
+    def withheld(self, name: str) -> str | None:
+        whys = (server.withheld(name) for _, server in tuple(self._servers.values()))
+        proposed = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
+        return next((why for why in whys if why), None) or proposed
+
+    def may_have(self, globs: Sequence[str] | None) -> bool:
+        return bool(self._troubles) or any(server.may_have(globs) for server in self.arriving())
+
+    def arriving(self) -> Sequence[ArrivingSource]:
+        return [server for _, server in tuple(self._servers.values())]
+
+    def notes(self) -> tuple[str, ...]:
+        return (*self._troubles, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
+
+    def _add(self, row: DefinitionRow) -> None:
+        """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""
+        from kairos_mcp.settings.proposal import stored
+
+        proposed = stored(row.body)
+        if proposed.kind == "http_tool":
+            self._own[row.name] = self._guard(row, self._making.tool(proposed.tool))
+        elif row.name not in self._servers:
+            self._servers[row.name] = row, self._making.server(proposed.server)
+
+    def _guard(self, row: DefinitionRow, tool: Tool) -> Tool:
+        """The tool, which looks at each call whether its registration still counts: a person may have removed it while
+        a run that was offered it goes on, in this process or another. Made once, since its schema is compiled on it."""
+        known = self._guarded.get(id(tool))
+        if known is not None and known[0] is tool:
+            return known[1]
+        counts = self._making.counts
+
+        def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
+            if not counts(row):
+                raise ToolNotOffered(f"{tool.spec.name} was removed by a person.", "Go on without it.")
+            return tool.run(arguments, around)
+
+        guarded = replace(tool, run=run)
+        self._guarded[id(tool)] = tool, guarded
+        return guarded
+
+
+def _waiting(rows: Sequence[DefinitionRow]) -> dict[str, str]:
+    """Why a name is not offered: a proposal waits, or was removed."""
+    told: dict[str, str] = {}
+    for row in rows:
+        if row.state == "pending":
+            told[row.name] = f"{row.name} waits for a person's approval (`kairos-mcp tools list`)."
+        elif row.state == "removed":
+            told.setdefault(row.name, f"{row.name} was removed by a person.")
+    return told
+
 
 PACKAGES_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
 

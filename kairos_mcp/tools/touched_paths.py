@@ -37,7 +37,7 @@ from kairos_mcp.core.paths import PATH_BYTES, plain_path
 from kairos_mcp.core.scopes import Scopes, plain_or_none
 from kairos_mcp.core.text import hides_something
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.skill import READ_SKILL
+from kairos_mcp.tools.skills import READ_SKILL
 
 TEXTS = 2_000  # of one call that may name files; of one with more nobody knows what it touches
 FOLDER_ENTRIES = 2_000  # looked at for instructions in a folder that a call names; one with more may hold some

@@ -16,9 +16,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.tools.around import ToolContext
-from kairos_mcp.tools.masked import masked_call
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext, masked_call
 from kairos_mcp.tools.touched_paths import TEXTS, TouchedPaths, TouchedSet, stands_in
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")

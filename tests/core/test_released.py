@@ -16,9 +16,7 @@ from kairos_mcp.app.run_factory import THREADS
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.around import ToolContext, ToolMemory
-from kairos_mcp.tools.masked import masked_call
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext, ToolMemory, masked_call
 
 SECONDS = 20
 BUSY = "touch busy-$0; while [ -e hold ]; do sleep 0.02; done"

@@ -20,10 +20,9 @@ from kairos_mcp.settings.secret_refs import secret
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
-from kairos_mcp.tools.around import StopSignal, ToolContext, ToolMemory
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call
 
 PEER = Path(__file__).parent / "peer.py"
 WITHIN_S = 20.0

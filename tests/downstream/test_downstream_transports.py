@@ -20,9 +20,9 @@ from bench import WITHIN_S, Bench, called, names
 from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.tools.around import ToolMemory
 from kairos_mcp.tools.mcp_servers import McpServerSource
 from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES
+from kairos_mcp.tools.tool import ToolMemory
 
 MODERN = Path(__file__).parent / "modern.py"
 

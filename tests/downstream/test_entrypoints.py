@@ -15,10 +15,9 @@ from bench import WITHIN_S
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
-from kairos_mcp.tools.around import StopSignal, ToolContext
 from kairos_mcp.tools.entry_points import EntryPointSource, made_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, call
 
 MODULE = '''
 import asyncio
@@ -33,7 +32,7 @@ from pydantic import Field
 from kairos_mcp.core.errors import NotFound
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
-from kairos_mcp.tools.around import ToolContext
+from kairos_mcp.tools.tool import ToolContext
 
 
 @dataclass

@@ -15,9 +15,9 @@ from bench import WITHIN_S, Bench, called, gone, names
 from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
-from kairos_mcp.tools.around import StopSignal, ToolMemory
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
 from kairos_mcp.tools.mcp_servers.enclosure import CACHES, PROGRAMS
+from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
 
 def soon() -> float:

@@ -11,10 +11,9 @@ import pytest
 from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH, found_in
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, LateTools, offered, search_tool
-from kairos_mcp.tools.tool import Tool, call
+from kairos_mcp.tools.tool import Tool, ToolContext, call
 
 AROUND = ToolContext("run-1", time.monotonic() + 600, lambda _ref: None)
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}

@@ -76,7 +76,7 @@ ONE_OWNER = (
         OWNERS + "wishes_are_taken_up_by_the_owner_alone",
     ),
     Guard(
-        "tools/masked.py",
+        "tools/tool.py",
         "        around.memory.check()\n",
         "        pass\n",
         "core/test_released.py::test_a_tool_that_does_more_than_read_is_not_called_after_a_release",
@@ -551,13 +551,13 @@ LEAVES = (
         TOUCHED + "a_link_is_what_it_leads_to_and_itself",
     ),
     Guard(
-        "tools/masked.py",
+        "tools/tool.py",
         "            around.check_paths()",
         "            pass",
         TOUCHED + "a_call_whose_paths_lead_elsewhere_by_now_is_not_made",
     ),
     Guard(
-        "tools/around.py",
+        "tools/tool.py",
         "            self.check_paths()",
         "            pass",
         "downstream/test_touched_by_others.py"
@@ -641,7 +641,7 @@ FILES = (
         EDITED + "a_call_that_has_its_answer_keeps_nothing_more",
     ),
     Guard(
-        "tools/files/beneath.py",
+        "tools/files/safe_open.py",
         "_RESOLVE = 0x01 | 0x02 | 0x04 | 0x08",
         "_RESOLVE = 0",
         "tools/test_opener.py::test_a_folder_beyond_a_link_is_not_listed",
@@ -830,13 +830,13 @@ OUTSIDE = (
         DECODING + "integers_of_64_bits_are_let_in",
     ),
     Guard(
-        "tools/files/beneath.py",
+        "tools/files/safe_open.py",
         'return device, next(line for line in told if line.startswith("mnt_id"))',
         'return device, ""',
         OPENER + "a_bind_mount_on_the_same_device_is_not_crossed",
     ),
     Guard(
-        "tools/files/beneath.py",
+        "tools/files/safe_open.py",
         "_OPENAT2 = 437",
         "_OPENAT2 = 9_437",
         OPENER + "the_kernel_s_own_way_is_taken_where_the_kernel_has_it",
@@ -1124,7 +1124,7 @@ OUTSIDE = (
         "secrets/test_masking.py::test_a_known_value_survives_in_no_form",
     ),
     Guard(
-        "tools/masked.py",
+        "tools/tool.py",
         "redact_values.result(call(tool, arguments, around), mask)",
         "call(tool, arguments, around)",
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
@@ -1359,7 +1359,7 @@ OWN_MACHINE = (
         COMMAND + "without_a_sandbox_what_left_the_session_ends_with_the_program_too[time]",
     ),
     Guard(
-        "models/provider_look.py",
+        "models/provider_reply_check.py",
         "        if 300 <= response.status_code < 400:",
         "        if False:",
         "providers/test_failures.py::test_"

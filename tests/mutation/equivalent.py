@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BENEATH = "tools/files/beneath.py"
+BENEATH = "tools/files/safe_open.py"
 FLAGS = '_COMMON = os.O_RDONLY | getattr(os, "O_CLOEXEC", {}) | getattr(os, "O_NOCTTY", {})'
 FIFO = " # the open of a FIFO without a writer must not block"
 RESOLVE = "_RESOLVE = {} # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH"

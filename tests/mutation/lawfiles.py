@@ -12,5 +12,5 @@ LAW_FILES: dict[str, tuple[str, ...]] = {
     "app/answers.py": ("core/test_answering.py",),
     "server/http_guard.py": ("http/test_guard_alone.py",),
     "tools/files/workspace.py": ("tools/test_beneath.py", "tools/test_opener.py"),
-    "tools/files/beneath.py": ("tools/test_beneath.py", "tools/test_opener.py"),
+    "tools/files/safe_open.py": ("tools/test_beneath.py", "tools/test_opener.py"),
 }

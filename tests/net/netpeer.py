@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.urls import HostRule, host_rule
-from kairos_mcp.tools.around import StopSignal, ToolContext
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.tool import Tool, call
+from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext, call
 
 WITHIN_S = 10.0
 

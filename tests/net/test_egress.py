@@ -34,10 +34,10 @@ from netpeer import (
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, Timeout, TlsError, TooLarge, Unreachable
 from kairos_mcp.core.urls import parsed
-from kairos_mcp.tools.around import StopSignal
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.client import HttpReply as Replied
 from kairos_mcp.tools.http.connection import HttpConnection
+from kairos_mcp.tools.tool import StopSignal
 
 SMALL = 64 * 1024
 
@@ -107,7 +107,7 @@ def test_the_metadata_of_a_cloud_is_refused_even_if_it_is_listed() -> None:
 def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
     code = f"""
 import time
-from kairos_mcp.tools.around import StopSignal
+from kairos_mcp.tools.tool import StopSignal
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.core.urls import host_rule, parsed
 reply = HttpClient((), [host_rule("127.0.0.1:{web.port}")]).send(

@@ -8,11 +8,9 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Failure, RequestCompletion, Sent
-from kairos_mcp.models import Model, ModelInput
 from kairos_mcp.models.dialects import TextPrompts
-from kairos_mcp.models.manner import ModelManner
+from kairos_mcp.models.model import Model, ModelInput, ModelManner, PrivateParts
 from kairos_mcp.models.pricing import Tariff
-from kairos_mcp.models.private import PrivateParts
 from kairos_mcp.models.provider import Provider
 
 KEY = "sk-test-1234567890abcdef"

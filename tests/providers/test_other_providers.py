@@ -14,7 +14,7 @@ from house import ME, Place, rests, started, watched
 
 from kairos_mcp.core.messages import Completion, Message
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.private import PrivateParts
+from kairos_mcp.models.model import PrivateParts
 from kairos_mcp.models.provider_errors import key_variable
 from providers.asking import asked, asking, step_of
 from providers.servers import Standin, refuses, sends

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
-from kairos_mcp.models.private import PrivateParts
+from kairos_mcp.models.model import PrivateParts
 from kairos_mcp.models.provider_messages import wire_id_of
 from providers.asking import KEY, READ, asked, asking, step_of
 from providers.servers import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses

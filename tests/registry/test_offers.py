@@ -21,8 +21,7 @@ from kairos_mcp.core.tool_discovery import SEARCH, widened
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.registry import NAMED_S
-from kairos_mcp.tools.searching import whole
-from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS
+from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS, whole
 
 CROWD = 120
 

@@ -24,8 +24,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.store.tool_pins import PROPOSED
-from kairos_mcp.tools.around import ToolContext
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolContext, call
 
 PET = {
     "kind": "http_tool",

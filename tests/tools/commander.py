@@ -11,10 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolContext, call
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from kairos_mcp.tools.files.beneath import EXCHANGE, renaming
+from kairos_mcp.tools.files.safe_open import EXCHANGE, renaming
 
 
 def swap(root: str) -> None:

@@ -14,7 +14,7 @@ from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.name_holders import covered
-from kairos_mcp.tools.files.beneath import EXCHANGE, FILE, FOLDER, ONTO_NOTHING, by_kernel, by_walk, renaming
+from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, ONTO_NOTHING, by_kernel, by_walk, renaming
 from kairos_mcp.tools.files.workspace import Workspace
 
 needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")

@@ -26,7 +26,6 @@ import sandboxed
 from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import Preview, StopSignal, ToolContext
 from kairos_mcp.tools.commands.protected_paths import FOLDERS
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
@@ -41,7 +40,7 @@ from kairos_mcp.tools.commands.runner import (
 from kairos_mcp.tools.commands.sandbox import Sandbox, scrubbed
 from kairos_mcp.tools.commands.task_limits import parent_of
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool, call, previewed
+from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call, previewed
 
 PYTHON = os.path.realpath(sys.executable)
 READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder

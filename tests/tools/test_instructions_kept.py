@@ -15,11 +15,10 @@ from waiting import awaited
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import INSTRUCTIONS
-from kairos_mcp.tools.around import Preview, ToolContext, ToolMemory
 from kairos_mcp.tools.commands.protected_paths import FOLDERS, HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.tool import call, previewed
+from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call, previewed
 
 pytestmark = pytest.mark.sandbox
 NAMES = [each for each in INSTRUCTIONS if "/" not in each]

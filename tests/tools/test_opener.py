@@ -13,7 +13,7 @@ from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools import Workspace
-from kairos_mcp.tools.files.beneath import FILE, by_walk
+from kairos_mcp.tools.files.safe_open import FILE, by_walk
 
 
 def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Workspace) -> None:

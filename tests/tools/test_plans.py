@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.around import ToolMemory
 from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.tool import ToolMemory
 
 FILES = {"a.py": "one\nold(1)\n", "d/b.py": "old(2)\nold(3)\n"}
 EDITS = [

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.tools.around import StopSignal, ToolContext
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, call
 
 pytestmark = pytest.mark.sandbox
 

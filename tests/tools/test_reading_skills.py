@@ -24,8 +24,7 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.skill import Skill, skill_of
-from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, SkillFolders, skill_tool
+from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, Skill, SkillFolders, skill_of, skill_tool
 
 OURS = ["mandates", "ooda-cycle", "planner-loop"]
 

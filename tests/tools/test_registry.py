@@ -11,9 +11,8 @@ import pytest
 from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, call
+from kairos_mcp.tools.tool import Tool, ToolContext, call
 
 AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {

@@ -14,7 +14,7 @@ from commanding import Said, command
 from kairos_mcp.core.errors import ConfigError, KairosError, PathDenied
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
-from kairos_mcp.tools.files.beneath import FOLDER
+from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace
 
 CANARY = "canary-4711-in-the-state-folder"

@@ -16,11 +16,10 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from test_bubblewrap import touched, without_the_package
 
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolContext, call
 
 pytestmark = pytest.mark.sandbox
 WITHIN_S = 600

@@ -20,9 +20,9 @@ from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.around import Preview
 from kairos_mcp.tools.files.atomic_write import unwritable
 from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.tool import Preview
 
 
 def digest(text: str) -> str:

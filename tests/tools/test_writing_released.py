@@ -13,9 +13,8 @@ from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.around import ToolMemory
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolMemory, call
 
 STEP = "round-1/call-1"
 EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("a.txt", "b.txt", "c.txt")]

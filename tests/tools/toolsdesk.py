@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.around import Preview, ProbeResult, ToolContext, ToolMemory
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, call
+from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, ToolMemory, call
 
 READ_BYTES = 2 << 20
 

@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import BadArguments, CommandDenied, KairosError, Not
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, said
 from kairos_mcp.tools.commands.sandbox import Sandbox, search_path
-from kairos_mcp.tools.files.beneath import FOLDER
+from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace, explained
 
 ARGUMENT_BYTES = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux

@@ -19,7 +19,6 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
-from kairos_mcp.tools.around import Preview, ToolContext
 from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, meant
 from kairos_mcp.tools.commands.name_holders import NAMES, covered
 from kairos_mcp.tools.commands.protected_paths import FOLDERS, HeldPaths, ProtectionRules, protected
@@ -37,7 +36,7 @@ from kairos_mcp.tools.commands.sandbox import Sandbox, rooted, scrubbed
 from kairos_mcp.tools.commands.undo_writes import WriteWatch, failed_by
 from kairos_mcp.tools.files.scopes import package, scopes_of
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool, failed
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext, failed
 
 DEFAULT_S = 60
 MOST_S = 600

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.errors import KairosError, NoSpace, PathDenied, StaleFile
 from kairos_mcp.core.paths import said
-from kairos_mcp.tools.files.beneath import EXCHANGE, FILE, FOLDER, ONTO_NOTHING
-from kairos_mcp.tools.files.folders import make, unmake
-from kairos_mcp.tools.files.leases import FileLease
-from kairos_mcp.tools.files.staging import HALF, SWAP, drop, fresh_name, leftovers, written
+from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, ONTO_NOTHING
+from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, drop, fresh_name, leftovers, written
 from kairos_mcp.tools.files.workspace import Workspace, explained
 
 PUT_BACKS = 64  # each of them lost to yet another writer
@@ -307,3 +305,40 @@ def _is(fd: int, content: bytes) -> bool:
     if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
         return False
     return os.pread(fd, len(content) + 1, 0) == content
+
+
+def make(opener: Workspace, folder: str, made: list[str]) -> int:
+    """A descriptor of the folder, which is the caller's to close; `made` gets the paths of what was not there.
+
+    Raises OSError as beneath.py does.
+    """
+    at, done = opener.opened(".", FOLDER), ""
+    try:
+        for name in folder.split("/"):
+            done = f"{done}/{name}".removeprefix("/")
+            try:
+                inner = opener.opened(name, FOLDER, at)
+            except FileNotFoundError:
+                with suppress(FileExistsError):  # another was quicker
+                    os.mkdir(name, dir_fd=at)
+                    made.append(done)
+                    os.fsync(at)
+                inner = opener.opened(name, FOLDER, at)
+            os.close(at)
+            at = inner
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def unmake(opener: Workspace, made: list[str]) -> None:
+    """Remove folders that were made for nothing; one that holds anything by now stays."""
+    for path in reversed(made):
+        above, _, name = path.rpartition("/")
+        with suppress(OSError):
+            fd = opener.opened(above or ".", FOLDER)
+            try:
+                os.rmdir(name, dir_fd=fd)
+            finally:
+                os.close(fd)

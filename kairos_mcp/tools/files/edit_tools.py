@@ -19,14 +19,13 @@ from kairos_mcp.core.paths import plain_path, said
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.tools.around import Preview, ProbeResult, ToolContext
 from kairos_mcp.tools.commands.name_holders import alone
-from kairos_mcp.tools.files.beneath import FOLDER
 from kairos_mcp.tools.files.diff import hash_of, unified
 from kairos_mcp.tools.files.edit import TextEdit, edited, overwritten
+from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.transaction import FileChange, Look, UnclearState, begun, carry_out, recover
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool, failed
+from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, failed
 
 PATH = {"type": "string", "description": "File path relative to the workspace"}
 EDIT_PROPERTIES: JsonObject = {

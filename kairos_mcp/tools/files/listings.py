@@ -9,10 +9,9 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, shown
 from kairos_mcp.core.patterns import glob
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.walk import FOLDER_ENTRIES, IgnoreRules, OmittedEntries, joined, listed, rules_above, walk
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
 
 LISTING_S = 30.0
 LIST_LIMIT, LIST_MOST = 200, 5_000

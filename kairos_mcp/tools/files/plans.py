@@ -16,13 +16,12 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.edit import TextEdit
 from kairos_mcp.tools.files.edit_tools import BASE, EDIT_PROPERTIES, changing_tool, diffs, edited_file, writable_path
 from kairos_mcp.tools.files.transaction import FileChange, Look
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
 
 EDITS = 100
 PLAN_BYTES = 16 << 20  # of all files of a plan: its intent holds them whole

@@ -11,10 +11,9 @@ from kairos_mcp.core.env_files import is_env_file, masked_env
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import said
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
 
 SNIFF_BYTES = 8192  # a NUL among these makes a file binary, as git has it
 SCAN_BYTES = 256 << 20  # how far into a large file lines are counted to find the one asked for

@@ -13,13 +13,12 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, shown
 from kairos_mcp.core.patterns import glob, line_pattern
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Tool, ToolContext
 
 RESULTS, RESULTS_MOST = 50, 1_000
 FILE_BYTES = 4 << 20  # of one file; of a larger one the rest is left out and said

@@ -19,10 +19,10 @@ from kairos_mcp.core.messages import canonical
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.text import brings_hidden
 from kairos_mcp.store.tool_memory import of_call
-from kairos_mcp.tools.around import ToolContext
 from kairos_mcp.tools.files.atomic_write import place
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.workspace import Workspace
+from kairos_mcp.tools.tool import ToolContext
 
 Look = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
 

@@ -20,7 +20,7 @@ from typing import Literal, Self
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, said
 from kairos_mcp.tools.commands.name_holders import is_placeholder
-from kairos_mcp.tools.files.beneath import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
+from kairos_mcp.tools.files.safe_open import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
 
 Kind = Literal["file", "folder", "link", "other"]
 

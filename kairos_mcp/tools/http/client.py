@@ -19,10 +19,10 @@ from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parsed
-from kairos_mcp.tools.around import StopSignal
 from kairos_mcp.tools.http.addresses import never, not_public
 from kairos_mcp.tools.http.body import UnpackedBody, spelled, unpacked
 from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
+from kairos_mcp.tools.tool import StopSignal
 
 HOPS = 5
 BODY_BYTES = 2 * 1024 * 1024  # of a reply, unpacked

@@ -18,7 +18,7 @@ import h11
 
 from kairos_mcp.core.errors import KairosError, Timeout, TlsError, TooLarge, Unreachable
 from kairos_mcp.core.urls import Address
-from kairos_mcp.tools.around import StopSignal
+from kairos_mcp.tools.tool import StopSignal
 
 CONNECT_S = 10.0  # for one address; a host has others
 ADDRESSES = 4

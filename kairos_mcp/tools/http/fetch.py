@@ -9,11 +9,10 @@ from typing import Any, Literal
 from kairos_mcp.core.errors import EgressDenied, HttpError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.urls import URL_CHARS, parsed
-from kairos_mcp.tools.around import Preview, ToolContext
 from kairos_mcp.tools.http.addresses import plainly_local
 from kairos_mcp.tools.http.body import BodyText, is_html, spelled, text_of
 from kairos_mcp.tools.http.client import HEADER_CHARS, HEADERS, HttpClient, HttpReply, HttpRequest, check
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext
 
 FETCH_S = 60.0
 SHOWN_CHARS = 500  # of one header

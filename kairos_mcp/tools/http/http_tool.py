@@ -18,12 +18,11 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.urls import parsed
 from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, with_secrets
-from kairos_mcp.tools.around import Preview, ToolContext
 from kairos_mcp.tools.http.addresses import plainly_local
 from kairos_mcp.tools.http.body import spelled
 from kairos_mcp.tools.http.client import HttpClient, HttpReply, HttpRequest, check
 from kairos_mcp.tools.http.fetch import as_json, as_sent, notes_of, outcome, read
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext
 
 MASKED = "[secret]"
 LEAST_MASKED = 4  # a shorter secret is not one: what it stands for would be left out of every text

@@ -17,10 +17,10 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.urls import HostRule, parsed
 from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
-from kairos_mcp.tools.around import StopSignal
 from kairos_mcp.tools.http.body import text_of
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, refuse, said
+from kairos_mcp.tools.tool import StopSignal
 
 DOCUMENT_BYTES = 20_000_000  # GitHub's, the largest in wide use, has about 12 million
 DESCRIPTION_CHARS = 1_000

@@ -12,7 +12,7 @@ way         what is started, with which environment, or which address; enclosure
 from __future__ import annotations
 
 from kairos_mcp.tools.mcp_servers.event_loop import BackgroundLoop
-from kairos_mcp.tools.mcp_servers.shared import ServerResources
+from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.mcp_servers.source import McpServerSource, offered_as, settled_source, source_of
 
 __all__ = ["BackgroundLoop", "McpServerSource", "ServerResources", "offered_as", "settled_source", "source_of"]

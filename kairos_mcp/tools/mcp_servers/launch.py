@@ -13,7 +13,7 @@ from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
 from kairos_mcp.tools.mcp_servers.enclosure import enclosed
-from kairos_mcp.tools.mcp_servers.shared import BASICS, ServerResources
+from kairos_mcp.tools.mcp_servers.resources import BASICS, ServerResources
 
 _REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _WORKSPACE = "${workspace}"

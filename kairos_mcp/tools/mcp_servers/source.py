@@ -25,11 +25,10 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, 
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
-from kairos_mcp.tools.around import StopSignal, ToolContext
 from kairos_mcp.tools.commands.undo_writes import WHY, WriteWatch, failed_by
 from kairos_mcp.tools.mcp_servers.definition import ServerListing, ServerToolDefinition, changed, offered_name, plain
-from kairos_mcp.tools.mcp_servers.shared import ServerResources
-from kairos_mcp.tools.tool import Tool
+from kairos_mcp.tools.mcp_servers.resources import ServerResources
+from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
 if TYPE_CHECKING:
     from kairos_mcp.tools.mcp_servers.answers import ServerResult

@@ -17,10 +17,9 @@ from kairos_mcp.core.steps import Answer, CallTool, Step
 from kairos_mcp.flows.ooda.context import EDITING, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.tools import builtin_tools
-from kairos_mcp.tools.around import ToolContext, ToolMemory
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import shorten
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import ToolContext, ToolMemory, call
 
 TEXT = "one\nbroken\nthree\n"
 

@@ -19,14 +19,13 @@ from pydantic_ai.settings import ModelSettings
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.models import ModelInput, dialects
-from kairos_mcp.models.manner import ModelManner
+from kairos_mcp.models import dialects
+from kairos_mcp.models.model import ModelInput, ModelManner
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider_clients import CONNECT_S, SILENT_S, Close, extra
 from kairos_mcp.models.provider_errors import failure_of, key_variable
-from kairos_mcp.models.provider_look import looking
-from kairos_mcp.models.provider_messages import messages_of, parameters_of
-from kairos_mcp.models.provider_reply import completion_of
+from kairos_mcp.models.provider_messages import completion_of, messages_of, parameters_of
+from kairos_mcp.models.provider_reply_check import looking
 
 NO_KEY = "none"  # sent to servers of one's own, which want some key and look at none
 _SCHEMA_BESIDE_TOOLS = ("openai", "openai-chat", "openai-responses", "anthropic")  # at their own address
