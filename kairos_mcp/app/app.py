@@ -86,7 +86,7 @@ class App:
 
     def wake(self) -> None:
         """A tool was called: from now on this server looks after runs that nobody owns. Not before: some hosts start
-        servers only to probe them (RULINGS.md)."""
+        servers only to probe them."""
         self._drivers.wake()
 
     def try_again(self, run_ids: Sequence[str], caller: Caller) -> None:

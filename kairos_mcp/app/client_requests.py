@@ -417,7 +417,7 @@ class ClientRequests:
         return self._house.wiring.thawed(run).spec.asked_route == "auto"
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
-        """Milliseconds that an answer may take; a closing has some when nothing is left (RULINGS.md)."""
+        """Milliseconds that an answer may take; a closing has some when nothing is left."""
         left = read_account(self._store.reader, run.account).left("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 

@@ -140,7 +140,7 @@ async def expire(house: AppContext) -> None:
 
 
 def _waits_now(house: AppContext, run: RunRow) -> str:
-    """What whoever comes too late is told in place of what they answered (SYSTEMS.md O18)."""
+    """The note for whoever answers too late, in place of what they answered."""
     if run.outcome is not None:
         return "The run has ended; run_status shows what it came to."
     waits = approvals.waits(house.store.reader, run.n)

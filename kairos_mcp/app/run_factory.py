@@ -48,7 +48,7 @@ from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
 from kairos_mcp.tools.touched_paths import TouchedPaths, stands_in
 
-THREADS = 10  # reads side by side (SYSTEMS.md P3)
+THREADS = 10  # reads that run side by side
 _PUT_BACK = "A text of this run was damaged in the state file; it was made again from its source."
 THAWED = 16  # specs that are kept taken apart; a run that waits for its client is looked at with every ask
 

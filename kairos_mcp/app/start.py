@@ -19,7 +19,7 @@ from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
 from kairos_mcp.views import transcript
 
-EARLIER = 3  # summaries of earlier runs that a continued one is shown (SYSTEMS.md P8)
+EARLIER = 3  # summaries of earlier runs that a continued one is shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _SHARED = (
     "vboxsf",
     "prl_fs",
 )
-_SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections (PARTS.md)
+_SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections that checkpoint at once
 _SYSTEM_FOLDERS = tuple(Path(name) for name in ("/etc", "/opt", "/srv", "/mnt", "/media", "/var", "/var/lib"))
 _NAMED = 5
 _LITTLE_SPACE = 256 * 1024 * 1024
@@ -165,7 +165,7 @@ def _opener() -> Finding:
 
 
 def _exchange() -> Finding:
-    """Whether a file that is written can be compared as it is replaced, or only right before (RULINGS.md)."""
+    """Whether a file that is written can be compared as it is replaced, or only right before."""
     from kairos_mcp.tools.files.safe_open import renaming
 
     if renaming() is not None:

@@ -1,4 +1,4 @@
-"""An answer from outside, in the shape of INTERFACE.md, as a value of ours: strict, bounded, not coerced."""
+"""Parses answers from outside (of callers, scripts, clients) into our values: strict, bounded, nothing coerced."""
 
 from __future__ import annotations
 

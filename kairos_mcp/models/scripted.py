@@ -1,6 +1,6 @@
 """A model that reads its answers from a script: for tests and demos, and public.
 
-A script is JSON Lines, one completion a line in the shape of an answer (INTERFACE.md). A line may also carry
+A script is JSON Lines, one completion a line in the shape of an answer of `run_continue`. A line may also carry
 `for`, the path of the one step that it answers; `delay_s`, how long the answer takes; and, in place of a
 completion, `error {code, message, retryable?}`. Lines without `for` are taken in order.
 """

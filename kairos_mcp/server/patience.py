@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WaitPolicy:
-    """Seconds, and a count of rounds; RULINGS.md has the reasons. Tests bring shorter ones."""
+    """How long a call waits for its client (seconds), and how often it asks. Tests bring shorter times."""
 
     first_s: float = 30.0  # for a client's first answer: some declare sampling and never answer
     later_s: float = 300.0  # once it has answered

@@ -8,7 +8,7 @@ from kairos_mcp.core.outcome import Outcome
 
 
 def output_of(outcome: Outcome | None) -> Any:
-    """`{content, is_error, data?}` once the run has ended (RULINGS.md), whatever ended it; None before."""
+    """`{content, is_error, data?}` once the run has ended, whatever ended it; None before."""
     match outcome:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""What the rows of a run say of its mandate, or of its phase, while it has no output of its own, in the words of O8."""
+"""What a run says of its mandate or phase while it has no output of its own: status and reason, read from its rows."""
 
 from __future__ import annotations
 

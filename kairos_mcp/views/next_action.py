@@ -1,4 +1,4 @@
-"""The one call that makes sense next, ready to copy: computed from what a run's rows say (SYSTEMS.md O19)."""
+"""The one call that makes sense next, ready to copy: computed from what a run's rows say."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The result of every tool that touches a run; the fields are those of INTERFACE.md."""
+    """The result of every tool that touches a run; its fields are a contract with callers."""
 
     run_id: str
     seq: int

@@ -14,7 +14,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.views.shell_commands import command_of
 
-ELICITED_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut (RULINGS.md)
+ELICITED_CHARS = 8_000  # a longer preview is not put into a dialog, nor is it ever cut
 
 
 def waiting_items(

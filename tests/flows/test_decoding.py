@@ -1,4 +1,4 @@
-"""O2: a reply to one JSON object, strictly. The ids are those of the project's fault cases (LLMJSON)."""
+"""A reply that has to hold one JSON object, strictly. Ids like LLMJSON-001 are those of the project's fault cases."""
 
 import time
 from typing import Any

@@ -3,7 +3,7 @@
 Their `fetch_denied` is `egress_denied` by their own code map.
 FETCH-018: a name that leads to a private address; the resolver is the test's, since no test asks a public one.
 FETCH-034: the gate is asked in test_fetch.py (a listed host or a person); here, that the source is named.
-FETCH-036: HTML is shown as it came and not converted, as INTERFACE.md leaves open; what can't be seen is spelled out.
+FETCH-036: HTML is shown as it came and not converted; what can't be seen is spelled out.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ooda.scenes import MANDATE, cycle, noop
 
 ONE_CYCLE = {"mandate": MANDATE, "cycles": 1, "route": "sampling"}
 PHASES = 3  # orient, decide, reflect
-READS, REPAIRS = 20, 2  # SYSTEMS.md O15 and O2: in a cycle, of a phase
+READS, REPAIRS = 20, 2  # reads of a cycle, repairs of a phase
 
 
 @dataclass

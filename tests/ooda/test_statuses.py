@@ -1,4 +1,4 @@
-"""Each status and reason of a mandate (SYSTEMS.md O8), reached and read through the tools; and long lists in pages."""
+"""Each status and reason of a mandate reached and read through the tools; and long lists in pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FREE = {**MANDATE, "checkpoint_every": 3}
 SURE = {"confidence": 0.95, "remaining": ()}
 RISKY = gives({"action": "create_file", "target": "prompts/new.md", "content": "x", "intent": "instruct"})
 LOOKS = gives({"action": "run_tool", "tool": "list_files", "arguments": {}, "intent": "look"})
-O8 = set(CYCLE_REASONS) - {"parse_error"}  # which is a stop reason of ours: the cycles are used up
+REASONS = set(CYCLE_REASONS) - {"parse_error"}  # which is a stop reason of ours: the cycles are used up
 Act = Callable[[Any, dict[str, Any]], Any]
 
 
@@ -99,7 +99,7 @@ async def test_a_status_is_reached_and_is_the_same_in_the_list_and_in_the_run(pl
 
 def test_every_status_and_every_reason_has_a_scene() -> None:
     assert {expected[0] for *_, expected in SCENES.values()} | {"created"} == set(get_args(MandateStatus))
-    assert {expected[1] for *_, expected in SCENES.values()} == {*O8, "interrupted", None}
+    assert {expected[1] for *_, expected in SCENES.values()} == {*REASONS, "interrupted", None}
 
 
 async def test_it_is_active_while_it_moves(place: Place) -> None:

@@ -40,7 +40,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "bottomless": ("registry_call", {"name": "a", "arguments": DEEP}, "arguments"),
     "empty goal": ("planner_run", {"goal": ""}, "goal"),
     "blank goal": ("planner_run", {"goal": " \n"}, "goal"),
-    "P14 context": ("planner_run", {"goal": "x", "context": "z" * 100_001}, "context"),
+    "a context too long": ("planner_run", {"goal": "x", "context": "z" * 100_001}, "context"),
     "negative limit": ("planner_run", {"goal": "x", "limits": {"rounds": -1}}, "limits.rounds"),
     "too long a wait": ("run_status", {"wait_s": 601}, "wait_s"),
     "a route that is none": ("planner_run", {"goal": "x", "route": "telepathy"}, "route"),

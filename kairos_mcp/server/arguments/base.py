@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from kairos_mcp.core.limits import Limits
 
-LINKED_CHARS = 100_000  # P14: explicit error beyond it, never a silent cut
+LINKED_CHARS = 100_000  # beyond it an error, never a silent cut
 
 RunId = Annotated[str, Field(min_length=1, max_length=100)]
 Linked = Annotated[str, Field(max_length=LINKED_CHARS)]
