@@ -1381,7 +1381,7 @@ ASKED_OF_CLIENTS = (
         "store/client_requests.py",
         "    if before or not all(",
         "    if not all(",
-        GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
+        GIVEN_UP + "on_the_modern_protocol_another_client_takes_over_and_the_first_ones_answer_counts",
     ),
     Guard(
         "store/apply_commit.py",
