@@ -20,6 +20,7 @@ DEEP = ("kairos.db", "*/kairos.db", "*/*/kairos.db", "*/*/*/kairos.db")  # where
 def pytest_configure() -> None:
     # Most tests start the program. Where nothing compiled is kept, each start compiles it anew and takes twice as long.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.pop("PYTHONUNBUFFERED", None)  # what a command writes is buffered for its users, and fails late
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ def main() -> None:
     ensure_utf8()
     guard(os.environ)
     name_unknown_variables()
-    sys.exit(exit_code_of(sys.argv[1:]))
+    sys.exit(written_out(exit_code_of(sys.argv[1:])))
 
 
 def ensure_utf8() -> None:
@@ -55,6 +55,20 @@ def exit_code_of(words: Sequence[str]) -> int:
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:
         return CANCELLED
-    except BrokenPipeError:  # the reader has seen enough: what is left must not fail again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has seen enough
         return FAILED
+
+
+def written_out(code: int) -> int:
+    """Write what stdout still buffers, and give `code` back; 1 where it can't be written. When the interpreter ends,
+    it would be too late for a word and for a code of ours."""
+    if getattr(sys.stdout, "closed", True):  # it is None where the process began without one
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not fail again at exit
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: the output could not be written: {error.strerror}", file=sys.stderr)  # noqa: T201 - as above
+        return FAILED
+    return code
