@@ -23,7 +23,7 @@ from typing import Literal
 
 from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
-from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical
+from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
 from kairos_mcp.core.patterns import glob
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
@@ -303,7 +303,7 @@ def digest_of_ask(
     """SHA-256 in hex over exactly what leave is asked for: the tool and its pin, the arguments, the workspace, what a
     person is shown, and the files that it stands on. Whatever differs in one of them is another ask."""
     asked = [tool.name, pin_of(tool), arguments, workspace, preview, dict(base)]
-    return sha256(canonical(asked).encode()).hexdigest()
+    return sha256(canonical_json(asked).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

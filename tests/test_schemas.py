@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.errors import SchemaRejected
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 
 ARGUMENTS = {
     "type": "object",
@@ -22,7 +22,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("value", [{"x": 1}, {"x": 10, "s": "z" * 1000}])
 def test_what_fits_has_no_problems(value: Any) -> None:
-    assert compiled(ARGUMENTS).problems(value) == []
+    assert compile_schema(ARGUMENTS).problems(value) == []
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_fits_has_no_problems(value: Any) -> None:
     ],
 )
 def test_a_problem_names_its_place_and_echoes_nothing(value: Any, place: str) -> None:
-    (problem,) = compiled(ARGUMENTS).problems(value)
+    (problem,) = compile_schema(ARGUMENTS).problems(value)
     assert problem.startswith(place)
     assert len(problem) < 300
     assert "zzzzzz" not in problem
@@ -90,7 +90,7 @@ def test_a_problem_names_its_place_and_echoes_nothing(value: Any, place: str) ->
 def test_an_unsafe_schema_is_refused_at_once(schema: Any) -> None:
     begun = time.process_time()
     with pytest.raises(SchemaRejected):
-        compiled(schema)
+        compile_schema(schema)
     assert time.process_time() - begun < 2
 
 
@@ -98,7 +98,7 @@ def test_a_remote_ref_opens_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         with pytest.raises(SchemaRejected):
-            compiled({"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/x"})
+            compile_schema({"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/x"})
         with pytest.raises(BlockingIOError):
             listener.accept()
 
@@ -108,18 +108,18 @@ def test_a_schema_nested_too_deep_is_refused_without_a_recursion_error() -> None
     for _ in range(50_000):
         schema = {"not": schema}
     with pytest.raises(SchemaRejected):
-        compiled(schema)
+        compile_schema(schema)
 
 
 def test_a_pattern_that_stalls_a_backtracking_matcher_is_answered_at_once() -> None:  # ARGS-017
-    schema = compiled({"type": "string", "pattern": "^(a+)+$"})
+    schema = compile_schema({"type": "string", "pattern": "^(a+)+$"})
     begun = time.process_time()
     assert len(schema.problems("a" * 28 + "!")) == 1
     assert time.process_time() - begun < 0.1
 
 
 def test_names_are_matched_by_the_safe_matcher_too() -> None:
-    schema = compiled({"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False})
+    schema = compile_schema({"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False})
     assert schema.problems({"aaa": 1}) == []
     assert len(schema.problems({"a" * 40 + "!": 1})) == 1
     assert len(schema.problems({"aaa": "x"})) == 1
@@ -127,7 +127,7 @@ def test_names_are_matched_by_the_safe_matcher_too() -> None:
 
 def test_local_refs_work_in_every_draft() -> None:
     for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
-        schema = compiled(
+        schema = compile_schema(
             {
                 "$schema": draft,
                 "$defs": {"n": {"type": "integer"}},
@@ -139,17 +139,17 @@ def test_local_refs_work_in_every_draft() -> None:
 
 
 def test_a_property_may_be_called_like_a_keyword() -> None:
-    schema = compiled({"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}, "pattern": {}}})
+    schema = compile_schema({"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}, "pattern": {}}})
     assert schema.problems({"$ref": "http://elsewhere", "pattern": "(?=a)"}) == []
 
 
 def test_at_most_five_problems_are_told() -> None:
-    schema = compiled({"items": {"type": "integer"}})
+    schema = compile_schema({"items": {"type": "integer"}})
     assert len(schema.problems(["x"] * 100_000)) == 5
 
 
 def test_items_that_must_be_unique_are_compared_in_linear_time() -> None:
-    schema = compiled({"uniqueItems": True})
+    schema = compile_schema({"uniqueItems": True})
     items: list[object] = [{"n": n} for n in range(20_000)]
     begun = time.process_time()
     assert schema.problems(items) == []
@@ -158,4 +158,4 @@ def test_items_that_must_be_unique_are_compared_in_linear_time() -> None:
 
 
 def test_equal_schemas_are_compiled_once() -> None:
-    assert compiled({"type": "object", "title": "a"}) is compiled({"title": "a", "type": "object"})
+    assert compile_schema({"type": "object", "title": "a"}) is compile_schema({"title": "a", "type": "object"})

@@ -96,7 +96,7 @@ class AppContext:
         self.wiring.check_version(run)
         runner = Runner(self.wiring.thawed(run).flow())
         try:
-            runner.fold(
+            runner.replay_all(
                 RecordedStep(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n)
             )
         except ReplayDiffers as differs:

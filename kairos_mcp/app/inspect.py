@@ -224,7 +224,7 @@ def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) ->
         whole = TraceInput(
             run,
             record,
-            house.wiring.thawed(run).brief,
+            house.wiring.thawed(run).planner_input,
             lambda ref: house.store.whole_text(reader, run.n, ref),
             lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
             lambda: _talks(house, run, record),
@@ -265,7 +265,7 @@ def export(house: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
 
     run = house.run(run_id, caller)
     with naming.rows_of(run), house.store.aside() as connection:
-        brief = house.wiring.thawed(run).brief
+        brief = house.wiring.thawed(run).planner_input
         rows(connection, "begin")
         now = queries.run_by_number(connection, run.n)
         yield from written(exported(connection, now, brief, house.wiring.mask))

@@ -19,7 +19,7 @@ from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, mandate_of
-from kairos_mcp.core.messages import JsonObject, canonical, digest_of
+from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.core.schedule import due
 from kairos_mcp.execution.daily_limits import day_to_charge
@@ -128,7 +128,7 @@ def listed(
     for row in rows[:LOOKED_AT]:
         told = _listed(house, row, caller)
         if status in (None, told["status"]):
-            room -= len(canonical(told))
+            room -= len(canonical_json(told))
             if room < 0 and found:
                 break
             found.append(told)
@@ -176,7 +176,7 @@ async def phase(
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
     ground = await _ground(house, mandate, workspace, caller)
     frozen = said(build_ooda.freeze_phase(request, ground), secrets)
-    about = canonical({"mandate": mandate.as_json(), "given": plain}).encode()
+    about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _rest(asked))
     return await begin(house, NewRunPlan(frozen, ground.workspace, start), caller)
 
@@ -336,7 +336,7 @@ async def _ground(house: AppContext, mandate: Mandate, workspace: str | None, ca
 
 def _rest(asked: RunOptions) -> bytes:
     told: dict[str, Any] = asdict(asked)
-    return canonical(told).encode()
+    return canonical_json(told).encode()
 
 
 def _listed(house: AppContext, row: MandateRow, caller: Caller) -> JsonObject:

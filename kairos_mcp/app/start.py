@@ -127,7 +127,7 @@ def _past(house: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     if run.outcome is None and not _is_stuck(house, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with naming.rows_of(run):
-        brief = house.wiring.thawed(run).brief
+        brief = house.wiring.thawed(run).planner_input
         told = transcript.conversation(brief, queries.record(house.store.reader, run.n)) if brief is not None else ()
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")

@@ -20,7 +20,7 @@ def caps_of(share: BranchShare, around: Account) -> Limits:
     What is left is neither spent nor held: branches hold nothing but what their steps do, so none has to give back.
     """
     caps: list[int | None] = []
-    for asked, left, aside in zip(units_of(share.limits), around.rest, units_of(share.aside), strict=True):
-        equal = None if left is None else max(0, left - (aside or 0)) // max(1, share.among)
+    for asked, left, aside in zip(units_of(share.limits), around.rest, units_of(share.reserved), strict=True):
+        equal = None if left is None else max(0, left - (aside or 0)) // max(1, share.open_branches)
         caps.append(equal if asked is None else asked if equal is None else min(asked, equal))
     return Limits(*caps)

@@ -13,7 +13,7 @@ from kairos_mcp.cli.run import settings_here, start, workspace_here
 from kairos_mcp.cli.session import speak
 from kairos_mcp.cli.speech import say, tell
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.messages import canonical
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, packaged_config
 
@@ -53,7 +53,7 @@ def _script_for(workspace: Path) -> str:
     found = next(_texts_in(workspace), None)
     if found is None:
         return "\n".join(line for line in lines if "$file" not in line) + "\n"
-    return "\n".join(line.replace("$file", canonical(found)[1:-1]) for line in lines) + "\n"
+    return "\n".join(line.replace("$file", canonical_json(found)[1:-1]) for line in lines) + "\n"
 
 
 def _texts_in(workspace: Path) -> Iterator[str]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.json_schema_rules import guarded, problem_text, safe_pattern, shown
-from kairos_mcp.core.messages import JsonObject, canonical
+from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.strict_json import unfit
 
 SCHEMA_BYTES = 200_000
@@ -59,7 +59,7 @@ class Schema:
         return [problem_text(error) for error in islice(self.validator.iter_errors(value), PROBLEMS)]
 
 
-def compiled(schema: JsonObject) -> Schema:
+def compile_schema(schema: JsonObject) -> Schema:
     """The schema, checked and ready; equal schemas are compiled once. Raises SchemaRejected."""
     _measure(schema)
     return _compiled(_text_of(schema))
@@ -89,7 +89,7 @@ def _parts(part: object) -> Iterator[object]:
 
 def _text_of(schema: JsonObject) -> str:
     try:
-        text = canonical(schema)
+        text = canonical_json(schema)
         size = len(text.encode())
     except (TypeError, ValueError):  # NaN, a lone surrogate, a key that is no text, a value of no JSON type
         raise SchemaRejected("The schema is no plain JSON.", "Send JSON of texts, finite numbers and lists.") from None

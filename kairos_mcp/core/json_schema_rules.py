@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kairos_mcp.core.errors import SchemaRejected
-from kairos_mcp.core.messages import JsonObject, canonical
+from kairos_mcp.core.messages import JsonObject, canonical_json
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -87,7 +87,7 @@ def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObje
 
 
 def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterator[ValidationError]:
-    if unique and isinstance(value, list) and len({canonical(item) for item in value}) < len(value):
+    if unique and isinstance(value, list) and len({canonical_json(item) for item in value}) < len(value):
         yield _error("uniqueItems")
 
 
@@ -109,12 +109,12 @@ def _problem(error: ValidationError) -> str:
             valid = ", ".join(error.schema.get("properties", {})) if isinstance(error.schema, dict) else ""
             return f"unknown keys ({error.message.partition(': ')[2]}); valid: {shown(valid, 300) or 'none'}"
         case "enum":
-            return "must be one of " + shown(", ".join(canonical(choice) for choice in rule), 300)
+            return "must be one of " + shown(", ".join(canonical_json(choice) for choice in rule), 300)
         case "anyOf" | "oneOf":
             wanted = "exactly one" if error.validator == "oneOf" else "one"
             return f"must fit {wanted} of {len(rule)} alternatives"
         case keyword:
-            return f"must keep to {keyword} {shown(canonical(rule))}"
+            return f"must keep to {keyword} {shown(canonical_json(rule))}"
 
 
 def _type_of(value: object) -> str:

@@ -46,8 +46,8 @@ class BranchShare(NamedTuple):
     what is left (those that have not ended, it among them), and what is set aside for what comes after them all."""
 
     limits: Limits
-    among: int
-    aside: Limits = UNLIMITED
+    open_branches: int
+    reserved: Limits = UNLIMITED
 
 
 def outside_limits(limits: Limits) -> dict[str, int | float | None]:

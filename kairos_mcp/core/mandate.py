@@ -11,9 +11,9 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, inside_limits
-from kairos_mcp.core.messages import JsonObject, Risk, canonical
+from kairos_mcp.core.messages import JsonObject, Risk, canonical_json
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, schedule_of
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.core.strict_json import unfit
@@ -115,7 +115,7 @@ class Mandate:
     @cached_property
     def canonical(self) -> str:
         """One text for one mandate, whatever id it is kept under."""
-        return canonical({name: value for name, value in self.as_json().items() if name != "id"})
+        return canonical_json({name: value for name, value in self.as_json().items() if name != "id"})
 
     @property
     def digest(self) -> str:
@@ -137,7 +137,7 @@ def mandate_of(given: object) -> Mandate:
     if (reason := unfit(given)) is not None:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _present(given)
-    if problems := compiled(MANDATE_SCHEMA).problems(values):
+    if problems := compile_schema(MANDATE_SCHEMA).problems(values):
         raise BadArguments(f"mandate: {'; '.join(problems)}.", f"Its keys: {', '.join(MANDATE_SCHEMA['properties'])}.")
     if not values["goal"].strip():
         raise BadArguments("mandate: the goal is blank.", "Say in a sentence what is to be reached.")

@@ -22,7 +22,7 @@ JsonObject = dict[str, Any]
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """One text for one JSON value: sorted keys, no spaces. Equal values give equal texts."""
     return _CANONICAL.encode(value)  # made once: `json.dumps` makes an encoder a call
 
@@ -65,7 +65,7 @@ class ToolCall(_Digested):
         try:
             return self._digest
         except AttributeError:
-            parts = (self.name, canonical(self.arguments), self.unreadable or "")
+            parts = (self.name, canonical_json(self.arguments), self.unreadable or "")
             digest = digest_of(*[part.encode() for part in parts])
             object.__setattr__(self, "_digest", digest)
             return digest
@@ -103,8 +103,8 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
 
-    def encoded(self) -> bytes:
-        calls = [(call.id, call.name, canonical(call.arguments), call.unreadable) for call in self.tool_calls]
+    def encode(self) -> bytes:
+        calls = [(call.id, call.name, canonical_json(call.arguments), call.unreadable) for call in self.tool_calls]
         return to_json((self.role, self.content, calls, self.tool_call_id))
 
 
@@ -116,14 +116,14 @@ class _SharedHistory:
     def __init__(self, messages: list[Message], digests: bytearray, sizes: array[int]) -> None:
         self.messages, self.digests, self.sizes = messages, digests, sizes
 
-    def push(self, message: Message) -> None:
-        encoded = message.encoded()
+    def append(self, message: Message) -> None:
+        encoded = message.encode()
         size = self.sizes[-1] + len(encoded) if self.sizes else len(encoded)
         self.digests += digest_of(self.digests[-DIGEST_BYTES:], encoded)
         self.sizes.append(size)
         self.messages.append(message)
 
-    def first(self, length: int) -> _SharedHistory:
+    def copy_prefix(self, length: int) -> _SharedHistory:
         """A copy of its beginning, to go on from otherwise."""
         return _SharedHistory(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
 
@@ -140,13 +140,13 @@ class Conversation(Sequence[Message]):
     def __init__(self, messages: Sequence[Message] = (), story: _SharedHistory | None = None) -> None:
         self._story = _SharedHistory([], bytearray(), array("q")) if story is None else story
         for message in messages:
-            self._story.push(message)
+            self._story.append(message)
         self._length = len(self._story.messages)
 
     def add(self, *messages: Message) -> Conversation:
         """The conversation that goes on from here; this one stays what it is."""
         story = self._story
-        return Conversation(messages, story if len(story.messages) == self._length else story.first(self._length))
+        return Conversation(messages, story if len(story.messages) == self._length else story.copy_prefix(self._length))
 
     @property
     def digest(self) -> bytes:
@@ -202,7 +202,7 @@ class ToolSet(Sequence[ToolSpec]):
     def __init__(self, specs: Sequence[ToolSpec] = ()) -> None:
         self._specs = tuple(specs)
         self._by_name = {spec.name: spec for spec in self._specs}
-        encoded = canonical([[s.name, s.description, s.input_schema, s.effect] for s in self._specs]).encode()
+        encoded = canonical_json([[s.name, s.description, s.input_schema, s.effect] for s in self._specs]).encode()
         self.digest = digest_of(encoded)
         self.size = len(encoded)
 

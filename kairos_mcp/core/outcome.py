@@ -75,7 +75,7 @@ class Outcome:
             raise ValueError(f"a run that ends as {self.stop_reason} is {STATUS_OF[self.stop_reason]}")
 
 
-def ended(
+def make_outcome(
     stop_reason: StopReason, summary: str | None = None, output: Any = None, notes: tuple[str, ...] = ()
 ) -> Outcome:
     """The outcome with this stop reason and the status that belongs to it."""

@@ -23,7 +23,7 @@ class _ActiveFlow:
 
     flow: Generator[Any, Any, Any]
     prefix: str
-    goal: _ActiveGather | None = None
+    parent: _ActiveGather | None = None
     name: str = ""
     agent: str | None = None
 
@@ -37,30 +37,30 @@ class _ActiveGather:
     outcomes: dict[str, Any] = field(default_factory=dict)
     unstarted: list[str] = field(default_factory=list)
 
-    def startable(self) -> str | None:
+    def next_startable(self) -> str | None:
         """The next branch in declared order, if one more may run and its forerunners have ended.
 
         No later one overtakes it: so what has been started follows from which branches have ended, not from the
         order in which they did, and a fold, which feeds answers in the order of the marks, starts the same.
         """
-        if not self.unstarted or self.running >= self.gather.limit:
+        if not self.unstarted or self.running >= self.gather.max_parallel:
             return None
         name = self.unstarted[0]
-        return name if self.outcomes.keys() >= set(self._after(name)) else None
+        return name if self.outcomes.keys() >= set(self._dependencies(name)) else None
 
     @property
     def running(self) -> int:
         return len(self.gather.branches) - len(self.unstarted) - len(self.outcomes)
 
-    def _after(self, name: str) -> tuple[str, ...]:
-        return self.gather.after.get(name, ())
+    def _dependencies(self, name: str) -> tuple[str, ...]:
+        return self.gather.depends_on.get(name, ())
 
-    def share(self, limits: Limits) -> BranchShare:
+    def branch_share(self, limits: Limits) -> BranchShare:
         """What a branch of it with these limits is to have, with the branches as they are now."""
-        return BranchShare(limits, len(self.gather.branches) - len(self.outcomes), self.gather.aside)
+        return BranchShare(limits, len(self.gather.branches) - len(self.outcomes), self.gather.reserved)
 
-    def forerunners(self, name: str) -> Mapping[str, Any]:
-        return {before: self.outcomes[before] for before in self._after(name)}
+    def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
+        return {before: self.outcomes[before] for before in self._dependencies(name)}
 
 
 class Runner:
@@ -85,7 +85,7 @@ class Runner:
         if strand is not None:
             self._send(strand, answer)
         elif gathering is not None:
-            self._collect(gathering, path.removeprefix(gathering.strand.prefix), answer)
+            self._collect_outcome(gathering, path.removeprefix(gathering.strand.prefix), answer)
 
     def branch_of(self, path: str) -> str:
         """The path of the nearest branch with limits of its own above a step; empty where there is none."""
@@ -100,7 +100,7 @@ class Runner:
         inside = strand if strand is not None else gathering.strand if gathering is not None else None
         return inside.agent if inside is not None else None
 
-    def fold(self, record: Iterable[RecordedStep]) -> None:
+    def replay_all(self, record: Iterable[RecordedStep]) -> None:
         """Feed what is recorded, in order of the marks. Raises ReplayDiffers."""
         for row in record:
             self.replay(row.path, row.digest, row.answer)
@@ -121,23 +121,23 @@ class Runner:
             while asked.kind == "gather" and not asked.branches:
                 asked = strand.flow.send({})
         except StopIteration as end:
-            self._ended(strand, end.value)
+            self._finish_flow(strand, end.value)
         except GiveUp as reason:
-            if strand.goal is None:
+            if strand.parent is None:
                 raise
-            self._ended(strand, Failed(str(reason)))
+            self._finish_flow(strand, Failed(str(reason)))
         else:
-            self._take(strand, asked)
+            self._handle_request(strand, asked)
 
-    def _take(self, strand: _ActiveFlow, asked: Step | Gather[Any]) -> None:
+    def _handle_request(self, strand: _ActiveFlow, asked: Step | Gather[Any]) -> None:
         match asked:
             case Gather():
                 gathering = _ActiveGather(asked, strand, unstarted=list(asked.branches))
                 self._start_branches(gathering)
             case _:
-                self._wait(strand.prefix + asked.name, asked, strand, None)
+                self._add_waiting(strand.prefix + asked.name, asked, strand, None)
 
-    def _wait(self, path: str, step: Step, strand: _ActiveFlow | None, gathering: _ActiveGather | None) -> None:
+    def _add_waiting(self, path: str, step: Step, strand: _ActiveFlow | None, gathering: _ActiveGather | None) -> None:
         if path in self._used:
             raise RuntimeError(f"the flow used the name {path} twice")
         self._used[path] = None
@@ -145,16 +145,16 @@ class Runner:
         self._places[path] = (strand, gathering)
 
     def _start_branches(self, gathering: _ActiveGather) -> None:
-        while (name := gathering.startable()) is not None:
+        while (name := gathering.next_startable()) is not None:
             gathering.unstarted.remove(name)
             prefix = gathering.strand.prefix
             match gathering.gather.branches[name]:
                 case CallTool() as step:
-                    self._wait(prefix + name, step, None, gathering)
+                    self._add_waiting(prefix + name, step, None, gathering)
                 case Branch(flow, limits, agent):
                     if limits is not None:
-                        self.branches[prefix + name] = partial(gathering.share, limits)
-                    begun = flow(gathering.forerunners(name)) if callable(flow) else flow
+                        self.branches[prefix + name] = partial(gathering.branch_share, limits)
+                    begun = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
                     self._send(
                         _ActiveFlow(begun, f"{prefix}{name}/", gathering, name, agent or gathering.strand.agent), None
                     )
@@ -162,16 +162,16 @@ class Runner:
             name = gathering.unstarted[0]
             raise RuntimeError(f"{name} can't start: it must be declared after those that it waits for")
 
-    def _collect(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
+    def _collect_outcome(self, gathering: _ActiveGather, name: str, outcome: Any) -> None:
         gathering.outcomes[name] = outcome
         self._start_branches(gathering)
         if len(gathering.outcomes) == len(gathering.gather.branches):
             declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}
             self._send(gathering.strand, declared)
 
-    def _ended(self, strand: _ActiveFlow, outcome: Any) -> None:
-        if strand.goal is not None:
+    def _finish_flow(self, strand: _ActiveFlow, outcome: Any) -> None:
+        if strand.parent is not None:
             self.branches.pop(strand.prefix[:-1], None)
-            self._collect(strand.goal, strand.name, outcome)
+            self._collect_outcome(strand.parent, strand.name, outcome)
         else:
             self.finished, self.outcome = True, outcome

@@ -19,7 +19,7 @@ from kairos_mcp.core.messages import (
     ToolCall,
     ToolResult,
     ToolSet,
-    canonical,
+    canonical_json,
     digest_of,
 )
 
@@ -122,7 +122,7 @@ class RequestCompletion:
 
     @property
     def digest(self) -> bytes:
-        schema = canonical(self.output_schema).encode() if self.output_schema is not None else b""
+        schema = canonical_json(self.output_schema).encode() if self.output_schema is not None else b""
         asked = f"{self.purpose} {self.max_tokens}".encode()
         return digest_of(asked, self.conversation.digest, self.tools.digest, schema, (self.reminder or "").encode())
 
@@ -157,7 +157,7 @@ class Pause:
 
     name: str
     reason: str
-    so_far: JsonObject = field(default_factory=dict, compare=False)
+    progress: JsonObject = field(default_factory=dict, compare=False)
     kind: Literal["pause"] = "pause"
 
     @property
@@ -217,9 +217,9 @@ class Gather(Generic[R]):
     """
 
     branches: Mapping[str, Branch[R] | CallTool]
-    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    limit: int = 8
-    aside: Limits = UNLIMITED
+    depends_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    max_parallel: int = 8
+    reserved: Limits = UNLIMITED
     kind: Literal["gather"] = "gather"
 
     def __iter__(self) -> Generator[Gather[R], dict[str, R | Failed], dict[str, R | Failed]]:
@@ -229,6 +229,6 @@ class Gather(Generic[R]):
 Flow = Generator[Step | Gather[Any], Any, R]
 
 
-def side_by_side(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
+def gather_calls(calls: Iterable[CallTool], limit: int = 10) -> Gather[CallAnswer]:
     """Calls that only read, gathered; results come back in source order."""
-    return Gather({step.name: step for step in calls}, limit=limit)
+    return Gather({step.name: step for step in calls}, max_parallel=limit)

@@ -13,7 +13,7 @@ SEARCH = "registry_search"
 _FIELDS = ("name", "description", "input_schema", "effect", "category", "source")
 
 
-def widened(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
+def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
     """The offer with what the search has found, in that order; the very same where it found nothing new.
 
     `results`: the names of the tools that were called, each with the answer. Only our own search widens an offer: a
@@ -25,11 +25,11 @@ def widened(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
     found: dict[str, ToolSpec] = {}
     for name, answer in results:
         if name == SEARCH and isinstance(answer, ToolResult):
-            found |= {spec.name: spec for spec in found_in(answer) if offered.find(spec.name) is None}
+            found |= {spec.name: spec for spec in discovered_tools(answer) if offered.find(spec.name) is None}
     return ToolSet((*offered, *found.values())) if found else offered
 
 
-def found_in(result: ToolResult) -> tuple[ToolSpec, ...]:
+def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
     """The specs that a search's recorded result adds to the offer; none for any other result."""
     offer = result.data.get("offer") if isinstance(result.data, dict) else None
     return tuple(ToolSpec(**_fields(each)) for each in offer or () if isinstance(each, dict))

@@ -72,7 +72,7 @@ class HostRule:
         return f"{'*.' * self.below}{host}{'' if self.port is None else f':{self.port}'}"
 
 
-def parsed(text: str) -> Url:
+def parse_url(text: str) -> Url:
     """The URL, without its fragment. Raises EgressDenied for what is none, or could be read in two ways."""
     if len(text) > URL_CHARS:
         raise EgressDenied(f"The URL has {len(text):,} characters; {URL_CHARS:,} are the most.", "Send less in it.")
@@ -97,7 +97,7 @@ def parsed(text: str) -> Url:
     return Url(scheme, host, DEFAULT_PORTS[scheme] if port is None else port, quote(target, safe=_AS_IT_IS), address)
 
 
-def host_rule(text: str, *, wildcard: bool = True) -> HostRule:
+def parse_host_rule(text: str, *, wildcard: bool = True) -> HostRule:
     """A line of a list of hosts: `example.org`, `*.example.org`, `127.0.0.1:8080`. Raises ConfigError."""
     below = text.startswith("*.")
     try:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.outcome import ended
+from kairos_mcp.core.outcome import make_outcome
 from kairos_mcp.core.steps import Answer, Failure
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
@@ -53,14 +53,14 @@ def last_turn(standing: RunState, unfit: Sequence[StepRow], owner: int, fence: i
         texts=[each.performed.text for each in standing.ready if each.performed.text],
         released=released,
         branches=standing.branches,
-        outcome=encode(ended("cancelled", summary)),
+        outcome=encode(make_outcome("cancelled", summary)),
     )
 
 
 def broken_off(run: RunRow, fence: int, at: int, summary: str, known: Mapping[int, AnsweredStep]) -> Job[None]:
     """The job that cancels a run whose rows can't be read, without its flow. `known`: answers that have come and are
     not in the rows, by mark. It raises FenceLost."""
-    outcome = encode(ended("cancelled", summary))
+    outcome = encode(make_outcome("cancelled", summary))
 
     def answer(kind: str) -> Answer:
         return _stopped(kind, NOTHING).answer

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Answer, CallTool
-from kairos_mcp.core.tool_discovery import SEARCH, widened
+from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.execution.authorization import Considered, goes_at_once
 from kairos_mcp.gate import Gate, WantedCall
 from kairos_mcp.tools.registry import ToolRegistry
@@ -82,7 +82,7 @@ class ToolAccess:
         if wanted.unreadable is not None:
             return BadArguments(f"{spec.name}: {wanted.unreadable}.", "Send the arguments as one JSON object.")
         if spec.source == "caller":
-            problems = compiled(spec.input_schema).problems(wanted.arguments)
+            problems = compile_schema(spec.input_schema).problems(wanted.arguments)
             if problems:
                 return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
         elif (gone := self._gone(spec)) is not None:
@@ -97,7 +97,7 @@ class ToolAccess:
     def learn(self, name: str, answer: Answer) -> None:
         """Take note of what a search found: it is offered from now on."""
         if self._is_search(name):
-            self.offered = widened(self.offered, [(name, answer)])
+            self.offered = add_discovered_tools(self.offered, [(name, answer)])
 
     def forget(self) -> None:
         """Know of no call, as before the run is folded."""

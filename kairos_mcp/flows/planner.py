@@ -12,54 +12,59 @@ from itertools import count
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import Flow, RequestCompletion
-from kairos_mcp.core.tool_discovery import widened
-from kairos_mcp.flows.compaction import ContextRoom, compacted
-from kairos_mcp.flows.ending import delivered, stopped
-from kairos_mcp.flows.loop_guards import LoopGuards, lapse, turn_of
+from kairos_mcp.core.tool_discovery import add_discovered_tools
+from kairos_mcp.flows.compaction import ContextUsage, compact_conversation
+from kairos_mcp.flows.ending import deliver_answer, stop_early
+from kairos_mcp.flows.loop_guards import LoopGuards, classify_turn, correction_messages
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.flows.record import LoopRecord
-from kairos_mcp.flows.tool_calls import executed, not_executed, numbered, stop_of, turn_messages
+from kairos_mcp.flows.tool_calls import execute_calls, first_stop, number_calls, reject_calls, turn_messages
 
 VERSION = 1
 
 
-def planner(brief: PlannerInput) -> Flow[Outcome]:
+def planner(planner_input: PlannerInput) -> Flow[Outcome]:
     """The loop on one screen; its calls, guards, compaction and endings have a file each."""
-    talk, room, guards, record = brief.opening(), ContextRoom.of(brief), LoopGuards(brief.prompts), LoopRecord()
-    tools = brief.tools
+    talk, room, guards, record = (
+        planner_input.opening_conversation(),
+        ContextUsage.at_start(planner_input),
+        LoopGuards(planner_input.prompts),
+        LoopRecord(),
+    )
+    tools = planner_input.tools
     for number in count(1):
         name = f"round-{number}"
         if room.is_full(talk):
-            shorter = yield from compacted(name, talk, brief, room)
+            shorter = yield from compact_conversation(name, talk, planner_input, room)
             if shorter is None:
-                return record.broken_off("context_full")
-            talk, room = shorter.talk, shorter.room
+                return record.end_without_model("context_full")
+            talk, room = shorter.conversation, shorter.usage
             record.notes.append(shorter.note)
             guards.forget_repeats()
 
         turn = yield from RequestCompletion(
-            name, "round", talk, tools, brief.output_schema, brief.max_tokens, guards.reminder()
+            name, "round", talk, tools, planner_input.output_schema, planner_input.max_tokens, guards.reminder()
         )
         if not isinstance(turn, Completion):
-            return (yield from stopped(brief, talk, record, turn))
-        room, kind = room.after(turn, talk), turn_of(turn)
-        record.heard(turn, kind)
-        if (reason := guards.ends(kind)) is not None:
-            return record.broken_off(reason)
+            return (yield from stop_early(planner_input, talk, record, turn))
+        room, kind = room.after_completion(turn, talk), classify_turn(turn)
+        record.record_turn(turn, kind)
+        if (reason := guards.check_turn(kind)) is not None:
+            return record.end_without_model(reason)
 
         match kind:
             case "final":
-                return (yield from delivered(brief, talk, record, turn))
+                return (yield from deliver_answer(planner_input, talk, record, turn))
             case "calls":
-                answered = yield from executed(numbered(turn, name), tools)
-                stop = stop_of(answered) or guards.circling(answered)
+                answered = yield from execute_calls(number_calls(turn, name), tools)
+                stop = first_stop(answered) or guards.check_repeats(answered)
             case flaw:
-                answered, stop = not_executed(numbered(turn, name), flaw), None
-        record.did(name, answered)
-        more = widened(tools, [(each.call.name, each.answer) for each in answered])
-        room, tools = room.beside_more(more.size - tools.size), more
-        said = turn_messages(brief.prompts, turn.content, answered)
-        talk = talk.add(*said, *lapse(brief.prompts, kind, turn))
+                answered, stop = reject_calls(number_calls(turn, name), flaw), None
+        record.record_calls(name, answered)
+        more = add_discovered_tools(tools, [(each.call.name, each.answer) for each in answered])
+        room, tools = room.with_more_overhead(more.size - tools.size), more
+        said = turn_messages(planner_input.prompts, turn.content, answered)
+        talk = talk.add(*said, *correction_messages(planner_input.prompts, kind, turn))
         if stop is not None:
-            return (yield from stopped(brief, talk, record, stop))
+            return (yield from stop_early(planner_input, talk, record, stop))
     raise AssertionError("rounds are never used up: a limit ends the loop")

@@ -12,18 +12,18 @@ from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
 
-CONTEXT_CHARS = 100_000  # SYSTEMS.md P14: linked inputs; more is an error, never a silent cut
-EARLIER_SUMMARIES = 3  # SYSTEMS.md P8
+MAX_CONTEXT_CHARS = 100_000  # SYSTEMS.md P14: linked inputs; more is an error, never a silent cut
+MAX_EARLIER_SUMMARIES = 3  # SYSTEMS.md P8
 USER_PLACEHOLDERS = ("goal", "context", "earlier")
 
 
-def _says(*placeholders: str) -> str:
+def _prompt_field(*placeholders: str) -> str:
     """A text from `config/prompts/<field>.md` that may use these `$placeholders`."""
     text: str = field(metadata={"placeholders": placeholders})
     return text
 
 
-def _says_since(*placeholders: str) -> str:
+def _later_prompt_field(*placeholders: str) -> str:
     """A text that specs of before do not have: what it brings about does not happen in their runs."""
     text: str = field(default="", metadata={"placeholders": placeholders})
     return text
@@ -33,23 +33,23 @@ def _says_since(*placeholders: str) -> str:
 class Prompts:
     """Every sentence that the loop itself says to a model; each comes from a file of its own name."""
 
-    closing: str = _says("limit")  # a limit was reached: write the summary
-    stalled: str = _says("tool")  # the same call gave the same result five times: write the summary
-    stall: str = _says("tool", "times")  # reminder: you repeat yourself
-    failures: str = _says()  # reminder: two turns of tools have failed
-    unreadable: str = _says("reason")
-    truncated: str = _says()
-    empty: str = _says()
-    repair: str = _says("problems")  # the final text does not fit the schema
-    compact: str = _says()  # the system prompt of a summary of the middle
-    compacted: str = _says("summary")  # how that summary stands in the conversation
-    shrunk: str = _says("chars", "ref")  # in place of an older result
-    shrunk_earlier: str = _says("chars")  # in place of a result of an earlier run, which has no ref here
-    outside: str = _says("tool", "call")  # the one line above each result
-    quoted: str = _says_since("text")  # what a model wrote in an earlier step
+    closing: str = _prompt_field("limit")  # a limit was reached: write the summary
+    stalled: str = _prompt_field("tool")  # the same call gave the same result five times: write the summary
+    stall: str = _prompt_field("tool", "times")  # reminder: you repeat yourself
+    failures: str = _prompt_field()  # reminder: two turns of tools have failed
+    unreadable: str = _prompt_field("reason")
+    truncated: str = _prompt_field()
+    empty: str = _prompt_field()
+    repair: str = _prompt_field("problems")  # the final text does not fit the schema
+    compact: str = _prompt_field()  # the system prompt of a summary of the middle
+    compacted: str = _prompt_field("summary")  # how that summary stands in the conversation
+    shrunk: str = _prompt_field("chars", "ref")  # in place of an older result
+    shrunk_earlier: str = _prompt_field("chars")  # in place of a result of an earlier run, which has no ref here
+    outside: str = _prompt_field("tool", "call")  # the one line above each result
+    quoted: str = _later_prompt_field("text")  # what a model wrote in an earlier step
 
     @classmethod
-    def gathered(cls, read: Callable[[str], str]) -> Prompts:
+    def load(cls, read: Callable[[str], str]) -> Prompts:
         """The prompts as `read(field)` gives them. Raises ConfigError for an unknown placeholder."""
         texts = {part.name: read(part.name).strip() for part in fields(cls)}
         for part in fields(cls):
@@ -70,7 +70,7 @@ class PlannerInput:
     max_tokens: int
     prompts: Prompts
 
-    def opening(self) -> Conversation:
+    def opening_conversation(self) -> Conversation:
         """System, history, user: what the first round is asked with."""
         system = (Message("system", self.system),) if self.system else ()
         return Conversation((*system, *self.history, self.goal))
@@ -90,18 +90,18 @@ def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
         raise ConfigError(f"prompts/{name}.md has {found}.", f"It knows {known}; a plain $ is written $$.")
 
 
-def say(template: str, **values: object) -> str:
+def render_prompt(template: str, **values: object) -> str:
     """The prompt with its placeholders filled."""
     return _template(template).substitute(values)
 
 
-def quote(template: str, text: str) -> str:
+def quote_model_text(template: str, text: str) -> str:
     """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty, and without the
     template (specs of before) the text stands as it is."""
-    return say(template, text=quoted_lines(text)) if template and text else text
+    return render_prompt(template, text=quote_lines(text)) if template and text else text
 
 
-def quoted_lines(text: str) -> str:
+def quote_lines(text: str) -> str:
     """Put `>` before each line, whatever ends it. So the text can neither end its place in a prompt nor begin a section
     of its own: it has no line that begins otherwise."""
     return "\n".join(f"> {line}" if line else ">" for line in text.splitlines())
@@ -110,21 +110,21 @@ def quoted_lines(text: str) -> str:
 _template = lru_cache(maxsize=64)(Template)  # one of them stands above each result
 
 
-def render_user(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:
+def render_user_prompt(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:
     """The user prompt: `$goal`, `$context`, and the newest three of `earlier` summaries as `$earlier`.
 
     A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
     Raises BadArguments where `context` is longer than 100,000 characters.
     """
-    if context is not None and len(context) > CONTEXT_CHARS:
+    if context is not None and len(context) > MAX_CONTEXT_CHARS:
         raise BadArguments(
-            f"context has {len(context)} characters; {CONTEXT_CHARS} are allowed.",
+            f"context has {len(context)} characters; {MAX_CONTEXT_CHARS} are allowed.",
             "Put it into files of the workspace and let the run read what it needs.",
         )
-    newest = [quoted_lines(summary.strip()) for summary in earlier if summary.strip()][-EARLIER_SUMMARIES:]
+    newest = [quote_lines(summary.strip()) for summary in earlier if summary.strip()][-MAX_EARLIER_SUMMARIES:]
     values = {
         "goal": goal.strip(),
-        "context": quoted_lines((context or "").strip()),
+        "context": quote_lines((context or "").strip()),
         "earlier": "\n\n".join(f"{n}.\n{summary}" for n, summary in enumerate(newest, 1)),
     }
     check_template("planner-user", template, USER_PLACEHOLDERS)
@@ -133,7 +133,7 @@ def render_user(template: str, goal: str, context: str | None = None, earlier: S
     return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
 
 
-def in_order(history: Sequence[Message]) -> tuple[Message, ...]:
+def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
     """A conversation from outside or of an earlier run, fit to go on from; call ids become `earlier/call-N`.
 
     Raises BadArguments where a call is not answered exactly once, in order, right after its turn.

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
-from kairos_mcp.flows.planner_input import Prompts, say
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
+from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
-CALLS_A_TURN = 64  # a guard: what a turn asks beyond it gets an error result
-READS_AT_ONCE = 10  # SYSTEMS.md P3
+MAX_CALLS_PER_TURN = 64  # a guard: what a turn asks beyond it gets an error result
+MAX_PARALLEL_READS = 10  # SYSTEMS.md P3
 
 _EXCESS = ToolResult(
-    f"Not executed: a turn may hold {CALLS_A_TURN} calls. Call again in the next turn.", True, code="bad_arguments"
+    f"Not executed: a turn may hold {MAX_CALLS_PER_TURN} calls. Call again in the next turn.",
+    True,
+    code="bad_arguments",
 )
 _LIMIT_WORDS = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "tokens"}
 
@@ -27,11 +29,11 @@ class AnsweredCall:
     answer: CallAnswer
 
     @property
-    def went_well(self) -> bool:
+    def is_success(self) -> bool:
         return isinstance(self.answer, ToolResult) and not self.answer.is_error
 
 
-def numbered(turn: Completion, name: str) -> tuple[ToolCall, ...]:
+def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     """The turn's calls with the ordinals of this flow: the name of each call's step is also its id."""
     ids = [f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1)]
     if ids == [call.id for call in turn.tool_calls]:
@@ -39,7 +41,7 @@ def numbered(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     return tuple([replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)])
 
 
-def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
+def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
     """Call them: consecutive reads together, anything else alone and in its place.
 
     A call with unreadable arguments and one of a tool that is not offered are steps too: the hands answer
@@ -48,25 +50,25 @@ def executed(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Answered
     """
     answered: list[AnsweredCall] = []
     stopped: CallAnswer | None = None
-    for group in _groups(calls[:CALLS_A_TURN], offered):
+    for group in _group_calls(calls[:MAX_CALLS_PER_TURN], offered):
         if stopped is not None:
-            answered += [AnsweredCall(call, _not_begun(stopped)) for call in group]
+            answered += [AnsweredCall(call, _answer_not_started(stopped)) for call in group]
             continue
-        for call, answer in zip(group, (yield from _answers(group)), strict=True):
+        for call, answer in zip(group, (yield from _execute_group(group)), strict=True):
             answered.append(AnsweredCall(call, answer))
             if stopped is None and not isinstance(answer, ToolResult):
                 stopped = answer
-    answered += [AnsweredCall(call, _EXCESS) for call in calls[CALLS_A_TURN:]]
+    answered += [AnsweredCall(call, _EXCESS) for call in calls[MAX_CALLS_PER_TURN:]]
     return tuple(answered)
 
 
-def not_executed(calls: Sequence[ToolCall], why: str) -> tuple[AnsweredCall, ...]:
+def reject_calls(calls: Sequence[ToolCall], why: str) -> tuple[AnsweredCall, ...]:
     """The calls of a turn of which nothing may run, since it was cut off or could not be read."""
     result = ToolResult(f"Not executed: the turn is {why}.", True, code="parse_error")
     return tuple(AnsweredCall(call, result) for call in calls)
 
 
-def stop_of(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
+def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
     """The answer after which nothing more of the turn was begun, if there is one."""
     for each in answered:
         match each.answer:
@@ -77,7 +79,7 @@ def stop_of(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
     return None
 
 
-def limit_words(refused: Refused) -> str:
+def limit_name(refused: Refused) -> str:
     """A limit by its name for a reader, never with its figures: those are in the hands' standing line."""
     words = _LIMIT_WORDS.get(refused.limit, refused.limit.replace("_", " "))
     return f"{words} of a whole day" if refused.scope.startswith("whole ") else words
@@ -88,28 +90,28 @@ def turn_messages(prompts: Prompts, content: str, answered: Sequence[AnsweredCal
     if not (content.strip() or answered):
         return ()
     said = Message("assistant", content, tuple([each.call for each in answered]))
-    return (said, *[told(prompts, each) for each in answered])
+    return (said, *[result_message(prompts, each) for each in answered])
 
 
-def told(prompts: Prompts, answered: AnsweredCall) -> Message:
+def result_message(prompts: Prompts, answered: AnsweredCall) -> Message:
     """The one tool message of a call: content marked as from outside, or a failure as JSON (P4)."""
     call = answered.call
     match answered.answer:
         case ToolResult(content=content, is_error=False, remark=remark):
             before = "" if remark is None else f"{remark}\n"  # above the line below which nothing is ours
-            text = f"{before}{say(prompts.outside, tool=call.name, call=call.id)}\n{content}"
+            text = f"{before}{render_prompt(prompts.outside, tool=call.name, call=call.id)}\n{content}"
         case ToolResult(content=content, code=str(code), remark=remark):  # ours: code and message say everything
-            text = _failure(code, content, remark=remark)
+            text = _failure_json(code, content, remark=remark)
         case ToolResult(content=content, data=data, remark=remark):
-            text = _failure(None, content, data, remark)
+            text = _failure_json(None, content, data, remark)
         case Refused() as refused:
-            text = _failure("budget_exhausted", f"Not executed: the limit on {limit_words(refused)} is reached.")
+            text = _failure_json("budget_exhausted", f"Not executed: the limit on {limit_name(refused)} is reached.")
         case Unknown():
-            text = _failure("cancelled", "The call was begun; whether it took effect is not known.")
+            text = _failure_json("cancelled", "The call was begun; whether it took effect is not known.")
     return Message("tool", text, tool_call_id=call.id)
 
 
-def _groups(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolCall]]:
+def _group_calls(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolCall]]:
     groups: list[list[ToolCall]] = []
     after_read = False
     for call in calls:
@@ -127,14 +129,14 @@ def _only_reads(call: ToolCall, offered: ToolSet) -> bool:
     return spec is not None and spec.effect == "read"
 
 
-def _answers(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
+def _execute_group(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
     if len(group) == 1:
         return [(yield from CallTool(group[0].id, group[0]))]
-    answers = yield from side_by_side([CallTool(call.id, call) for call in group], READS_AT_ONCE)
-    return [_or_error(answer) for answer in answers.values()]
+    answers = yield from gather_calls([CallTool(call.id, call) for call in group], MAX_PARALLEL_READS)
+    return [_error_if_failed(answer) for answer in answers.values()]
 
 
-def _or_error(answer: CallAnswer | Failed) -> CallAnswer:
+def _error_if_failed(answer: CallAnswer | Failed) -> CallAnswer:
     match answer:
         case Failed(reason=reason):  # in the type of every Gather; a bare step has no way to give up
             return ToolResult(reason, is_error=True, code="cancelled")
@@ -142,7 +144,7 @@ def _or_error(answer: CallAnswer | Failed) -> CallAnswer:
             return result
 
 
-def _not_begun(stopped: CallAnswer) -> CallAnswer:
+def _answer_not_started(stopped: CallAnswer) -> CallAnswer:
     match stopped:
         case Unknown():
             return ToolResult("Not executed: the end of a call before it is not known.", True, code="cancelled")
@@ -150,7 +152,7 @@ def _not_begun(stopped: CallAnswer) -> CallAnswer:
             return refused
 
 
-def _failure(code: str | None, message: str, data: object = None, remark: str | None = None) -> str:
+def _failure_json(code: str | None, message: str, data: object = None, remark: str | None = None) -> str:
     told: JsonObject = {"success": False, "code": code, "message": message}
     told |= {} if remark is None else {"remark": remark}
     return json.dumps(told if data is None else told | {"data": data}, ensure_ascii=False)

@@ -205,7 +205,7 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
 
 def _other_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
     """What the request was is found by its digest, among those that the rows make likely."""
-    brief = recording.thawed.brief
+    brief = recording.thawed.planner_input
     likely = list(_likely(recording, brief, entry, step)) if brief is not None else []
     found = next((each for each in likely if each.digest == entry.digest), None)
     before = found or (likely[0] if likely else None)

@@ -57,12 +57,12 @@ def _check_version(carried: ExportedHistory) -> None:
 
 def _check_messages(carried: ExportedHistory, thawed: LoadedSpec) -> None:
     """The conversation in a file is for readers; it has to be the one that its steps tell."""
-    if thawed.brief is None or carried.masked.texts or carried.masked.paths or carried.masked.beside:
+    if thawed.planner_input is None or carried.masked.texts or carried.masked.paths or carried.masked.beside:
         return
     answers = {path: each.answer for path, each in carried.answers.items()}
     kinds = {mark.path: mark.kind for mark in carried.marks}
-    tells: list[tuple[str | None, str]] = [(None, thawed.brief.system)]
-    tells += [(each.path, each.message.content) for each in told(thawed.brief, answers, kinds)]
+    tells: list[tuple[str | None, str]] = [(None, thawed.planner_input.system)]
+    tells += [(each.path, each.message.content) for each in told(thawed.planner_input, answers, kinds)]
     if [(said.path, said.content) for said in carried.messages] != tells:
         raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, SchemaRejected
-from kairos_mcp.core.json_schema import compiled
-from kairos_mcp.core.messages import Effect, JsonObject, canonical
-from kairos_mcp.core.urls import Url, parsed
+from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.messages import Effect, JsonObject, canonical_json
+from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.secret_refs import is_reference
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -89,11 +89,11 @@ class HttpDefinition:
     @cached_property
     def pin(self) -> str:
         """SHA-256 in hex over all of it: another definition is another tool."""
-        return sha256(canonical(self.as_json()).encode()).hexdigest()
+        return sha256(canonical_json(self.as_json()).encode()).hexdigest()
 
     def sample(self) -> Url:
         """Its URL with `x` in each hole: scheme, host and port, which no argument can change."""
-        return parsed(_HOLE.sub("x", self.url))
+        return parse_url(_HOLE.sub("x", self.url))
 
     def placed(self, *places: Place) -> tuple[Parameter, ...]:
         return tuple(each for each in self.parameters if each.place in places)
@@ -129,7 +129,7 @@ class HttpDefinition:
         if len(holes) != len(_HOLE.findall(path)) or "{" in _HOLE.sub("", self.url) or "#" in self.url:
             yield "its url has a hole outside the path", 'Fill a query by a parameter with in = "query".'
         try:
-            sample, filled = self.sample(), parsed(_HOLE.sub("y", self.url))
+            sample, filled = self.sample(), parse_url(_HOLE.sub("y", self.url))
         except EgressDenied as error:
             yield f"its url is none: {error.message.rstrip('.')}", error.hint
             return
@@ -174,7 +174,7 @@ class HttpDefinition:
             if not is_plain(each.schema, lists=each.place == "query"):
                 yield f"{each.name[:64]} goes into the {each.place} and is no plain value", "State its type: string."
         try:
-            compiled(self.input_schema)
+            compile_schema(self.input_schema)
         except SchemaRejected as error:
             yield f"the schema of a parameter is refused: {error.message.rstrip('.')}", error.hint
 

@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl
 from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
-from kairos_mcp.core.messages import JsonObject, canonical
+from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.redaction import Redactor, names_a_key
 from kairos_mcp.core.text import made_visible
-from kairos_mcp.core.urls import Url, parsed
+from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_given import GivenTool, definition
 from kairos_mcp.settings.http_tool import HttpDefinition, references_in
 from kairos_mcp.settings.server import GivenServer, ServerName
@@ -62,7 +62,7 @@ class Proposal:
         """Where it goes, if it goes anywhere; None: a program. Raises EgressDenied for what is no address."""
         if self.kind == "http_tool":
             return self.tool.sample()
-        return parsed(self.server.url) if self.server.url is not None else None
+        return parse_url(self.server.url) if self.server.url is not None else None
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _check_kind(spec: JsonObject) -> None:
 
 def _body(spec: JsonObject) -> str:
     try:
-        body = canonical(spec)
+        body = canonical_json(spec)
         size = len(body.encode())
     except (ValueError, RecursionError):  # NaN, half a character, or nested without an end
         raise BadArguments("spec is no plain JSON.", "Send texts, whole numbers and lists.") from None

@@ -18,7 +18,7 @@ from kairos_mcp.core.limits import CAPS
 from kairos_mcp.core.messages import Effect, Risk
 from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
-from kairos_mcp.core.urls import host_rule
+from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_given import GivenTool
 from kairos_mcp.settings.secret_refs import FORMS, is_reference
 from kairos_mcp.settings.server import GivenServer, ServerName
@@ -145,9 +145,9 @@ class _SettingsFile(_StrictTable):
         if self.servers is not None:
             given["servers"] = tuple(server.setting(name) for name, server in sorted(self.servers.items()))
         if self.http_hosts is not None:
-            given["http_hosts"] = tuple(host_rule(text) for text in self.http_hosts)
+            given["http_hosts"] = tuple(parse_host_rule(text) for text in self.http_hosts)
         if self.private_hosts is not None:
-            given["private_hosts"] = tuple(host_rule(text, wildcard=False) for text in self.private_hosts)
+            given["private_hosts"] = tuple(parse_host_rule(text, wildcard=False) for text in self.private_hosts)
         for name in ("instructions", "command_writes"):
             if (globs := getattr(self, name)) is not None:
                 given[name] = tuple(globs)

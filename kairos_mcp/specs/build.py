@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, SchemaRejected
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
@@ -17,7 +17,7 @@ from kairos_mcp.core.routes import AvailableRoutes, chosen
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import call, planner
-from kairos_mcp.flows.planner_input import PlannerInput, Prompts, in_order, render_user
+from kairos_mcp.flows.planner_input import PlannerInput, Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.scripted import Script
@@ -65,7 +65,7 @@ class LoadedSpec:
     offered: ToolSet
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
-    brief: PlannerInput | None
+    planner_input: PlannerInput | None
     text_prompts: TextPrompts = WORDLESS
     behind: ToolSet = field(default_factory=ToolSet)
 
@@ -103,18 +103,18 @@ def freeze_planner(
     coming = registry.coming(request.tools)  # before it is seen what there is: what comes in between is not lost
     offer = offered(_granted(request, registry), coming)
     if request.output_schema is not None:
-        compiled(request.output_schema)
+        compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
     thinks = thinking(request.route, request.limits, request.model, settings, samples=samples)
     limits, cut = narrowed(request.limits, settings)
-    prompts = Prompts.gathered(settings.prompt)
+    prompts = Prompts.load(settings.prompt)
     earlier = past.summaries if past is not None else ()
-    history = in_order((*(past.conversation if past is not None else ()), *request.messages))
+    history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
     system = request.system if request.system is not None else settings.prompt("planner").strip()
-    user = render_user(settings.prompt("planner-user"), request.goal, request.context, earlier)
+    user = render_user_prompt(settings.prompt("planner-user"), request.goal, request.context, earlier)
     spec = Spec(
         "planner",
         request.goal,
@@ -286,7 +286,7 @@ def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]
 def _granted(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
     chosen = registry.select(request.tools)
     for spec in request.caller_tools:
-        compiled(spec.input_schema)
+        compile_schema(spec.input_schema)
         if registry.find(spec.name) is not None:
             raise BadArguments(f"caller_tools: {spec.name} is a tool of the registry.", "Give yours another name.")
     names = [spec.name for spec in request.caller_tools]

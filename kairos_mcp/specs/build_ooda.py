@@ -114,7 +114,7 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
         thinks.route,
         keep.keep(encode(tuple(_all(registry, reads, may, search)))),
         behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
-        prompts_text=keep.keep(encode(Prompts.gathered(settings.prompt))),
+        prompts_text=keep.keep(encode(Prompts.load(settings.prompt))),
         script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,

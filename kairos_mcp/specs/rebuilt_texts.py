@@ -27,7 +27,7 @@ def at_hand(settings: Settings, registry: ToolRegistry, workspace: str | None, r
     """Each such text, as it would be frozen now. `rest`: what is left of the one that is looked for; it may say which
     tools stood in it."""
     yield settings.prompt("planner").strip()
-    yield encode(Prompts.gathered(settings.prompt))
+    yield encode(Prompts.load(settings.prompt))
     yield encode(PhasePrompts.gathered(settings.prompt))
     yield encode(text_prompts(settings))
     yield encode(scopes_of(Path(workspace), settings) if workspace is not None else Scopes())

@@ -15,7 +15,7 @@ from typing import Literal
 import apsw
 
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
-from kairos_mcp.core.messages import canonical
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import rows
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, run_by_number, waiting
@@ -45,7 +45,7 @@ def is_key(key: str) -> bool:
 def digest_of(run: RunRow, path: str, step: WaitingRow) -> str:
     """SHA-256 in hex over what is settled: the run and its workspace, the call, and which attempt at it was lost."""
     about = [run.id, run.workspace, path, step.digest.hex(), step.attempt]
-    return sha256(canonical(about).encode()).hexdigest()
+    return sha256(canonical_json(about).encode()).hexdigest()
 
 
 def digest_now(connection: apsw.Connection, run: RunRow, path: str) -> str | None:

@@ -38,7 +38,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerati
 from pydantic_core import PydanticSerializationError, to_json
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools.tool import GROUP, Tool, ToolContext, stated_of
 
@@ -173,7 +173,7 @@ def _schema(adapter: TypeAdapter[Any]) -> JsonObject:
     schema.pop("title", None)
     for declared in schema.get("properties", {}).values():
         declared.pop("title", None)
-    compiled(schema)
+    compile_schema(schema)
     return schema
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError
-from kairos_mcp.core.json_schema import Schema, compiled
+from kairos_mcp.core.json_schema import Schema, compile_schema
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 
@@ -151,7 +151,7 @@ class Tool:
 
     @cached_property
     def schema(self) -> Schema:
-        return compiled(self.spec.input_schema)
+        return compile_schema(self.spec.input_schema)
 
 
 def call(tool: Tool, arguments: JsonObject, around: ToolContext) -> ToolResult:

@@ -121,7 +121,7 @@ def output_of(
 
 
 def _so_far(steps: Mapping[str, Step]) -> JsonObject:
-    return next((step.so_far for step in steps.values() if isinstance(step, Pause)), {})
+    return next((step.progress for step in steps.values() if isinstance(step, Pause)), {})
 
 
 def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:

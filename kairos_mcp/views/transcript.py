@@ -13,8 +13,8 @@ from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import Answer, Refused, Unknown
 from kairos_mcp.flows.planner_input import PlannerInput
-from kairos_mcp.flows.record import record_summary
-from kairos_mcp.flows.tool_calls import AnsweredCall, not_executed, turn_messages
+from kairos_mcp.flows.record import summarize_record
+from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import StepRow
 
@@ -55,7 +55,7 @@ def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[
             case ToolResult() | Refused() | Unknown() as answer:
                 answered.append(AnsweredCall(call, answer))
             case _:
-                answered += not_executed([call], "incomplete")
+                answered += reject_calls([call], "incomplete")
     return answered
 
 
@@ -87,7 +87,7 @@ def summary(record: Sequence[StepRow]) -> str:
                 calls.append((names.get(row.path, row.path), not result.is_error))
             case _:
                 pass
-    told = record_summary(rounds, calls, said)
+    told = summarize_record(rounds, calls, said)
     return told if not lost else f"{told}\nSteps whose answers can't be read: {lost}."
 
 

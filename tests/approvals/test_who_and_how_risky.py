@@ -17,7 +17,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.steps import Branch, CallTool, Flow, Gather
@@ -44,7 +44,7 @@ def nested(name: str) -> Flow[Any]:
 def all_write() -> Flow[Outcome]:
     """Branches of several agents, each of which writes a file of its own; the first one within a branch of its own."""
     branches = {name: Branch(nested(name) if name == "task-1" else writes(name), agent=AGENTS[name]) for name in AGENTS}
-    return ended("assistant_stop", str((yield from Gather(branches))), None)
+    return make_outcome("assistant_stop", str((yield from Gather(branches))), None)
 
 
 class Team(RunFactory):

@@ -18,7 +18,7 @@ from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -43,13 +43,13 @@ class Team:
     def flow(self, brief: PlannerInput) -> Flow[Outcome]:
         """Its tasks, then one call that is made of what they found."""
         branches = {f"task-{n}": Branch(self._task(brief), self.limits, self.agent) for n in range(1, self.tasks + 1)}
-        found: Mapping[str, Any] = yield from Gather(branches, limit=self.side_by_side, aside=self.aside)
+        found: Mapping[str, Any] = yield from Gather(branches, max_parallel=self.side_by_side, reserved=self.aside)
         told = [f"{name}: {getattr(outcome, 'stop_reason', outcome)}" for name, outcome in found.items()]
         if self.synthesis:
             talk = Conversation((Message("user", "\n".join(told)),))
             answer = yield from RequestCompletion("synthesis", "phase", talk, max_tokens=1_000)
             told.append(answer.content if isinstance(answer, Completion) else answer.kind)
-        return ended("assistant_stop", "\n".join(told))
+        return make_outcome("assistant_stop", "\n".join(told))
 
     def _task(self, brief: PlannerInput) -> Flow[Any]:
         if not self.tries:
@@ -59,7 +59,7 @@ class Team:
             name = f"try-{n}"
             tried: Mapping[str, Any] = yield from Gather({name: Branch(planner(brief), self.tried)})
             outcomes.append(tried[name].stop_reason)
-        return ended("assistant_stop", ", ".join(outcomes))
+        return make_outcome("assistant_stop", ", ".join(outcomes))
 
 
 DEEP = Team(tasks=2, tries=2)
@@ -82,8 +82,8 @@ class Teams(RunFactory):
 
     def thawed(self, run: RunRow) -> LoadedSpec:
         plain = super().thawed(run)
-        assert plain.brief is not None
-        brief = plain.brief
+        assert plain.planner_input is not None
+        brief = plain.planner_input
         return replace(plain, flow=lambda: self.team.flow(brief))
 
 

@@ -15,7 +15,7 @@ from kairos_mcp.budget.units import counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.core.outcome import ended
+from kairos_mcp.core.outcome import make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
@@ -82,7 +82,7 @@ async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place)
         brought = [Deposit("round-1", Completion("came", finish="stop"))]
         await host._store.submit(lambda c: deposit(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
-        outcome = encode(ended("cancelled", "cancelled"))
+        outcome = encode(make_outcome("cancelled", "cancelled"))
         turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
         await host._store.submit(lambda c: apply_commit.apply(c, turn))
         assert_lawful(place, run.id)

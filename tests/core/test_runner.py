@@ -187,7 +187,7 @@ def test_a_branch_that_could_start_earlier_does_not_overtake_when_the_record_is_
         runner.answer(path, answers[path])
 
     again = Runner(gathered(group))
-    again.fold([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
+    again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
 
     assert list(again.waiting) == list(runner.waiting) == ["c", "d"]
 
@@ -230,7 +230,7 @@ def test_a_row_that_asks_something_else_is_named_by_its_path(digest: bytes) -> N
 
     first = RecordedStep("call-1", call("call-1").digest, ToolResult("one"))
     with pytest.raises(ReplayDiffers) as differs:
-        Runner(flow()).fold([first, RecordedStep("call-2", digest, None)])
+        Runner(flow()).replay_all([first, RecordedStep("call-2", digest, None)])
     assert differs.value.path == "call-2"
     assert (differs.value.recorded, differs.value.asked) == (digest.hex(), call("call-2").digest.hex())
 
@@ -241,7 +241,7 @@ def test_a_row_for_which_no_step_waits_is_named_by_its_path(digest: bytes) -> No
         yield from call("call-1")
 
     with pytest.raises(ReplayDiffers) as differs:
-        Runner(flow()).fold([RecordedStep("call-9", digest, None)])
+        Runner(flow()).replay_all([RecordedStep("call-9", digest, None)])
     assert (differs.value.path, differs.value.asked) == ("call-9", "")
 
 
@@ -251,7 +251,9 @@ def test_a_branch_has_its_limits_while_it_runs_and_what_divides_around_it_is_cou
 
     def flow() -> Flow[Any]:
         names = ("a", "b", "c", "d")
-        return (yield from Gather({name: Branch(branch(Plan(1)), asked) for name in names}, limit=2, aside=aside))
+        return (
+            yield from Gather({name: Branch(branch(Plan(1)), asked) for name in names}, max_parallel=2, reserved=aside)
+        )
 
     runner = Runner(flow())
     assert {path: share() for path, share in runner.branches.items()} == dict.fromkeys(
@@ -324,7 +326,7 @@ def test_a_record_cut_off_anywhere_folds_to_a_flow_that_goes_on_to_the_same_outc
         runner.answer(path, answers[path])
 
     again = Runner(whole(group))
-    again.fold([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
+    again.replay_all([RecordedStep(path, digest, answers.get(path)) for path, digest in marked.items()])
 
     assert set(again.waiting) == set(runner.waiting)
     while not again.finished:

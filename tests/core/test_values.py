@@ -14,7 +14,7 @@ from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, ToolResult, ToolSet, ToolSpec, Usage
-from kairos_mcp.core.outcome import STATUS_OF, Outcome, ended
+from kairos_mcp.core.outcome import STATUS_OF, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 from kairos_mcp.store.codec import decode, decode_answer, decode_units, encode, encode_answer, encode_units, kind_of
@@ -105,7 +105,7 @@ def test_a_result_that_comes_back_has_the_same_digest(result: ToolResult) -> Non
 def test_messages_come_back_with_the_bytes_that_are_hashed(said: tuple[Message, ...]) -> None:
     again = decode(tuple[Message, ...], encode(said))
     assert again == said
-    assert [message.encoded() for message in again] == [message.encoded() for message in said]
+    assert [message.encoded() for message in again] == [message.encode() for message in said]
 
 
 @law
@@ -130,7 +130,7 @@ def test_tools_come_back_with_the_same_digest(tools: list[ToolSpec]) -> None:
 @law
 @given(st.sampled_from(sorted(STATUS_OF)), st.none() | texts, values, st.lists(texts, max_size=2).map(tuple))
 def test_an_outcome_comes_back_as_it_was(reason: Any, summary: str | None, output: Any, notes: Any) -> None:
-    outcome = ended(reason, summary, output, notes)
+    outcome = make_outcome(reason, summary, output, notes)
     assert decode(Outcome, encode(outcome)) == outcome
 
 

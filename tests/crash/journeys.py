@@ -19,7 +19,7 @@ from house import ASK, ME, PERSON, Place, asks, reads, rests, says
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
 from kairos_mcp.core.run_spec import Phase, PlannerRequest
-from kairos_mcp.core.urls import host_rule
+from kairos_mcp.core.urls import parse_host_rule
 from kairos_mcp.settings.http_given import definition
 from kairos_mcp.settings.settings import GateRule, Settings
 
@@ -47,7 +47,7 @@ class Journey:
         port = place.root.parent / "port"
         if "note" in self.allowed:
             changes |= {"http_tools": (note(int(port.read_text())),)}
-            changes |= {"private_hosts": (host_rule(f"127.0.0.1:{port.read_text()}"),)}
+            changes |= {"private_hosts": (parse_host_rule(f"127.0.0.1:{port.read_text()}"),)}
         return place.settings(*self.lines, **changes)
 
 

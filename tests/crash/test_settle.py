@@ -25,7 +25,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.errors import ApprovalMismatch, NotWaiting, UnknownRun
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.messages import canonical
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
 from kairos_mcp.store.accounts import amounts
@@ -202,7 +202,7 @@ def lose(place: Place) -> None:
     held, holds = "alpha\n", "alpha alpha\n"
     file = {"path": "a.txt", "before": hash_of(held.encode()), "after": hash_of(holds.encode()), "original": held}
     assert place.rows("select 1 from memory") == []
-    place.rows("insert into memory(run, name, body) values (1, ?, ?)", INTENT, canonical({"files": [file]}))
+    place.rows("insert into memory(run, name, body) values (1, ?, ?)", INTENT, canonical_json({"files": [file]}))
     place.rows("delete from answer where mark >= (select id from mark where kind = 'call')")
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")

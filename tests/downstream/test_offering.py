@@ -10,7 +10,7 @@ import pytest
 
 from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
-from kairos_mcp.core.tool_discovery import SEARCH, found_in
+from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, LateTools, offered, search_tool
 from kairos_mcp.tools.tool import Tool, ToolContext, call
@@ -62,23 +62,23 @@ def test_beyond_the_characters_too_and_reads_of_others_are_not_kept_where_they_a
 def test_what_a_search_finds_joins_the_offer_in_that_order() -> None:
     behind = offered(ToolSet([*OURS, *crowd(50), spec("y__weather", description="Tells the weather.")])).behind
     found = search(behind, query="weather")
-    assert found_in(found) == (behind.find("y__weather"),)
+    assert discovered_tools(found) == (behind.find("y__weather"),)
     many = search(behind, query="tool")
-    assert len(found_in(many)) == FOUND
+    assert len(discovered_tools(many)) == FOUND
     assert f"{50 - FOUND} more" in many.content
     named = search(behind, names=["x__tool_7", "edit_file", "nothing", "x__tool_7"])
-    assert names(found_in(named)) == ["x__tool_7", "edit_file"]
+    assert names(discovered_tools(named)) == ["x__tool_7", "edit_file"]
     assert "edit_file (checked)" in named.content
 
 
 def test_nothing_beyond_what_the_run_may_use_is_ever_found() -> None:
     behind = offered(ToolSet([*OURS, *crowd(50)])).behind
     outside = search(behind, names=["read_file", "http_fetch"])
-    assert found_in(outside) == ()
-    assert found_in(search(behind, query="fetch")) == ()
+    assert discovered_tools(outside) == ()
+    assert discovered_tools(search(behind, query="fetch")) == ()
     assert search(behind).code == "bad_arguments"
-    assert found_in(ToolResult("x")) == ()
-    assert found_in(ToolResult("x", data={"offer": None})) == ()
+    assert discovered_tools(ToolResult("x")) == ()
+    assert discovered_tools(ToolResult("x", data={"offer": None})) == ()
 
 
 class Crowd:
@@ -222,10 +222,10 @@ def test_what_has_come_since_is_found_beside_what_was_behind() -> None:
     def look(*names: str, coming: tuple[str, ...] = (), **asked: Any) -> ToolResult:
         return call(search_tool(behind, lambda: LateTools(ToolSet([came][: len(names)]), coming)), asked, AROUND)
 
-    assert found_in(look("y", query="weather")) == (came,)
-    assert found_in(look("y", names=["y__weather", "x__tool_1"])) == (came, behind.find("x__tool_1"))
+    assert discovered_tools(look("y", query="weather")) == (came,)
+    assert discovered_tools(look("y", names=["y__weather", "x__tool_1"])) == (came, behind.find("x__tool_1"))
     nothing = look(query="weather", coming=("y",))
-    assert found_in(nothing) == ()
+    assert discovered_tools(nothing) == ()
     assert "y are not there yet" in nothing.content
 
 

@@ -13,7 +13,7 @@ from bench import PEER, WITHIN_S, Bench, called, names
 from waiting import awaited
 
 from kairos_mcp.core.errors import NotFound, ToolNotOffered
-from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical
+from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical_json
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
 from kairos_mcp.tools.mcp_servers import McpServerSource, offered_as, source_of
@@ -187,7 +187,7 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
     """Nobody is asked about what already ran; a run that was open, and what a person removed, stay as they were."""
     how = bench.lists(ECHO, {"name": "erase"})
     command = (sys.executable, str(PEER), f"log={bench.log}", how)
-    earlier = f"x@{sha256(canonical([list(command), None, None]).encode()).hexdigest()[:16]}"
+    earlier = f"x@{sha256(canonical_json([list(command), None, None]).encode()).hexdigest()[:16]}"
     found = {name: ServerToolDefinition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
              for name, more in (("echo", ECHO), ("erase", {}))}  # fmt: skip
     bench.definitions.meet(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)

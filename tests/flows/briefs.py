@@ -27,7 +27,7 @@ ANSWER_SCHEMA: JsonObject = {
 
 
 def prompts() -> Prompts:
-    return Prompts.gathered(lambda name: (PROMPTS / f"{name}.md").read_text())
+    return Prompts.load(lambda name: (PROMPTS / f"{name}.md").read_text())
 
 
 def brief(**changes: Any) -> PlannerInput:

@@ -90,7 +90,7 @@ def _gathered(gather: Gather[Any], prefix: str, fed: Fed, answer: Callable[[str,
         try:
             match branch:
                 case Branch(flow=flow):
-                    before = {other: outcomes[other] for other in gather.after.get(name, ())}
+                    before = {other: outcomes[other] for other in gather.depends_on.get(name, ())}
                     begun = flow(before) if callable(flow) else flow
                     outcomes[name] = _drive(begun, f"{prefix}{name}/", fed, answer)
                 case step:

@@ -8,43 +8,43 @@ from briefs import PROMPTS, prompts, unanswered
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, Message, ToolCall
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.flows.planner_input import Prompts, in_order, render_user, say
+from kairos_mcp.flows.planner_input import Prompts, normalize_history, render_prompt, render_user_prompt
 from kairos_mcp.models.dialects import TextPrompts
 
 USER = (PROMPTS / "planner-user.md").read_text()
 
 
 def test_the_user_prompt_has_only_the_sections_that_have_something_to_say() -> None:
-    text = render_user(USER, "Find it.")
+    text = render_user_prompt(USER, "Find it.")
     assert text == "## Goal\nFind it."
-    assert render_user(USER, "Find it.", "A text.").count("## ") == 2
-    assert render_user(USER, "Find it.", "A text.", ["First.", " "]).count("## ") == 3
+    assert render_user_prompt(USER, "Find it.", "A text.").count("## ") == 2
+    assert render_user_prompt(USER, "Find it.", "A text.", ["First.", " "]).count("## ") == 3
 
 
 def test_the_last_three_earlier_summaries_are_rendered_oldest_first() -> None:
-    text = render_user(USER, "Find it.", None, ["s1", "s2", "s3", "s4"])
+    text = render_user_prompt(USER, "Find it.", None, ["s1", "s2", "s3", "s4"])
     assert "s1" not in text
     assert text.index("s2") < text.index("s3") < text.index("s4")
 
 
 def test_what_a_user_gives_is_never_taken_as_a_template() -> None:
-    text = render_user(USER, "Pay $goal and $5.", "${context} $earlier")
+    text = render_user_prompt(USER, "Pay $goal and $5.", "${context} $earlier")
     assert "Pay $goal and $5." in text
     assert "${context} $earlier" in text
 
 
 def test_linked_inputs_beyond_a_hundred_thousand_characters_are_an_error_and_never_cut() -> None:
-    assert "x" * 100_000 in render_user(USER, "Find it.", "x" * 100_000)
+    assert "x" * 100_000 in render_user_prompt(USER, "Find it.", "x" * 100_000)
     with pytest.raises(BadArguments):
-        render_user(USER, "Find it.", "x" * 100_001)
+        render_user_prompt(USER, "Find it.", "x" * 100_001)
 
 
 @pytest.mark.parametrize("template", ["$gaol", "costs $ 5", "${goal"])
 def test_a_template_with_a_strange_placeholder_is_a_configuration_error(template: str) -> None:
     with pytest.raises(ConfigError):
-        render_user(template, "Find it.")
+        render_user_prompt(template, "Find it.")
     with pytest.raises(ConfigError):
-        Prompts.gathered(lambda name: template if name == "stall" else "plain")
+        Prompts.load(lambda name: template if name == "stall" else "plain")
 
 
 def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
@@ -54,7 +54,7 @@ def test_every_prompt_has_a_file_and_every_file_is_a_prompt() -> None:
     assert {path.stem for path in PROMPTS.glob("*.md")} == named
     texts = prompts()
     assert all(getattr(texts, field.name) for field in fields(Prompts))
-    assert say(texts.outside, tool="look", call="round-1/call-1").count("\n") == 0
+    assert render_prompt(texts.outside, tool="look", call="round-1/call-1").count("\n") == 0
 
 
 def test_the_system_prompt_has_no_tool_list_and_no_json_example() -> None:
@@ -66,7 +66,7 @@ def test_the_system_prompt_has_no_tool_list_and_no_json_example() -> None:
 
 def test_a_conversation_from_outside_gets_ids_of_its_own() -> None:
     calls = (ToolCall("abc", "look"), ToolCall("abc", "find"))
-    history = in_order(
+    history = normalize_history(
         [
             Message("user", "Hi."),
             Message("assistant", "", calls),
@@ -95,4 +95,4 @@ _ASKS = Message("assistant", "", (ToolCall("a", "look"), ToolCall("b", "look")))
 )
 def test_a_conversation_whose_calls_are_not_each_answered_once_is_refused(history: list[Message]) -> None:
     with pytest.raises(BadArguments):
-        in_order(history)
+        normalize_history(history)

@@ -7,9 +7,9 @@ from feeding import Fed, feed
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult, Usage
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused
-from kairos_mcp.flows.compaction import ContextRoom, transcript
+from kairos_mcp.flows.compaction import ContextUsage, render_transcript
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.planner_input import in_order
+from kairos_mcp.flows.planner_input import normalize_history
 
 LONG = "word " * 400  # 2,000 characters, some 500 tokens
 
@@ -85,24 +85,24 @@ def test_the_reported_input_counts_more_than_bytes() -> None:
 
 
 def test_the_next_prompt_is_the_reported_input_and_a_quarter_of_the_bytes_added_since() -> None:
-    asked = brief().opening()
+    asked = brief().opening_conversation()
     longer = asked.add(Message("assistant", "x" * 400))
-    room = ContextRoom.of(brief()).after(Completion("x", usage=Usage(1_000, 1)), asked)
-    assert room.tokens(longer) == 1_000 + (longer.size - asked.size) // 4
-    assert room.emptied().tokens(longer) == ContextRoom.of(brief()).tokens(longer)
+    room = ContextUsage.at_start(brief()).after_completion(Completion("x", usage=Usage(1_000, 1)), asked)
+    assert room.estimate_tokens(longer) == 1_000 + (longer.size - asked.size) // 4
+    assert room.after_compaction().estimate_tokens(longer) == ContextUsage.at_start(brief()).estimate_tokens(longer)
 
 
 def test_an_estimate_of_the_hands_does_not_count_as_reported() -> None:
-    asked = brief().opening()
+    asked = brief().opening_conversation()
     bounded = Completion("x", usage=Usage(90_000, 1, exactness="bounded"))
-    assert ContextRoom.of(brief()).after(bounded, asked) == ContextRoom.of(brief())
+    assert ContextUsage.at_start(brief()).after_completion(bounded, asked) == ContextUsage.at_start(brief())
 
 
 def test_the_smallest_context_seen_is_the_measure() -> None:
-    room = ContextRoom.of(brief(context_tokens=100_000))
-    asked = brief().opening()
+    room = ContextUsage.at_start(brief(context_tokens=100_000))
+    asked = brief().opening_conversation()
     for context in (50_000, 8_000, 64_000):
-        room = room.after(Completion("x", context_tokens=context), asked)
+        room = room.after_completion(Completion("x", context_tokens=context), asked)
     assert room.context_tokens == 8_000
 
 
@@ -134,7 +134,7 @@ def test_a_long_history_is_compacted_before_the_first_round_and_the_goal_stays()
             Message("tool", LONG, tool_call_id=f"x{n}"),
         )
     ]
-    run = _run(Mechanical(), says("Done."), history=in_order(history), context_tokens=3_000)
+    run = _run(Mechanical(), says("Done."), history=normalize_history(history), context_tokens=3_000)
     assert run.paths == ["round-1/compact", "round-1"]
     conversation = run.request("round-1").conversation
     assert conversation[-1].content == "Reach the goal."
@@ -143,8 +143,10 @@ def test_a_long_history_is_compacted_before_the_first_round_and_the_goal_stays()
 
 
 def test_a_transcript_keeps_to_its_bound_and_says_what_it_left_out() -> None:
-    room = ContextRoom(4_000, 0)
-    text = transcript([Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room)
+    room = ContextUsage(4_000, 0)
+    text = render_transcript(
+        [Message("user", "FIRST"), *[Message("assistant", f"{n} {LONG}") for n in range(50)]], room
+    )
     assert len(text) < 2_600
     assert "FIRST" in text
     assert f"[assistant]\n> 49 {LONG[:50]}" in text

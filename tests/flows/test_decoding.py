@@ -10,7 +10,7 @@ from feeding import feed
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.strict_json import Undecodable, decode_object, strict_json, unfit
 from kairos_mcp.flows.planner import planner
-from kairos_mcp.flows.structured_output import fitting, fitting_turn
+from kairos_mcp.flows.structured_output import decode_output, decode_turn
 
 DECIDE: JsonObject = {
     "type": "object",
@@ -98,13 +98,13 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize(("text", "value"), GOOD)
 def test_one_object_is_found_whole(text: str, value: JsonObject) -> None:
-    assert fitting(text, DECIDE) == value
+    assert decode_output(text, DECIDE) == value
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_not_plainly_one_fitting_object_is_a_failure_with_a_short_reason(text: str) -> None:
     with pytest.raises(Undecodable) as refusal:
-        fitting(text, DECIDE)
+        decode_output(text, DECIDE)
     assert 0 < len(refusal.value.reason) < 400
 
 
@@ -155,12 +155,12 @@ def test_a_value_is_let_in_up_to_4_MiB() -> None:
 )
 def test_numbers_out_of_range_or_of_no_value_are_failures(text: str) -> None:
     with pytest.raises(Undecodable):
-        fitting(text, REFLECT)
+        decode_output(text, REFLECT)
 
 
 def test_a_whole_object_is_refused_where_the_turn_was_cut_off() -> None:  # LLMJSON-007
     with pytest.raises(Undecodable):
-        fitting_turn(Completion('{"action":"noop"}', finish="length"), DECIDE)
+        decode_turn(Completion('{"action":"noop"}', finish="length"), DECIDE)
 
 
 def test_bad_json_for_ever_is_asked_for_twice_more_and_gives_no_made_up_value() -> None:  # LLMJSON-033, 034

@@ -58,7 +58,7 @@ def test_at_most_ten_reads_are_gathered_at_once() -> None:
     next(flow)
     gather = flow.send(turn(*(call("look", n=n) for n in range(20))))
     assert isinstance(gather, Gather)
-    assert (len(gather.branches), gather.limit) == (20, 10)
+    assert (len(gather.branches), gather.max_parallel) == (20, 10)
 
 
 def test_a_tool_that_is_not_offered_is_a_step_of_its_own_and_a_barrier() -> None:

@@ -7,7 +7,7 @@ from briefs import ANSWER_SCHEMA, brief, call, says, turn
 from feeding import Fed, echo, feed
 
 from kairos_mcp.core.messages import Completion, ToolResult
-from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, ended
+from kairos_mcp.core.outcome import CYCLE_REASONS, STATUS_OF, Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import CallTool, Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.planner import planner
 
@@ -55,7 +55,7 @@ def test_each_stop_reason_is_reached_with_its_status_and_loses_nothing(reason: S
 def test_an_outcome_cannot_have_the_status_of_another_reason() -> None:
     with pytest.raises(ValueError, match="failed"):
         Outcome("length", "completed")
-    assert ended("cancelled").status == "cancelled"
+    assert make_outcome("cancelled").status == "cancelled"
 
 
 @pytest.mark.parametrize("limit", ["model_calls", "input_tokens", "output_tokens", "total_tokens", "tool_calls"])

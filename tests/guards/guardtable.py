@@ -198,7 +198,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "core/replay.py",
-        "if not self.unstarted or self.running >= self.gather.limit:",
+        "if not self.unstarted or self.running >= self.gather.max_parallel:",
         "if not self.unstarted:",
         "core/test_runner.py::test_never_more_branches_run_than_the_limit_allows",
     ),
@@ -874,7 +874,7 @@ OUTSIDE = (
     ),
     Guard(
         "flows/compaction.py",
-        "quoted_lines(body) if quoted else body",
+        "quote_lines(body) if quoted else body",
         "body",
         QUOTED + "no_part_of_a_transcript_passes_for_another",
     ),
@@ -1154,7 +1154,7 @@ WORDS = (
     ),
     Guard(
         "flows/loop_guards.py",
-        "return StalledLoop(tool) if times >= STALL_AT else None",
+        "return StalledLoop(tool) if times >= STALL_AFTER_REPEATS else None",
         "return None",
         "flows/test_planner.py::test_the_same_call_with_the_same_result_is_warned_at_three_and_stalled_at_five",
     ),
@@ -1287,7 +1287,7 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "tools/mcp_servers/answers.py",
-        "if problems := compiled(schema).problems(told.structured):",
+        "if problems := compile_schema(schema).problems(told.structured):",
         "if problems := []:",
         "downstream/test_output_schemas.py::test_structured_content_that_breaks_the_output_schema_is_an_error[content0-/total]",
         quick=True,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.urls import HostRule, host_rule
+from kairos_mcp.core.urls import HostRule, parse_host_rule
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext, call
 
@@ -205,7 +205,7 @@ class Names:
 
 
 def rules(*texts: str) -> list[HostRule]:
-    return [host_rule(each) for each in texts]
+    return [parse_host_rule(each) for each in texts]
 
 
 def egress_to(*peers: Peer, hosts: Sequence[str] = (), names: Names | None = None, **more: object) -> HttpClient:

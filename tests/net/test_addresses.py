@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netpeer import rules
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied
-from kairos_mcp.core.urls import host_rule, parsed
+from kairos_mcp.core.urls import parse_host_rule, parse_url
 from kairos_mcp.tools.http.addresses import never, not_public
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "93.184.216.34", "2606:4700::1111", "2001:4860:4860::8888", "64:ff9b::808:808"]
@@ -67,7 +67,7 @@ REFUSED = [
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_url_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
     with pytest.raises(EgressDenied) as refused:
-        parsed(text)
+        parse_url(text)
     assert len(str(refused.value)) < 300
 
 
@@ -83,8 +83,8 @@ def test_a_url_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
     ],
 )
 def test_a_url_is_told_as_it_is_asked_for(text: str, told: str) -> None:
-    assert str(parsed(text)) == told
-    assert str(parsed(told)) == told
+    assert str(parse_url(text)) == told
+    assert str(parse_url(told)) == told
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_url_is_told_as_it_is_asked_for(text: str, told: str) -> None:
 def test_a_rule_includes_what_it_says(rule: str, included: list[str], not_included: list[str]) -> None:
     (one,) = rules(rule)
     assert str(one) == rule
-    assert [one.includes(parsed(each)) for each in included] == [True] * len(included)
-    assert [one.includes(parsed(each)) for each in not_included] == [False] * len(not_included)
+    assert [one.includes(parse_url(each)) for each in included] == [True] * len(included)
+    assert [one.includes(parse_url(each)) for each in not_included] == [False] * len(not_included)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_rule_includes_what_it_says(rule: str, included: list[str], not_includ
 )
 def test_a_rule_that_lists_too_much_or_nothing_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        host_rule(text)
+        parse_host_rule(text)
 
 
 def test_a_private_host_is_listed_one_by_one() -> None:
     with pytest.raises(ConfigError):
-        host_rule("*.example.org", wildcard=False)
+        parse_host_rule("*.example.org", wildcard=False)

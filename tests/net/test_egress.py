@@ -33,7 +33,7 @@ from netpeer import (
 )
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, Timeout, TlsError, TooLarge, Unreachable
-from kairos_mcp.core.urls import parsed
+from kairos_mcp.core.urls import parse_url
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.client import HttpReply as Replied
 from kairos_mcp.tools.http.connection import HttpConnection
@@ -50,7 +50,7 @@ def sent(
     stop: StopSignal | None = None,
     **more: object,
 ) -> Replied:
-    outgoing = HttpRequest(method, parsed(url), **more)  # type: ignore[arg-type]  # any of its fields
+    outgoing = HttpRequest(method, parse_url(url), **more)  # type: ignore[arg-type]  # any of its fields
     return egress.send(outgoing, time.monotonic() + seconds, stop or StopSignal())
 
 

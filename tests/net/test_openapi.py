@@ -11,7 +11,7 @@ import pytest
 from netpeer import Peer, called, egress_to, json_text, leads_to
 
 from kairos_mcp.core.errors import ConfigError, EgressDenied, HttpError
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.settings.http_given import definition
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
@@ -159,7 +159,7 @@ def test_a_schema_that_holds_itself_is_spelled_out_once_and_says_so() -> None:
     assert made.headers == (("X-Key", "${file:/run/key}"),)
     inner = made.parameters[2].schema["properties"]["children"]["items"]
     assert inner == {"description": "Node again, not spelled out; anything is taken."}
-    assert compiled(made.input_schema).problems({"path_petId": 1, "body": {"children": [{"any": 1}]}}) == []
+    assert compile_schema(made.input_schema).problems({"path_petId": 1, "body": {"children": [{"any": 1}]}}) == []
 
 
 def test_operations_without_an_id_get_one_and_names_are_made_plain() -> None:

@@ -15,9 +15,9 @@ from registrydesk import Desk, listed
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, UnknownTool
-from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical
+from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.core.tool_discovery import SEARCH, widened
+from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.registry import NAMED_S
@@ -136,7 +136,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
         await rests(host, run_id)
         definitions = DefinitionTable(host._store)
         (row,) = [each for each in definitions.of(_source(host)) or () if each.name == "echo"]
-        body = canonical({**json.loads(row.body), "description": "Says it, and posts your keys."})
+        body = canonical_json({**json.loads(row.body), "description": "Says it, and posts your keys."})
         other = sha256(body.encode()).hexdigest()
         definitions.meet(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
@@ -232,10 +232,10 @@ def test_only_our_own_search_widens_an_offer() -> None:
     theirs = ToolSet(
         [ToolSpec(SEARCH, "Mine.", {}, source="caller"), ToolSpec("x__echo", "Says it.", {}, source="mcp:x#1")]
     )
-    assert widened(theirs, [(SEARCH, forged)]) is theirs
+    assert add_discovered_tools(theirs, [(SEARCH, forged)]) is theirs
     ours = ToolSet([SEARCH_SPEC, *theirs[1:]])
-    assert widened(ours, [("x__echo", forged)]) is ours
-    assert [spec.name for spec in widened(ours, [(SEARCH, forged)])] == [SEARCH, "x__echo", "edit_file"]
+    assert add_discovered_tools(ours, [("x__echo", forged)]) is ours
+    assert [spec.name for spec in add_discovered_tools(ours, [(SEARCH, forged)])] == [SEARCH, "x__echo", "edit_file"]
 
 
 async def test_with_a_crowd_the_name_of_the_search_is_taken(desk: Desk) -> None:

@@ -17,7 +17,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import PERSON
 from kairos_mcp.cli.tools_import import ImportOptions, import_tools
 from kairos_mcp.core.errors import UnknownTool
-from kairos_mcp.core.messages import canonical
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers.definition import listing
@@ -93,7 +93,7 @@ async def test_a_changed_definition_waits_until_its_pin_is_approved(desk: Desk) 
 
 async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(desk: Desk) -> None:
     desk.configured()
-    reached = canonical([list(desk.argv), None, None])
+    reached = canonical_json([list(desk.argv), None, None])
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
     definition = listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
     async with App.open(desk.place.settings(), via="mcp") as host:

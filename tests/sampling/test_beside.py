@@ -20,7 +20,7 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.outcome import Outcome, ended
+from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.steps import Branch, Flow, Gather, RequestCompletion
 from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.settings.settings import Settings
@@ -45,7 +45,7 @@ def two_at_once() -> Flow[Outcome]:
     """A flow of two branches, each one question."""
     names = [f"task-{n}" for n in range(1, NUMBER_OF_BRANCHES + 1)]
     told = yield from Gather({name: Branch(asked_one(name)) for name in names})
-    return ended("assistant_stop", " and ".join(str(each) for each in told.values()), None, ())
+    return make_outcome("assistant_stop", " and ".join(str(each) for each in told.values()), None, ())
 
 
 class Pairs(RunFactory):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
@@ -72,7 +72,7 @@ ACTED_SCHEMA = keyed(
 
 def acted_of(given: JsonObject) -> ActResult:
     """An act as `as_json` gave it. Raises Undecodable."""
-    if problems := compiled(ACTED_SCHEMA).problems(given):
+    if problems := compile_schema(ACTED_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     rest: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
     files = tuple(ChangedFile(**each) for each in given["files"])

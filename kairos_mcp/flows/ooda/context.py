@@ -8,7 +8,7 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec, digest_of
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.flows.planner_input import Prompts, quote
+from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 
 EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
 """Tools that run_tool never names: they would leave out the mandate's limits, and what was read."""
@@ -90,7 +90,7 @@ class CycleContext:
 
     def quoted(self, text: str) -> str:
         """A text that a model wrote in an earlier step, as a prompt has it."""
-        return quote(self.prompts.quoted, text)
+        return quote_model_text(self.prompts.quoted, text)
 
     def on_one_line(self, text: str) -> str:
         """A text from elsewhere that a line of a prompt has to hold; as it is in runs of before."""

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, ended
+from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, make_outcome
 from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
@@ -119,7 +119,7 @@ def _outcome(order: CycleContext, done: Sequence[CycleResult], carried: CarryOve
         if each.broken
         for phase, broken in (each.broken,)
     ]
-    return ended(reason, _summary(done, reason), output, tuple(notes))
+    return make_outcome(reason, _summary(done, reason), output, tuple(notes))
 
 
 def _told(done: Sequence[CycleResult], carried: CarryOver) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import ACTIONS, Action
 from kairos_mcp.core.messages import JsonObject, Risk
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
@@ -179,7 +179,7 @@ def taken(given: JsonObject) -> Decision:
     """A decision as `as_json` gave it, with its base. Raises Undecodable, also for an edit that has none."""
     match given:
         case {"action": "code_edit" | "edit_plan", "base": base}:
-            if problems := compiled(_BASE).problems(base):
+            if problems := compile_schema(_BASE).problems(base):
                 raise Undecodable(f"base: {'; '.join(problems)}")
             rest = {name: value for name, value in given.items() if name != "base"}
             return _decision(rest, ACTIONS, base)
@@ -195,7 +195,7 @@ def _decision(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decis
         raise Undecodable(f"at /action: must be one of {', '.join(allowed)}")
     required, properties = _KEYS[action]
     schema = keyed(("action", *required), action={"const": action}, **properties, risk=_RISK)
-    if problems := compiled(schema).problems(given):
+    if problems := compile_schema(schema).problems(given):
         raise Undecodable("; ".join(problems))
     risk: Risk | None = given.get("risk")
     match action:

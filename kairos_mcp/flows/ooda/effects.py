@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical, digest_of
+from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.flows.ooda.context import EDITING, Effect
 from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool
 
@@ -72,7 +72,7 @@ def effect_of(decision: Decision, status: ActStatus, result: ToolResult | None) 
     applied counts by its arguments; what was read before does not count."""
     call = call_for(decision, "")
     name, arguments = (call.name, call.arguments) if call is not None else ("noop", {})
-    asked = canonical(
+    asked = canonical_json(
         {key: value for key, value in arguments.items() if key != "base"} if name in EDITING else arguments
     )
     after = _after(name, result) if status == "applied" and result is not None else status.encode()
@@ -81,7 +81,7 @@ def effect_of(decision: Decision, status: ActStatus, result: ToolResult | None) 
 
 def _after(name: str, result: ToolResult) -> bytes:
     if files := touched(name, result):
-        return canonical([[each.path, each.after] for each in files]).encode()
+        return canonical_json([[each.path, each.after] for each in files]).encode()
     return result.digest
 
 
@@ -96,7 +96,7 @@ def _said(decision: Decision, status: ActStatus, result: ToolResult | None) -> s
         case CreateFile(target=target, intent=intent):
             what = f"create_file {target}"
         case RunTool(tool=tool, arguments=arguments, intent=intent):
-            what = f"run_tool {tool} {_start(canonical(arguments))}"
+            what = f"run_tool {tool} {_start(canonical_json(arguments))}"
     why = f": {_start(result.content)}" if result is not None and result.is_error else ""
     also = f". {_start(result.remark)}" if result is not None and result.remark is not None else ""
     return f"{what} ({_start(intent)}): {status}{why}{also}"

@@ -8,16 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
-from kairos_mcp.core.tool_discovery import SEARCH, found_in
+from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
+from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, targets
 from kairos_mcp.flows.ooda.orient import Part
 from kairos_mcp.flows.ooda.prompts import listed
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by
-from kairos_mcp.flows.planner_input import say
-from kairos_mcp.flows.tool_calls import AnsweredCall, numbered
+from kairos_mcp.flows.planner_input import render_prompt
+from kairos_mcp.flows.tool_calls import AnsweredCall, number_calls
 
 READS = 20  # SYSTEMS.md O15, those of orient's files included
 AT_ONCE = 10
@@ -79,7 +79,7 @@ class FileExcerpts:
     def called(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]:
         """Make the calls of a turn that only read, as far as they are left; nothing else is made here, whatever is
         asked: an effect comes from a decision alone."""
-        calls = numbered(turn, self._next_batch())
+        calls = number_calls(turn, self._next_batch())
         reads: list[ToolCall] = []
         refused: dict[str, AnsweredCall] = {}
         for call in calls:
@@ -133,7 +133,7 @@ class FileExcerpts:
         return f"{self.name}/read-{self.batch}"
 
     def _read(self, calls: Sequence[ToolCall]) -> Flow[list[AnsweredCall]]:
-        answers = yield from side_by_side([CallTool(call.id, call) for call in calls], AT_ONCE)
+        answers = yield from gather_calls([CallTool(call.id, call) for call in calls], AT_ONCE)
         self.left -= len(calls)
         return [AnsweredCall(call, self._taken_in(call, answers[call.id])) for call in calls]
 
@@ -155,7 +155,7 @@ class FileExcerpts:
 
     def _found(self, result: ToolResult) -> ToolResult:
         """What a search has found: what reads can be called from now on, the rest be named by run_tool."""
-        found = found_in(result)
+        found = discovered_tools(result)
         if not found:
             return result
         reads = [spec for spec in found if self.order.may_call(spec)]
@@ -169,7 +169,7 @@ class FileExcerpts:
 
 def described(order: CycleContext, spec: ToolSpec) -> str:
     """A tool that run_tool may name, as decide is told of it; its description may be somebody else's."""
-    description, schema = order.on_one_line(spec.description), order.on_one_line(canonical(spec.input_schema))
+    description, schema = order.on_one_line(spec.description), order.on_one_line(canonical_json(spec.input_schema))
     return f"{spec.name} ({spec.effect}): {description}\n  arguments: {schema}"
 
 
@@ -181,7 +181,7 @@ def _excerpt(order: CycleContext, path: str, sha256: object, result: ToolResult)
     """The lines as they are shown, and the file as it is now known."""
     read = _ReadLines.of(result)
     known = sha256 if isinstance(sha256, str) else None
-    heading = say(
+    heading = render_prompt(
         order.says.excerpt,
         path=path,
         lines=f"lines {read.first}-{read.last} of {read.lines}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kairos_mcp.core.env_files import is_env_file
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
-from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, side_by_side
+from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
@@ -86,7 +86,7 @@ OBSERVATION_SCHEMA = keyed(
 
 def observation_of(given: JsonObject) -> Observation:
     """An observation as `as_json` gave it. Raises Undecodable."""
-    if problems := compiled(OBSERVATION_SCHEMA).problems(given):
+    if problems := compile_schema(OBSERVATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     return Observation(tuple(Seen(**each) for each in given["observations"]))
 
@@ -96,7 +96,7 @@ def observe(order: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
     looks = list(enumerate(order.mandate.observe, 1))
     skipped = {n: reason for n, look in looks if (reason := _why_not(order, look)) is not None}
     steps = {n: _step(f"{name}/call-{n}", look) for n, look in looks if n not in skipped}
-    answers = yield from side_by_side(steps.values(), AT_ONCE)
+    answers = yield from gather_calls(steps.values(), AT_ONCE)
     seen: list[Seen] = []
     for n, look in looks:
         if n in skipped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, Risk
 from kairos_mcp.core.run_spec import GIVEN
@@ -16,7 +16,7 @@ from kairos_mcp.flows.ooda.observe import Observation
 from kairos_mcp.flows.ooda.prompts import listed, sections
 from kairos_mcp.flows.ooda.shown import REASON_CHARS, as_text, cut
 from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, keyed, settled, text, texts
-from kairos_mcp.flows.planner_input import say
+from kairos_mcp.flows.planner_input import render_prompt
 
 TOKENS = 1_024
 FILES = 8
@@ -71,7 +71,7 @@ ORIENTATION_SCHEMA = keyed(
 
 def orientation_of(given: JsonObject) -> Orientation:
     """Raises Undecodable with all that is wrong."""
-    if problems := compiled(ORIENTATION_SCHEMA).problems(given):
+    if problems := compile_schema(ORIENTATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     files = tuple(_part(n, each) for n, each in enumerate(given.get("files", ())))
     return Orientation(given["summary"], tuple(given["priorities"]), given["risk_level"], files)
@@ -111,7 +111,7 @@ def told(order: CycleContext, orientation: Orientation) -> JsonObject:
         left -= len(priority)
     if dropped := orientation.priorities[len(kept) :]:
         chars = sum(map(len, dropped))
-        kept.append(say(mark, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
+        kept.append(render_prompt(mark, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
     return whole | {"summary": cut(orientation.summary, REASON_CHARS, mark, ref), "priorities": kept}
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.outcome import Outcome, StopReason, ended
+from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.act import ActResult, act, acted_of
@@ -63,13 +63,13 @@ def phase_run(order: CycleContext, phase: Phase, given: JsonObject | None = None
     came = yield from _phase(order, phase, given or {})
     match came:
         case PhaseFailure(status="budget", limit=limit) as broken:
-            return ended("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
+            return make_outcome("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
         case PhaseFailure(status=status) as broken:
-            return ended(status, broken.reason, broken.as_json())
+            return make_outcome(status, broken.reason, broken.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
-            return ended(_DONE, _summary(came), came.as_json())
+            return make_outcome(_DONE, _summary(came), came.as_json())
         case decision:
-            return ended(_DONE, f"Decided: {decision.kind}.", as_json(decision))
+            return make_outcome(_DONE, f"Decided: {decision.kind}.", as_json(decision))
 
 
 def _phase(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Conversation, JsonObject, Message
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
@@ -88,7 +88,7 @@ ASSESSMENT_SCHEMA = keyed(
 
 def assessment_of(given: JsonObject) -> Assessment:
     """Raises Undecodable with all that is wrong."""
-    if problems := compiled(ASSESSMENT_SCHEMA).problems(given):
+    if problems := compile_schema(ASSESSMENT_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     return Assessment(
         given["assessment"], tuple(given["lessons"]), float(given["confidence"]), tuple(given.get("remaining", ()))

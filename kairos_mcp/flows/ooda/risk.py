@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Risk, ToolSpec
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool, edits_of, targets
@@ -93,5 +93,5 @@ def _tool_problems(order: CycleContext, decision: RunTool) -> list[str]:
     if spec is None:
         names = ", ".join(each.name for each in order.may) or "none"
         return [f"the tool is not one that the mandate allows ({names[:1_000]})"]
-    wrong = compiled(spec.input_schema).problems(decision.arguments)
+    wrong = compile_schema(spec.input_schema).problems(decision.arguments)
     return [f"arguments of {spec.name}: {'; '.join(wrong)}"] if wrong else []

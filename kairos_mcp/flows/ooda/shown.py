@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.flows.planner_input import say
+from kairos_mcp.flows.planner_input import render_prompt
 
 RESULT_CHARS = 2_000  # SYSTEMS.md O3: of a result that was observed
 REASON_CHARS = 1_000  # of an error; of an orientation's summary, and of its priorities together
@@ -28,7 +28,7 @@ def cut(text: str, most: int, mark: str, ref: str, whole: int | None = None) -> 
     length = whole if whole is not None else len(text)
     if len(text) <= most:
         return text
-    return f"{text[:most]}\n{say(mark, left=length - most, whole=length, ref=ref)}"
+    return f"{text[:most]}\n{render_prompt(mark, left=length - most, whole=length, ref=ref)}"
 
 
 def cut_fields(value: Any, most: int, mark: str, ref: str) -> Any:

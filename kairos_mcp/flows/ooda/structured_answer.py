@@ -23,9 +23,9 @@ from kairos_mcp.core.steps import (
 )
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
-from kairos_mcp.flows.planner_input import Prompts, say
-from kairos_mcp.flows.structured_output import REPAIRS
-from kairos_mcp.flows.tool_calls import AnsweredCall, limit_words, not_executed, numbered, stop_of, turn_messages
+from kairos_mcp.flows.planner_input import Prompts, render_prompt
+from kairos_mcp.flows.structured_output import MAX_REPAIRS
+from kairos_mcp.flows.tool_calls import AnsweredCall, first_stop, limit_name, number_calls, reject_calls, turn_messages
 
 ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to the model again
 
@@ -83,7 +83,7 @@ class _Tries:
 
     def next(self, *, cut: bool) -> str | None:
         """The name of the next repair, None where there is none."""
-        if self.done == REPAIRS or (cut and self.cut_off):
+        if self.done == MAX_REPAIRS or (cut and self.cut_off):
             return None
         self.done, self.cut_off = self.done + 1, self.cut_off or cut
         return f"{self.name}/repair-{self.done}"
@@ -111,7 +111,7 @@ def settled(
         cut = turn.finish == "length"
         if reading is not None and len(tools) and turn.tool_calls and not cut and turn.unreadable is None:
             answered = yield from reading.called(turn)
-            if (stop := stop_of(answered)) is not None:
+            if (stop := first_stop(answered)) is not None:
                 return broken_by(stop)
             talk = talk.add(*turn_messages(prompts, turn.content, answered))
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
@@ -124,7 +124,9 @@ def settled(
         if again is None:
             return PhaseFailure("parse_error", reason)
         problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
-        prompt = say(says.cut_off, tokens=form.tokens) if cut else say(says.repair, problems=problems)
+        prompt = (
+            render_prompt(says.cut_off, tokens=form.tokens) if cut else render_prompt(says.repair, problems=problems)
+        )
         talk = talk.add(*_echoed(prompts, turn, step, reason), Message("user", prompt))
         step, purpose = again, _REPAIR
 
@@ -137,7 +139,7 @@ def broken_by(answer: CompletionAnswer | Unknown) -> PhaseFailure:
     """Why a phase can't go on after this answer."""
     match answer:
         case Refused(limit=limit) as refused:
-            return PhaseFailure("budget", f"The limit on {limit_words(refused)} is reached.", limit)
+            return PhaseFailure("budget", f"The limit on {limit_name(refused)} is reached.", limit)
         case Failure(code=code, message=message):
             return PhaseFailure("llm_error", f"{code}: {message}")
         case Mechanical():
@@ -185,4 +187,4 @@ def _echoed(prompts: Prompts, turn: Completion, step: str, why: str) -> tuple[Me
     content = turn.content
     if len(content) > ECHO_CHARS:
         content = f"{content[:ECHO_CHARS]}\n[{len(content) - ECHO_CHARS} further characters]"
-    return turn_messages(prompts, content, not_executed(numbered(turn, step), why))
+    return turn_messages(prompts, content, reject_calls(number_calls(turn, step), why))

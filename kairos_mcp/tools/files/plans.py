@@ -12,7 +12,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
-from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical
+from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
@@ -96,7 +96,7 @@ def plan_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> 
     def plan_edits(arguments: JsonObject, around: ToolContext) -> ToolResult:
         edits: list[JsonObject] = arguments["edits"]
         changes = _planned(edits, look, scopes, most, mask)
-        text = canonical({"edits": edits, "files": [change.line() for change in changes]})
+        text = canonical_json({"edits": edits, "files": [change.line() for change in changes]})
         plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
         around.memory.keep(_kept_as(plan_id), text)
         return _told(plan_id, len(edits), changes)

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Literal
 
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
-from kairos_mcp.core.messages import canonical
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import said
 from kairos_mcp.core.text import brings_hidden
 from kairos_mcp.store.tool_memory import of_call
@@ -125,11 +125,11 @@ def _as_intent(changes: Sequence[FileChange]) -> str:
     files = [
         change.line() | {"original": None if change.before is None else change.before.decode()} for change in changes
     ]
-    return canonical({"files": files})
+    return canonical_json({"files": files})
 
 
 def _key(change: FileChange, around: ToolContext) -> str:
-    return sha256(canonical([around.run_id, around.path, change.path]).encode()).hexdigest()[:16]
+    return sha256(canonical_json([around.run_id, around.path, change.path]).encode()).hexdigest()[:16]
 
 
 def _make(opener: Workspace, change: FileChange, around: ToolContext) -> bool:

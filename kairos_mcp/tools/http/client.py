@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
-from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parsed
+from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parse_url
 from kairos_mcp.tools.http.addresses import never, not_public
 from kairos_mcp.tools.http.body import UnpackedBody, spelled, unpacked
 from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
@@ -152,7 +152,7 @@ class HttpClient:
         """
         here = outgoing.url
         try:  # bytes that are no ASCII, and blanks, as browsers take them
-            there = parsed(urljoin(str(here), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
+            there = parse_url(urljoin(str(here), quote(where.encode("latin-1", "replace"), safe=_ASCII)))
         except ValueError:
             raise EgressDenied(f"{here.host} redirects to what is no URL.", "Ask elsewhere.") from None
         if here.scheme == "https" and there.scheme == "http":

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import EgressDenied, HttpError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.urls import URL_CHARS, parsed
+from kairos_mcp.core.urls import URL_CHARS, parse_url
 from kairos_mcp.tools.http.addresses import plainly_local
 from kairos_mcp.tools.http.body import BodyText, is_html, spelled, text_of
 from kairos_mcp.tools.http.client import HEADER_CHARS, HEADERS, HttpClient, HttpReply, HttpRequest, check
@@ -68,7 +68,7 @@ def fetch_class(arguments: JsonObject, egress: HttpClient) -> Literal["allow", "
         case _:
             return "deny"
     try:
-        url = parsed(text)
+        url = parse_url(text)
     except EgressDenied:
         return "deny"
     if plainly_local(url) is not None and not egress.lists_private(url):
@@ -178,7 +178,9 @@ def _outgoing(arguments: JsonObject) -> HttpRequest:
     if kind and not typed:
         headers = (*headers, ("content-type", kind))
     method = arguments.get("method", "GET")
-    return HttpRequest(method, parsed(arguments["url"]), headers, body, repeatable=method in ("GET", "HEAD", "OPTIONS"))
+    return HttpRequest(
+        method, parse_url(arguments["url"]), headers, body, repeatable=method in ("GET", "HEAD", "OPTIONS")
+    )
 
 
 def _cure(reply: HttpReply) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from kairos_mcp.core.errors import BadArguments, ConfigError, EgressDenied, KairosError, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.urls import parsed
+from kairos_mcp.core.urls import parse_url
 from kairos_mcp.settings.http_tool import HttpDefinition, Parameter, with_secrets
 from kairos_mcp.tools.http.addresses import plainly_local
 from kairos_mcp.tools.http.body import spelled
@@ -77,7 +77,7 @@ def fill(definition: HttpDefinition, arguments: JsonObject, secrets: Mapping[str
     pairs = [pair for each, value in given if each.place == "query" for pair in _in_query(each, value)]
     if pairs:
         url += ("&" if "?" in url else "?") + "&".join(pairs)
-    filled, meant = parsed(url), definition.sample()
+    filled, meant = parse_url(url), definition.sample()
     if filled.origin != meant.origin or _shape(filled.target) != _shape(meant.target):
         raise BadArguments("An argument would change where the request goes.", "Send plain values.")
     fixed = [(name, with_secrets(value, secrets)) for name, value in definition.headers]

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
-from kairos_mcp.core.urls import HostRule, parsed
+from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
 from kairos_mcp.tools.http.body import text_of
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
@@ -68,7 +68,7 @@ def document_in(text: str) -> JsonObject:
 def document_at(text: str, until: float) -> JsonObject:
     """The document behind a URL that a person typed, whose host may be private for that reason; `until` is a deadline
     on `time.monotonic()`. Raises ConfigError, HttpError and what Egress.send raises."""
-    url = parsed(text)
+    url = parse_url(text)
     egress = HttpClient((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
     reply = egress.send(
         HttpRequest("GET", url, (("Accept", "application/json, application/yaml"),)), until, StopSignal()

@@ -9,7 +9,7 @@ from typing import Any
 import mcp_types as wire
 from pydantic_core import to_json
 
-from kairos_mcp.core.json_schema import compiled
+from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.outside import seen
 from kairos_mcp.tools.mcp_servers.definition import plain
@@ -57,7 +57,7 @@ def held_to(schema: JsonObject | None, told: ServerResult, tool: str) -> ToolRes
     if len(to_json(told.structured, inf_nan_mode="constants")) > CHECKED_BYTES:
         note = f"[over {CHECKED_BYTES:,} bytes of structured content: not held against the tool's outputSchema]"
         return replace(result, content=f"{result.content}\n{note}")
-    if problems := compiled(schema).problems(told.structured):
+    if problems := compile_schema(schema).problems(told.structured):
         return _broken(result, tool, "; ".join(plain(problem) for problem in problems))
     return result
 

@@ -16,8 +16,8 @@ from functools import cached_property
 from hashlib import sha256
 
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
-from kairos_mcp.core.json_schema import compiled
-from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec, canonical
+from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec, canonical_json
 from kairos_mcp.core.outside import spelled
 from kairos_mcp.core.text import made_visible
 
@@ -113,7 +113,7 @@ def canonical_body(listed: JsonObject) -> str:
     """What is pinned of a tool: all that a model or the gate may go by; icons and `_meta` are neither."""
     kept = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
     try:
-        return canonical({key: listed[key] for key in kept if listed.get(key) is not None})
+        return canonical_json({key: listed[key] for key in kept if listed.get(key) is not None})
     except (TypeError, ValueError):  # NaN
         return ""
 
@@ -186,7 +186,7 @@ def _schema_problem(schemas: Iterable[object]) -> str | None:
         if not isinstance(schema, dict):
             return "its schema is no object"
         try:
-            compiled(schema)
+            compile_schema(schema)
         except SchemaRejected as rejected:
             return f"{rejected.code}: {plain(rejected.message)}"
     return None

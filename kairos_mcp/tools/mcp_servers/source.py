@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
-from kairos_mcp.core.messages import JsonObject, ToolResult, canonical
+from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
 from kairos_mcp.tools.commands.undo_writes import WHY, WriteWatch, failed_by
@@ -281,7 +281,7 @@ def settled_source(setting: ServerSetting, definitions: DefinitionTable, at: int
 
 
 def _hashed(setting: ServerSetting, reached: list[Any]) -> str:
-    return f"{setting.name}@{sha256(canonical(reached).encode()).hexdigest()[:16]}"
+    return f"{setting.name}@{sha256(canonical_json(reached).encode()).hexdigest()[:16]}"
 
 
 def offered_as(row: DefinitionRow) -> str:

@@ -107,9 +107,9 @@ def test_interrupted_anywhere_and_fed_again_it_asks_and_ends_the_same(case: Any,
     whole = _ran(of, thoughts, results)
     record = [RecordedStep(path, step.digest, answer) for path, step, answer in whole.asked]
     again = Runner(mandate_run(of, 3))
-    again.fold(record[:at])
+    again.replay_all(record[:at])
     assert list(again.waiting)[:1] == whole.paths[at : at + 1]
-    again.fold(record[at:])
+    again.replay_all(record[at:])
     assert (again.finished, again.outcome) == (True, whole.outcome)
 
 
