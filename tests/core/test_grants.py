@@ -398,3 +398,14 @@ def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None
 def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_below_nothing() -> None:
     account = Account(1, Limits(rounds=9, tool_calls=2), Units(rounds=3, tool_calls=2), Units(rounds=4, tool_calls=2))
     assert [account.left(unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]
+
+
+def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:
+    assert tuple(Units()) == tuple(NOTHING) == (0,) * 8
+
+
+def test_of_the_half_minute_of_a_closing_call_what_others_hold_is_gone_too() -> None:
+    account = Account(1, Limits(milliseconds=10_000), Units(milliseconds=4_000), Units(milliseconds=12_000))
+    leave = grant(account, ROUND._replace(counts=counts_of("closing"), purpose="closing"))
+    assert isinstance(leave, Reservation)
+    assert leave.timeout_ms == 24_000
