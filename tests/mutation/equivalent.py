@@ -92,7 +92,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a codec is found by the letters and digits of its name",
     (
         "store/reservations.py",
-        "Purse._take",
+        "ReservationBatch._take",
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]",
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=False)]",
     ): "all three have five, since a Change has ten",
@@ -125,7 +125,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "one byte more than the most is too much, and so are two",
     (
         "tools/files/workspace.py",
-        "Opener._refuse_private",
+        "Workspace._refuse_private",
         "statuses = (os.stat(each, dir_fd=at, follow_symlinks=False) for each in above)",
         "statuses = (os.stat(each, dir_fd=at, follow_symlinks=True) for each in above)",
     ): "these are the folders of a path that was opened, and none is opened through a link",
