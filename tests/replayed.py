@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.history.replay_check import RecordedEntry, Recording, replayed
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
 from kairos_mcp.specs.build import VERSIONS, thaw
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
@@ -41,7 +41,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
     ]
     try:
         thawed = thaw(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")
-        found = replayed(Recording(run.id, thawed, entries, run.outcome))
+        found = replay(Recording(run.id, thawed, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"
     return None if found.identical else f"{run.id}: {found.first_difference}"

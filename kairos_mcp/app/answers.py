@@ -78,7 +78,7 @@ def split(
     return brought
 
 
-def repeated(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
+def check_repeated_answer(path: str, value: object, recorded: object, run_id: str, shown_chars: int) -> None:
     """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
     match recorded:
         case Completion():

@@ -20,7 +20,7 @@ from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
 from kairos_mcp.app.retention import PruneResult, RetentionSweep
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
-from kairos_mcp.app.server_facts import serves_of
+from kairos_mcp.app.server_facts import served_by
 from kairos_mcp.app.start import StartResult
 from kairos_mcp.app.tool_admin import Decided, Decision, ToolDetails, ToolSummary
 from kairos_mcp.core.calendar import DAY_MS
@@ -58,7 +58,7 @@ class App:
         salvage: bool = False,
     ) -> None:
         self.settings = settings
-        serves = serves_of(settings) if via == "mcp" else None
+        serves = served_by(settings) if via == "mcp" else None
         self._store = Store(settings.home, settings.durability, via, salvage=salvage, serves=serves)
         self._wiring = RunFactory(settings, self._store)
         self._drivers = RunPool(self._store, self._wiring, clock)
@@ -89,10 +89,10 @@ class App:
         servers only to probe them."""
         self._drivers.wake()
 
-    def try_again(self, run_ids: Sequence[str], caller: Caller) -> None:
+    def retry_stalled(self, run_ids: Sequence[str], caller: Caller) -> None:
         """Go on with those of these runs that stand still here; the next look shows what came of it."""
         for run_id in run_ids:
-            self._drivers.try_again(self._house.run(run_id, caller).n)
+            self._drivers.retry_run(self._house.find_run(run_id, caller).n)
 
     # -- starting ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class App:
     async def start_cycles(self, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
         """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
         self._keeping.nudge()
-        return await mandating.run(self._house, meant, asked, caller)
+        return await mandating.run_mandate(self._house, meant, asked, caller)
 
     async def start_phase(
         self, phase: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
@@ -133,34 +133,36 @@ class App:
     ) -> JsonObject:
         """A page of the caller's mandates in the workspaces at hand, or `everywhere`, each with its status, which is
         that of its newest run. Raises BadArguments."""
-        return mandating.listed(self._house, status, cursor, caller, everywhere=everywhere)
+        return mandating.list_mandates(self._house, status, cursor, caller, everywhere=everywhere)
 
-    def mandates_due(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
+    def due_mandates(self, only: str | None, caller: Caller) -> list[ScheduledTime]:
         """The times for which mandates of the workspaces at hand are to be run now. Raises UnknownMandate,
         BadArguments."""
-        return mandating.all_due(self._house, only, caller)
+        return mandating.due_mandates(self._house, only, caller)
 
     def mandates_without_workspace(self, caller: Caller) -> list[str]:
         """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
-        return mandating.without_workspace(self._house, caller)
+        return mandating.notes_of_unplaced(self._house, caller)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def newest(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """The ids of the newest runs of the workspaces at hand, or `everywhere`, newest first."""
-        return queries.newest(self._store.reader, caller.principal, None if everywhere else self._house.at_hand, limit)
+        return queries.newest(
+            self._store.reader, caller.principal, None if everywhere else self._house.listed_workspaces, limit
+        )
 
     def report(self, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
         """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
-        return inspect.reported(self._house, run_id, caller, full=full, attached=attached)
+        return inspect.report_run(self._house, run_id, caller, full=full, attached=attached)
 
-    def worded(self, text: str, caller: Caller) -> str:
+    def word_for(self, text: str, caller: Caller) -> str:
         """A text as it is shown to this caller: its commands ready to paste for the person whose state folder it is."""
-        return self._house.worded(text, caller)
+        return self._house.word_for(text, caller)
 
     def runs_elsewhere(self, caller: Caller) -> int:
         """How many runs there are of workspaces that are not at hand."""
-        return queries.count_elsewhere(self._store.reader, caller.principal, self._house.at_hand)
+        return queries.count_elsewhere(self._store.reader, caller.principal, self._house.listed_workspaces)
 
     async def wait(
         self,
@@ -189,7 +191,7 @@ class App:
 
     def trace(self, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
         """A page of the run's record. Raises UnknownRun, BadArguments, NotFound."""
-        return inspect.traced(self._house, run_id, query, caller)
+        return inspect.trace_run(self._house, run_id, query, caller)
 
     def replay(self, run_id: str, caller: Caller) -> ReplayReport:
         """Build the run again from its rows and compare every step that was asked. Raises UnknownRun."""
@@ -203,7 +205,7 @@ class App:
         self, query: str | None, names: tuple[str, ...] | None, category: str | None, cursor: str | None
     ) -> JsonObject:
         """A page of the tools there are. Raises UnknownTool, BadArguments."""
-        registry = await self._wiring.ready(self._wiring.workspace(None), names or ("*",))
+        registry = await self._wiring.ready_registry(self._wiring.workspace(None), names or ("*",))
         coming = registry.coming(names or ("*",))
         told = [f"{', '.join(coming)}: not there yet; its tools are found once it is."] if coming else []
         return registry.search(query, names, category, cursor).as_json() | ({"degraded": told} if told else {})
@@ -211,11 +213,11 @@ class App:
     async def propose_tool(self, spec: JsonObject, caller: Caller) -> JsonObject:
         """Let an HTTP tool or a server wait for a person's approval. Raises BadArguments, TooLarge, EgressDenied,
         ApprovalsFull, Denied."""
-        return await registering.proposed(self._house, spec, caller)
+        return await registering.propose(self._house, spec, caller)
 
     async def tools(self) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
         """Every tool there is, and what waits for a person; and what the sources have to say."""
-        return await tool_admin.listed(self._house)
+        return await tool_admin.list_tools(self._house)
 
     async def tool(self, name: str) -> ToolDetails:
         """All there is to say of a tool, or of a definition SOURCE/NAME. Raises UnknownTool."""
@@ -223,7 +225,7 @@ class App:
 
     def tool_notes(self) -> tuple[str, ...]:
         """What the sources of tools have to say; starts none."""
-        return tool_admin.noted(self._house)
+        return tool_admin.source_notes(self._house)
 
     def idle_rules(self) -> tuple[str, ...]:
         """The rules of the gate that fit no tool known so far, in sentences; starts no server."""
@@ -232,7 +234,7 @@ class App:
     def spending(self, scope: str | None, caller: Caller) -> JsonObject:
         """What is spent and left: of the caller's `day` (the default), their newest `days`, or a run. Raises
         UnknownRun."""
-        return spending.spending(self._house, scope, caller)
+        return spending.read_spending(self._house, scope, caller)
 
     def server_of(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """What the server goes by that goes on with this run, and whether it lives. Raises UnknownRun."""
@@ -251,7 +253,7 @@ class App:
 
     async def prune(self, days: float, *, shrink: bool) -> PruneResult:
         """Remove the runs that ended so many days ago or earlier, unless a kept one goes on from them."""
-        return await retention.pruned(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
+        return await retention.prune_runs(self._house, self._house.clock() - int(days * DAY_MS), shrink=shrink)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -284,7 +286,7 @@ class App:
 
     async def decide_tool(self, address: str, decision: Decision, pin: str | None, caller: Caller) -> Decided:
         """A person's word on a definition SOURCE/NAME. Raises BadArguments, NotFound."""
-        return await tool_admin.decided(self._house, address, decision, pin, caller)
+        return await tool_admin.decide_definition(self._house, address, decision, pin, caller)
 
     async def settle(
         self,

@@ -39,7 +39,7 @@ class ClientStates:
     def __init__(self) -> None:
         self._known: OrderedDict[str, ClientState] = OrderedDict()
 
-    def of(self, session: str) -> ClientState:
+    def state_of(self, session: str) -> ClientState:
         known = self._known.setdefault(session, ClientState())
         self._known.move_to_end(session)
         while len(self._known) > KEPT:

@@ -34,7 +34,7 @@ class CommandLine:
         options = () if words[0] in WITHOUT_STATE else self.options
         return shlex.join([*self.program, *words[:named], *options, *words[named:]])
 
-    def whole(self, command: str) -> str:
+    def complete(self, command: str) -> str:
         """A command as a text has it, `kairos-mcp VERB …`, ready to paste."""
         try:
             _, *words = shlex.split(command)
@@ -42,19 +42,19 @@ class CommandLine:
             return command  # it holds a quote that is not closed: a sentence, and no command
         return self.words(*words) if words else command
 
-    def spelled(self, text: str) -> str:
+    def complete_all(self, text: str) -> str:
         """The text with each command in backticks ready to paste."""
-        return _COMMAND.sub(lambda found: f"`{self.whole(found[0][1:-1])}`", text)
+        return _COMMAND.sub(lambda found: f"`{self.complete(found[0][1:-1])}`", text)
 
 
-def in_this_terminal(options: Iterable[str] = ()) -> CommandLine:
+def for_this_terminal(options: Iterable[str] = ()) -> CommandLine:
     """For a person who reads it where they have just called this program: by its name where their PATH finds it."""
-    called = called_as()
+    called = program_words()
     found = shutil.which(NAME)
     return CommandLine((NAME,) if found is not None and (found,) == called else called, tuple(options))
 
 
-def given_options(words: Sequence[str]) -> list[str]:
+def state_options(words: Sequence[str]) -> list[str]:
     """Of the words of a command those that say where its state is, to be repeated in a command that is shown."""
     found: list[str] = []
     for at, word in enumerate(words):
@@ -64,7 +64,7 @@ def given_options(words: Sequence[str]) -> list[str]:
     return found
 
 
-def called_as() -> tuple[str, ...]:
+def program_words() -> tuple[str, ...]:
     """The words that start this program from any folder and any shell."""
     started = Path(sys.argv[0])
     if started.name in (NAME, f"{NAME}.exe"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kairos_mcp.app.client_memory import ClientStates
-from kairos_mcp.app.command_text import CommandLine, called_as, in_this_terminal
+from kairos_mcp.app.command_text import CommandLine, for_this_terminal, program_words
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
 from kairos_mcp.core.decision_rights import Kind, check, way_of
@@ -37,23 +37,23 @@ class AppContext:
     by_hand: bool
     sessions: ClientStates = field(default_factory=ClientStates)
 
-    async def called(self) -> None:
+    async def register_use(self) -> None:
         """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
-        await self.wiring.put_back()
+        await self.wiring.repair_texts()
         if not self.by_hand:
             self.drivers.wake()
             if self.store.exists and self.store.own_number < 0:
                 await self.store.own(self.clock())  # so that a command knows who goes on with what it leaves
             await self.drivers.pick_up()
 
-    def run(self, run_id: str, caller: Caller) -> RunRow:
+    def find_run(self, run_id: str, caller: Caller) -> RunRow:
         """The run, to be looked at: that may be done from anywhere. Raises UnknownRun."""
         return queries.run_by_id(self.store.reader, run_id, caller.principal)
 
-    def run_to_move(self, run_id: str, caller: Caller) -> RunRow:
+    def find_run_to_move(self, run_id: str, caller: Caller) -> RunRow:
         """The run, to be answered or driven: by a person's command anywhere, by a caller of the protocol only where the
         run's folder is served, since nobody there sees another folder. Raises UnknownRun, PathDenied."""
-        run = self.run(run_id, caller)
+        run = self.find_run(run_id, caller)
         if caller.via != "command" and not self.serves(run.workspace):
             folder, elsewhere = caller.path_shown(run.workspace or ""), "It can be looked at, paused and cancelled here"
             cure = (
@@ -71,7 +71,7 @@ class AppContext:
         return not workspace or Path(workspace) in self.settings.workspaces
 
     @property
-    def at_hand(self) -> tuple[str, ...]:
+    def listed_workspaces(self) -> tuple[str, ...]:
         """The workspaces whose runs and mandates are listed here: this server's folders, and '' for none."""
         return ("", *map(str, self.settings.workspaces))
 
@@ -82,7 +82,7 @@ class AppContext:
     def open_steps(self, run: RunRow) -> dict[str, Step]:
         """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
         waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
-        steps = self.drivers.standing(run).runner.waiting if waiting else {}
+        steps = self.drivers.state_of(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
 
     def steps(self, run: RunRow) -> Mapping[str, Step]:
@@ -92,9 +92,9 @@ class AppContext:
         rows alone, and nothing is opened.
         """
         if self.serves(run.workspace):
-            return self.drivers.standing(run).runner.waiting
+            return self.drivers.state_of(run).runner.waiting
         self.wiring.check_version(run)
-        runner = Runner(self.wiring.thawed(run).flow())
+        runner = Runner(self.wiring.load_spec(run).flow())
         try:
             runner.replay_all(
                 RecordedStep(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n)
@@ -119,11 +119,11 @@ class AppContext:
         options = ["--home", str(settings.home)] if settings.origins.get("home") in asked else []
         if settings.config_file is not None and settings.config_file != usual:
             options += ["--config", str(settings.config_file)]
-        return in_this_terminal(options) if self.by_hand else CommandLine(called_as(), tuple(options))
+        return for_this_terminal(options) if self.by_hand else CommandLine(program_words(), tuple(options))
 
-    def worded(self, text: str, caller: Caller) -> str:
+    def word_for(self, text: str, caller: Caller) -> str:
         """A text as it is shown to this caller: commands ready to paste for the person whose state folder it is."""
-        return self.commands.spelled(text) if caller.is_local else text
+        return self.commands.complete_all(text) if caller.is_local else text
 
     def is_served(self, run: RunRow) -> bool:
         """Whether a server lives that goes on with runs of this one's folder: then no command does."""

@@ -15,7 +15,8 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import RecordedStep
 from kairos_mcp.execution.worker import out_of_step
-from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replayed
+from kairos_mcp.history import replay_check
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, naming, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
@@ -56,31 +57,33 @@ class RunPurpose:
     age_s: float = 0.0
 
 
-def reported(house: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False) -> RunReport:
+def report_run(
+    house: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False
+) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
-    return _worded(house, _reported(house, run_id, caller, full=full, attached=attached), caller)
+    return _word_commands(house, _read_report(house, run_id, caller, full=full, attached=attached), caller)
 
 
-def _worded(house: AppContext, found: RunReport, caller: Caller) -> RunReport:
+def _word_commands(house: AppContext, found: RunReport, caller: Caller) -> RunReport:
     """The report with its commands as this caller is shown them."""
     if not caller.is_local:
         return found
     commands = house.commands
     items = [
-        {**item, "command": commands.whole(item["command"])} if "command" in item else item for item in found.waiting
+        {**item, "command": commands.complete(item["command"])} if "command" in item else item for item in found.waiting
     ]
-    following = None if found.next is None else {**found.next, "why": commands.spelled(found.next["why"])}
+    following = None if found.next is None else {**found.next, "why": commands.complete_all(found.next["why"])}
     return replace(
         found,
-        summary=commands.spelled(found.summary) if found.status == "paused" and found.summary else found.summary,
+        summary=commands.complete_all(found.summary) if found.status == "paused" and found.summary else found.summary,
         waiting=tuple(items),
-        degraded=tuple(map(commands.spelled, found.degraded)),
+        degraded=tuple(map(commands.complete_all, found.degraded)),
         next=following,
     )
 
 
-def _reported(house: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
-    run = house.run(run_id, caller)
+def _read_report(house: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+    run = house.find_run(run_id, caller)
     steps = (lambda: house.steps(run)) if full else None
     around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller), caller=caller)
     try:
@@ -105,7 +108,7 @@ def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> Se
     left = run.outcome is None and (run.owner is not None or overdue)
     lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
     asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
-    trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.backing_off(run.n))
+    trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.failed_attempts(run.n))
     return ServerView(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
 
 
@@ -122,11 +125,11 @@ async def wait(
     """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
     ended; `news`: one has news since the `seq` that `since` says of it, or without one waits, is paused or has ended;
     `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
-    await house.called()
+    await house.register_use()
     await asyncio.sleep(0)  # whoever asks in a loop lets others run
-    runs_now = [house.run(run_id, caller) for run_id in run_ids]
+    runs_now = [house.find_run(run_id, caller) for run_id in run_ids]
     for run in runs_now:
-        house.drivers.try_again(run.n)
+        house.drivers.retry_run(run.n)
     until_s = time.monotonic() + wait_s
     beat_s = 0.0
     while not _is(house, until, runs_now, since or {}):
@@ -137,9 +140,11 @@ async def wait(
             beat_s = now
             await on_beat(_beat(house, runs_now[0]))
         within_s = min(until_s - now, BEAT_S)
-        if until in ("attention", "news") or not await house.drivers.stopped([run.n for run in runs_now], within_s):
-            await house.drivers.bell.heard(within_s)
-        runs_now = [house.run(run_id, caller) for run_id in run_ids]
+        if until in ("attention", "news") or not await house.drivers.wait_until_stopped(
+            [run.n for run in runs_now], within_s
+        ):
+            await house.drivers.bell.wait(within_s)
+        runs_now = [house.find_run(run_id, caller) for run_id in run_ids]
 
 
 def _is(house: AppContext, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
@@ -167,7 +172,7 @@ def _status(house: AppContext, run: RunRow) -> str:
         waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
         return status_of(run, waits, _circumstances(house, run))
     except Unreadable:
-        return reported(house, run.id, Caller(run.principal), full=False).status
+        return report_run(house, run.id, Caller(run.principal), full=False).status
 
 
 def _decides(house: AppContext, run: RunRow, caller: Caller) -> Decides:
@@ -181,7 +186,7 @@ def _decides(house: AppContext, run: RunRow, caller: Caller) -> Decides:
 
 def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
     """Whether each dialog that could be shown to this session was, and nobody answered."""
-    ignored = house.sessions.of(caller.session).ignored
+    ignored = house.sessions.state_of(caller.session).ignored
     if not ignored or run.outcome is not None:
         return False
     waits = approvals.waits(house.store.reader, run.n)
@@ -194,9 +199,9 @@ def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
 
 def purpose(house: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     """What the run is for. Raises UnknownRun."""
-    run = house.run(run_id, caller)
+    run = house.find_run(run_id, caller)
     with naming.rows_of(run):
-        spec = house.wiring.thawed(run).spec
+        spec = house.wiring.load_spec(run).spec
     goal = None if run.flow == "call" else spec.goal
     folder = None if run.workspace is None else caller.path_shown(run.workspace)
     return RunPurpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
@@ -204,7 +209,7 @@ def purpose(house: AppContext, run_id: str, caller: Caller) -> RunPurpose:
 
 def beat(house: AppContext, run_id: str, caller: Caller) -> Heartbeat:
     """A sign of life of the run."""
-    return _beat(house, house.run(run_id, caller))
+    return _beat(house, house.find_run(run_id, caller))
 
 
 def _beat(house: AppContext, run: RunRow) -> Heartbeat:
@@ -215,20 +220,20 @@ def _beat(house: AppContext, run: RunRow) -> Heartbeat:
     return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
-def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+def trace_run(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
     """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
     for and its flow has changed since."""
-    run, reader = house.run(run_id, caller), house.store.reader
+    run, reader = house.find_run(run_id, caller), house.store.reader
     record = queries.record(reader, run.n)
     with naming.rows_of(run):
         whole = TraceInput(
             run,
             record,
-            house.wiring.thawed(run).planner_input,
+            house.wiring.load_spec(run).planner_input,
             lambda ref: house.store.whole_text(reader, run.n, ref),
             lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
             lambda: _talks(house, run, record),
-            lambda: reported(house, run_id, caller).output,
+            lambda: report_run(house, run_id, caller).output,
             report_queries.decided(reader, run.n),
         )
         return trace(whole, query)
@@ -237,16 +242,16 @@ def traced(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) ->
 def _talks(house: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
     house.wiring.check_version(run)
     try:
-        return talks(house.wiring.thawed(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
+        return talks(house.wiring.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
     except ReplayDiffers as differs:
         raise out_of_step(run.id, differs) from differs
 
 
 def replay(house: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
-    run = house.run(run_id, caller)
+    run = house.find_run(run_id, caller)
     house.wiring.check_version(run)
-    house.wiring.look_again()
+    house.wiring.forget_specs()
     with naming.rows_of(run), house.store.aside() as connection:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
@@ -254,18 +259,18 @@ def replay(house: AppContext, run_id: str, caller: Caller) -> ReplayReport:
             RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
             for row in queries.record(connection, run.n)
         ]
-        thawed = house.wiring.thawed(run)
-    return replayed(Recording(run.id, thawed, entries, run.outcome))
+        thawed = house.wiring.load_spec(run)
+    return replay_check.replay(Recording(run.id, thawed, entries, run.outcome))
 
 
 def export(house: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
-    from kairos_mcp.history.export import exported
-    from kairos_mcp.history.format import written  # at first use: a server never exports
+    from kairos_mcp.history.export import export_lines
+    from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
-    run = house.run(run_id, caller)
+    run = house.find_run(run_id, caller)
     with naming.rows_of(run), house.store.aside() as connection:
-        brief = house.wiring.thawed(run).planner_input
+        brief = house.wiring.load_spec(run).planner_input
         rows(connection, "begin")
         now = queries.run_by_number(connection, run.n)
-        yield from written(exported(connection, now, brief, house.wiring.mask))
+        yield from write_lines(export_lines(connection, now, brief, house.wiring.mask))

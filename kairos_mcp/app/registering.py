@@ -41,7 +41,7 @@ RESERVED = frozenset(
 """Names of ours, offered at this moment or not: nobody else's tool may be taken for one of these."""
 
 
-async def proposed(house: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
+async def propose(house: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
     """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
     made = proposal(spec, house.wiring.mask)
@@ -59,14 +59,14 @@ async def proposed(house: AppContext, spec: JsonObject, caller: Caller) -> JsonO
     return told | {
         "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
         "looking at it. Show your user the two commands; no tool approves.",
-        "show": _shown(house, command("show", made.name), caller),
-        "approve": _shown(house, command("approve", made.name, made.hash), caller),
+        "show": _command_for(house, command("show", made.name), caller),
+        "approve": _command_for(house, command("approve", made.name, made.hash), caller),
     }
 
 
-def _shown(house: AppContext, said: str, caller: Caller) -> str:
+def _command_for(house: AppContext, said: str, caller: Caller) -> str:
     """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
-    return house.commands.whole(said) if caller.is_local else said
+    return house.commands.complete(said) if caller.is_local else said
 
 
 def check_place(house: AppContext, made: Proposal) -> None:
@@ -96,7 +96,7 @@ def address_of(name: str) -> str:
     return f"{REGISTERED}:{name}"
 
 
-def told(made: Proposal) -> tuple[str, ...]:
+def describe_proposal(made: Proposal) -> tuple[str, ...]:
     """What it would do once it is approved, in sentences for the person who decides."""
     if made.kind == "http_tool":
         tool = made.tool

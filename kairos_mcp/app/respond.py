@@ -43,17 +43,21 @@ async def answer(
     `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
     for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
     """
-    await house.called()
+    await house.register_use()
     placeholders.refuse(dict(answers))
     answers = {key: redact_values.answer(value, house.wiring.mask) for key, value in answers.items()}
-    run = house.run_to_move(run_id, caller)
+    run = house.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
         _check_may_decide(house, run, said, settled, caller)
         approved = approvals.of_run(house.store.reader, run.n) if steps else {}
         try:
             deposits = answering.deposits(
-                _unanswered(house, run, steps), house.open_steps(run), approved, run_id, house.settings.shown_chars
+                _unanswered_steps(house, run, steps),
+                house.open_steps(run),
+                approved,
+                run_id,
+                house.settings.shown_chars,
             )
         except (NotWaiting, AlreadyAnswered) as stale:
             raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
@@ -77,8 +81,8 @@ async def decide(
 
     Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
-    await house.called()
-    run = house.run_to_move(run_id, caller)
+    await house.register_use()
+    run = house.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
         found = approvals.at_key(house.store.reader, run.n, key)
     if found is None:
@@ -119,7 +123,7 @@ async def _leave(
     except ApprovalExpired:
         await expire(house)
         raise
-    house.drivers.go_on(run, mine, fence)
+    house.drivers.continue_run(run, mine, fence)
 
 
 def _check_may_decide(
@@ -136,7 +140,7 @@ async def expire(house: AppContext) -> None:
     """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
     at = house.clock()
     if await house.store.submit(lambda connection: decisions.expire(connection, at)):
-        await house.called()
+        await house.register_use()
 
 
 def _waits_now(house: AppContext, run: RunRow) -> str:
@@ -155,7 +159,7 @@ def _is_approval(house: AppContext, run: RunRow, key: str) -> bool:
     return approvals.at_key(house.store.reader, run.n, key) is not None
 
 
-def _unanswered(house: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+def _unanswered_steps(house: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
     """The answers for steps that have none yet; the same one again is passed over."""
     fresh = {}
     for path, value in answers.items():
@@ -163,7 +167,7 @@ def _unanswered(house: AppContext, run: RunRow, answers: Mapping[str, object]) -
         if body is None:
             fresh[path] = value
         else:
-            answering.repeated(path, value, decode_answer(body), run.id, house.settings.shown_chars)
+            answering.check_repeated_answer(path, value, decode_answer(body), run.id, house.settings.shown_chars)
     return fresh
 
 
@@ -177,14 +181,14 @@ async def control(
     route: str | None = None,
 ) -> None:
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
-    await house.called()
-    run = house.run(run_id, caller) if action in FROM_ANYWHERE else house.run_to_move(run_id, caller)
+    await house.register_use()
+    run = house.find_run(run_id, caller) if action in FROM_ANYWHERE else house.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
         body, because = _wish_body(house, run, action, limits, route, caller)
     if action == "reroute":
-        house.sessions.of(caller.session).silent = False  # whoever sends a run there wants it to be tried
+        house.sessions.state_of(caller.session).silent = False  # whoever sends a run there wants it to be tried
     house.check_awake(run)
     at, dead = house.clock(), house.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
@@ -192,13 +196,13 @@ async def control(
     mine = await house.store.own(at) if drives else ownership.NOBODY
 
     def left(connection: apsw.Connection) -> int | None:
-        say, why = _extended(house, run, limits, connection) if action == "extend" and limits else (body, because)
+        say, why = _extend_caps(house, run, limits, connection) if action == "extend" and limits else (body, because)
         return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
 
     with naming.rows_of(run):
         fence = await house.store.submit(left)
     try:
-        house.drivers.go_on(run, mine, fence, interrupt=action == "cancel")
+        house.drivers.continue_run(run, mine, fence, interrupt=action == "cancel")
     except KairosError:  # nothing can be built from its rows: they alone end it
         if action != "cancel" or fence is None:
             raise
@@ -207,7 +211,7 @@ async def control(
     while house.drivers.moves(run.n) and queries.wishes(house.store.reader, run.n):
         if time.monotonic() >= until_s:
             return  # the wish is in the rows; its driver is busy and takes it up next
-        await house.drivers.bell.heard(BEAT_S)
+        await house.drivers.bell.wait(BEAT_S)
 
 
 def _wish_body(
@@ -216,7 +220,7 @@ def _wish_body(
     """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
     match action:
         case "extend":
-            return _extended(house, run, limits or Limits(), house.store.reader)
+            return _extend_caps(house, run, limits or Limits(), house.store.reader)
         case "reroute":
             capped = read_account(house.store.reader, run.account).caps.nano_usd
             own = capped is not None and capped != house.settings.limits.nano_usd
@@ -233,7 +237,7 @@ def _wish_body(
             return "", None
 
 
-def _extended(house: AppContext, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+def _extend_caps(house: AppContext, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
     """The caps after adding `more`, within what the configuration allows, and what was cut; on top of extensions that
     the run's owner has not taken up yet, so that of two that come at once none is lost. Raises BadArguments."""
     if more.nano_usd is not None:
@@ -260,7 +264,7 @@ def _refuse_unpriced(house: AppContext, run: RunRow, route: str, limit: str = "l
 async def resume(house: AppContext, run_id: str, caller: Caller) -> None:
     """Go on with a run as a person's command may: with one that was paused, and with one whose server has ended. One
     that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy."""
-    run = house.run(run_id, caller)
+    run = house.find_run(run_id, caller)
     house.check_awake(run)
     if run.outcome is None and _is_paused(house, run):
         await control(house, run_id, "resume", caller)
@@ -282,7 +286,7 @@ async def drive_here(house: AppContext, run_id: str) -> None:
     if run.outcome is not None or house.drivers.moves(run.n):
         return
     if house.is_served(run) or not house.may_drive(run):
-        await _until_picked_up(house, run)
+        await _wait_until_picked_up(house, run)
         run = queries.run_by_number(house.store.reader, run.n)
         if run.outcome is not None or not house.dead_owner(run):
             return
@@ -291,11 +295,11 @@ async def drive_here(house: AppContext, run_id: str) -> None:
         await house.drivers.take(run, dead)
 
 
-async def _until_picked_up(house: AppContext, run: RunRow) -> None:
+async def _wait_until_picked_up(house: AppContext, run: RunRow) -> None:
     """Return once a server has taken the run, be it that it is done with it; at the latest after PICKED_UP_S."""
     until_s = time.monotonic() + PICKED_UP_S
     while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
-        await house.drivers.bell.heard(LOOK_S)
+        await house.drivers.bell.wait(LOOK_S)
         run = queries.run_by_number(house.store.reader, run.n)
 
 
@@ -322,8 +326,8 @@ async def settle(
     """Say of a call whose end nobody knows whether it is to be made again, or was done already. `digest`: of what was
     shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
     AlreadyAnswered."""
-    await house.called()
-    run, path = house.run_to_move(run_id, caller), key.removesuffix(SUFFIX)
+    await house.register_use()
+    run, path = house.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
         meant = digest or settlements.digest_now(house.store.reader, run, path) or ""
     said = SettlementRequest(path, settlement, note and house.wiring.mask.text(note).text, meant)

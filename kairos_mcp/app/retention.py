@@ -54,7 +54,7 @@ class RetentionSweep:
 
     async def _sweep(self, days: int) -> None:
         try:
-            await pruned(self._house, self._house.clock() - days * DAY_MS, shrink=False)
+            await prune_runs(self._house, self._house.clock() - days * DAY_MS, shrink=False)
         except KairosError:
             return  # whoever works on the store meets the same, and is told; tomorrow it is tried again
 
@@ -65,7 +65,7 @@ class RetentionSweep:
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
 
-async def pruned(house: AppContext, before: int, *, shrink: bool) -> PruneResult:
+async def prune_runs(house: AppContext, before: int, *, shrink: bool) -> PruneResult:
     """Remove the runs that ended before this moment (milliseconds since 1970) and that no kept run needs.
 
     `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is used
@@ -98,13 +98,13 @@ async def _texts_removed(house: AppContext) -> int | None:
     for _ in range(TRIES):
         with house.store.aside() as watch:
             seen = data_version(watch)
-            found = await asyncio.to_thread(_unreferred, house.store)
+            found = await asyncio.to_thread(_unreferenced_texts, house.store)
             if not found or await house.store.submit(_removal_of_texts(found, watch, seen)):
                 return len(found)
     return None
 
 
-def _unreferred(store: Store) -> list[str]:
+def _unreferenced_texts(store: Store) -> list[str]:
     with store.aside() as connection:
         rows(connection, "begin")
         return retention.unreferred_texts(connection)

@@ -86,7 +86,7 @@ class RunFactory:
         self._elsewhere.look()
         return registry
 
-    async def ready(
+    async def ready_registry(
         self, workspace: str | None, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S
     ) -> ToolRegistry:
         """The registry, once the sources that the globs and names may mean know what they have: within half a minute
@@ -114,7 +114,7 @@ class RunFactory:
 
     def minds(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """What there is to think with for this run, here and with this client."""
-        return build.minds(self.settings, self.thawed(run).script is not None, samples)
+        return build.minds(self.settings, self.load_spec(run).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
         """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
@@ -126,18 +126,18 @@ class RunFactory:
                 run_id=run.id,
             )
 
-    def look_again(self) -> None:
+    def forget_specs(self) -> None:
         """Take every spec apart anew: its texts may have been changed by another hand."""
         self._thawed.cache_clear()
 
-    def thawed(self, run: RunRow) -> LoadedSpec:
+    def load_spec(self, run: RunRow) -> LoadedSpec:
         """The run's spec taken apart: once, however often the run is looked at. Raises StoreCorrupt."""
         return self._thawed(run.spec, run.workspace, run.n)
 
     def _thaw(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
         return thaw(spec, lambda content_hash: self._text(content_hash, workspace, run))
 
-    async def put_back(self) -> None:
+    async def repair_texts(self) -> None:
         """Write the texts that were found damaged, or gone, and could be made again; each of their runs says so."""
         mended, self._mended = self._mended, {}
         if mended:
@@ -149,10 +149,12 @@ class RunFactory:
 
             await self._store.submit(write)
 
-    def standing(self, run: RunRow) -> RunState:
+    def new_state(self, run: RunRow) -> RunState:
         """The run in memory, not folded yet."""
-        thawed = self.thawed(run)
-        models: dict[str, Model] = {"scripted": scripted(replace(thawed.script, asked=[]))} if thawed.script else {}
+        thawed = self.load_spec(run)
+        models: dict[str, Model] = (
+            {"scripted": scripted_model(replace(thawed.script, asked=[]))} if thawed.script else {}
+        )
         paid: dict[str, PaidModel] = {}
         dialects: dict[str, DialectName] = {"caller": "native"}
         if self.settings.model is not None:
@@ -221,7 +223,7 @@ class RunFactory:
         opener = None
         if workspace is not None:
             opener = self._opened.enter_context(Workspace(Path(workspace), private=self.settings.home))
-        networked, judged = self._networked()
+        networked, judged = self._network_tools()
         folder = Path(workspace) if workspace is not None else None
         scopes = scopes_of(folder, self.settings) if folder is not None else None
         commands = CommandSettings.of(self.settings)
@@ -254,7 +256,7 @@ class RunFactory:
         """The skills, the same for every workspace."""
         return self._opened.enter_context(closing(SkillFolders(skill_folders(self.settings))))
 
-    def _networked(self) -> tuple[list[Tool], Mapping[str, Default]]:
+    def _network_tools(self) -> tuple[list[Tool], Mapping[str, Default]]:
         """The tools that leave this machine, and how the gate judges those that it doesn't by their effect."""
         settings = self.settings
         if not settings.http_fetch and not settings.http_tools:
@@ -268,7 +270,7 @@ class RunFactory:
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:
-            registry, thawed = self.registry(run.workspace), self.thawed(run)
+            registry, thawed = self.registry(run.workspace), self.load_spec(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
         granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
@@ -292,7 +294,7 @@ class RunFactory:
         raise trouble
 
 
-def scripted(script: Script) -> Model:
+def scripted_model(script: Script) -> Model:
     """The model that a script is: each completion takes the line that its step was marked with."""
 
     async def complete(asked: ModelInput) -> Completion | Failure:

@@ -38,12 +38,12 @@ class ChangeSignal:
         self._listeners = 0
         self.hurried = 0  # how many of the listeners have a call waiting for them
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         if self._listeners:
             rung, self._next = self._next, asyncio.Event()
             rung.set()
 
-    async def heard(self, within_s: float, *, hurried: bool = True) -> None:
+    async def wait(self, within_s: float, *, hurried: bool = True) -> None:
         """Return at the next ring, or after `within_s` seconds."""
         self._listeners += 1
         self.hurried += hurried
@@ -78,7 +78,7 @@ class RunPool:
     def moves(self, n: int) -> bool:
         return n in self._moving
 
-    async def stopped(self, ns: Sequence[int], within_s: float) -> bool:
+    async def wait_until_stopped(self, ns: Sequence[int], within_s: float) -> bool:
         """Return when none of these runs moves here, or after `within_s` seconds; False at once where none did.
 
         Who waits for an end need not wake at each commit.
@@ -93,7 +93,7 @@ class RunPool:
         driver = self._stalled.get(n)
         return driver.trouble if driver is not None else None
 
-    def backing_off(self, n: int) -> list[BackOff]:
+    def failed_attempts(self, n: int) -> list[BackOff]:
         """The attempts of a run that failed here and are made again after a pause."""
         moving = self._moving.get(n)
         if moving is None:
@@ -107,7 +107,7 @@ class RunPool:
                     pass
         return found
 
-    def standing(self, run: RunRow) -> RunState:
+    def state_of(self, run: RunRow) -> RunState:
         """The run in memory, for a look at its steps: the cached one while its rows are as it knows them.
 
         Raises Stale where its record does not fit the flow.
@@ -142,20 +142,20 @@ class RunPool:
         else:
             self._launch(self._driver(run, fence))
 
-    def go_on(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
+    def continue_run(self, run: RunRow, mine: int, fence: int | None, *, interrupt: bool = False) -> None:
         """After rows were left for a run: drive it if they took it for this server, else tell its driver here."""
         if fence is None:
-            self.try_again(run.n)
+            self.retry_run(run.n)
             self.nudge(run.n, interrupt=interrupt)
         elif mine != ownership.NOBODY:
             self.start(queries.run_by_number(self._store.reader, run.n), fence)
-        self.bell.ring()
+        self.bell.notify()
 
     async def break_off(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be built from its rows. Raises the store's errors."""
         summary = transcript.summary(queries.record(self._store.reader, run.n))
         await self._store.submit(broken_off(run, fence, self._clock(), summary, {}))
-        self.bell.ring()
+        self.bell.notify()
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:
         """Tell the driver here, if there is one, that something came for its run."""
@@ -164,7 +164,7 @@ class RunPool:
             moving[0].nudge(interrupt=interrupt)
         return moving is not None
 
-    def try_again(self, n: int) -> None:
+    def retry_run(self, n: int) -> None:
         """Go on with a run that stood still; answers that could not be committed are committed now."""
         driver = self._stalled.pop(n, None)
         if driver is not None:
@@ -174,14 +174,14 @@ class RunPool:
         def summarise() -> str:
             return transcript.summary(queries.record(self._store.reader, run.n))
 
-        standing = self._wiring.standing(run)
+        standing = self._wiring.new_state(run)
         return RunWorker(
             self._store,
             standing,
             self._store.own_number,
             fence,
             self._clock,
-            self.bell.ring,
+            self.bell.notify,
             summarise,
             self._days.charged,
         )
@@ -205,7 +205,7 @@ class RunPool:
             self._stalled[n] = driver
         elif driver.folded and not driver.standing.runner.finished:
             self._park(n, driver)
-        self.bell.ring()
+        self.bell.notify()
 
     def _park(self, n: int, driver: RunWorker) -> None:
         self._parked[n] = driver
@@ -248,23 +248,23 @@ class RunPool:
 
     def _watch(self) -> None:
         if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.create_task(self._look_around())
+            self._watcher = asyncio.create_task(self._watch_store())
 
     def wake(self) -> None:
         """A tool was called: from now on this server looks after ownerless runs."""
         self.picks_up = True
         self._watch()
 
-    async def _look_around(self) -> None:
+    async def _watch_store(self) -> None:
         while True:
             busy = self._moving or self.bell.hurried
             await asyncio.sleep(LOOK_S if busy else IDLE_LOOK_S)
             try:
-                await self._look_once()
+                await self._check_store()
             except (KairosError, OSError):
                 continue  # the store is busy or gone; whoever asks something of it is told so
 
-    async def _look_once(self) -> None:
+    async def _check_store(self) -> None:
         if not self._store.opened:
             return
         seen = queries.data_version(self._store.reader)
@@ -273,8 +273,8 @@ class RunPool:
             for driver, _ in list(self._moving.values()):
                 self._nudge_for_rows(driver)
             for n in [n for n in self._stalled if self._is_cancelled(n)]:
-                self.try_again(n)
-            self.bell.ring()
+                self.retry_run(n)
+            self.bell.notify()
         if self.picks_up:
             await self.pick_up()
 

@@ -18,7 +18,7 @@ NOT_COMPARED = frozenset(
 DIGEST_CHARS = 16
 
 
-def serves_of(settings: Settings) -> ServedRuns:
+def served_by(settings: Settings) -> ServedRuns:
     """What a server with these settings goes by. Of the values digests alone are kept: one may hold a secret."""
     routes = (("scripted", settings.script), ("provider", settings.model))
     return ServedRuns(

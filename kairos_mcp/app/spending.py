@@ -18,11 +18,11 @@ NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
 
 
-def spending(house: AppContext, scope: str | None, caller: Caller) -> JsonObject:
+def read_spending(house: AppContext, scope: str | None, caller: Caller) -> JsonObject:
     """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
     match scope:
         case None | "day":
-            return _day(house, caller)
+            return _day_spending(house, caller)
         case "days":
             found = accounts.days(house.store.reader, caller.principal, NEWEST_DAYS)
             uncounted = unpriced.by_account(house.store.reader)
@@ -32,14 +32,14 @@ def spending(house: AppContext, scope: str | None, caller: Caller) -> JsonObject
             ]
             return {"scope": "days", "days": days}
         case str(named) if named.startswith(OF_A_MANDATE):
-            return _mandate(house, named.removeprefix(OF_A_MANDATE), caller)
+            return _mandate_spending(house, named.removeprefix(OF_A_MANDATE), caller)
         case run_id:
-            return _run(house, run_id, caller)
+            return _run_spending(house, run_id, caller)
 
 
-def _run(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
+def _run_spending(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
-    reader, run = house.store.reader, house.run(run_id, caller)
+    reader, run = house.store.reader, house.find_run(run_id, caller)
     with naming.rows_of(run):
         inner = [
             {"branch": path, **_figures(read_account(reader, number), None)}
@@ -50,7 +50,7 @@ def _run(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
-def _day(house: AppContext, caller: Caller) -> JsonObject:
+def _day_spending(house: AppContext, caller: Caller) -> JsonObject:
     meant = _today(house, caller)
     today = meant.day
     account = Account(0, house.settings.day, NOTHING, NOTHING)
@@ -70,16 +70,16 @@ def _day(house: AppContext, caller: Caller) -> JsonObject:
         for each in accounts.mandates_of(house.store.reader, used.id)
     ]
     own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-    return {**told, **own, "by": _by(house, used.id), "mandates": mandates}
+    return {**told, **own, "by": _usage_shares(house, used.id), "mandates": mandates}
 
 
-def _mandate(house: AppContext, mandate: str, caller: Caller) -> JsonObject:
+def _mandate_spending(house: AppContext, mandate: str, caller: Caller) -> JsonObject:
     """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
     folders have one of this id."""
     meant, reader = _today(house, caller), house.store.reader
     day = accounts.find_day(reader, caller.principal, meant.day.name) if house.store.exists else None
     used = accounts.mandates_of(reader, day.id) if day is not None else []
-    found = [each for each in used if each.mandate == mandate and each.workspace in house.at_hand]
+    found = [each for each in used if each.mandate == mandate and each.workspace in house.listed_workspaces]
     if not found:
         raise UnknownMandate(
             f"Nothing was used for a mandate {mandate[:64]!r} today.",
@@ -95,10 +95,15 @@ def _mandate(house: AppContext, mandate: str, caller: Caller) -> JsonObject:
         **_period(house, meant, caller),
     }
     uncounted = unpriced.by_account(reader)
-    return {**told, **_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id), "by": _by(house, account.id)}
+    return {
+        **told,
+        **_figures(account, DAY_CAPS),
+        "unpriced": uncounted.get(account.id),
+        "by": _usage_shares(house, account.id),
+    }
 
 
-def _by(house: AppContext, account: int) -> list[JsonObject]:
+def _usage_shares(house: AppContext, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
     uncounted = unpriced.by_account(house.store.reader).get(account, [])
     return [

@@ -32,29 +32,31 @@ class StartResult:
 
 async def planner(house: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
-    await house.called()
+    await house.register_use()
     request, secrets = redact_values.request(request, house.wiring.mask)
     asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
     start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
     workspace = _workspace(house, request, caller)
     past = _past(house, request.continues, caller) if request.continues is not None else None
-    registry = await house.wiring.ready(workspace, request.tools)
-    frozen = said(build.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets)
+    registry = await house.wiring.ready_registry(workspace, request.tools)
+    frozen = note_redactions(
+        build.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets
+    )
     return await begin(house, NewRunPlan(frozen, workspace, start, request.key), caller)
 
 
 async def call(house: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
-    await house.called()
+    await house.register_use()
     workspace = house.wiring.workspace(None)
     given, secrets = redact_values.arguments(arguments, house.wiring.mask)
-    registry = await house.wiring.ready(workspace, (name,))
-    frozen = said(build.freeze_call(name, given, house.settings, registry), secrets)
+    registry = await house.wiring.ready_registry(workspace, (name,))
+    frozen = note_redactions(build.freeze_call(name, given, house.settings, registry), secrets)
     unique = house.new_id().encode()  # a call made twice is two calls
     return (await begin(house, NewRunPlan(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
-def said(frozen: BuiltSpec, secrets: int) -> BuiltSpec:
+def note_redactions(frozen: BuiltSpec, secrets: int) -> BuiltSpec:
     """With a note where secrets were taken out."""
     return frozen if not secrets else replace(frozen, notes=(*frozen.notes, redact_values.note(secrets)))
 
@@ -108,7 +110,7 @@ def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> st
     first. Raises BadArguments where it would go on in another folder than the run before it."""
     if request.continues is None:
         return house.wiring.workspace(request.workspace)
-    before = house.run(request.continues, caller).workspace
+    before = house.find_run(request.continues, caller).workspace
     if request.workspace is None and house.serves(before):
         return before
     if before is None or house.wiring.workspace(request.workspace) != before:
@@ -123,18 +125,18 @@ def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> st
 
 def _past(house: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
-    run = house.run(run_id, caller)
+    run = house.find_run(run_id, caller)
     if run.outcome is None and not _is_stuck(house, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with naming.rows_of(run):
-        brief = house.wiring.thawed(run).planner_input
+        brief = house.wiring.load_spec(run).planner_input
         told = transcript.conversation(brief, queries.record(house.store.reader, run.n)) if brief is not None else ()
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
     summaries: list[str] = []
     before: str | None = run_id
     while before is not None and len(summaries) < EARLIER:
-        earlier = house.run(before, caller)
+        earlier = house.find_run(before, caller)
         summaries.append(_summary(house, earlier))
         spec: Spec = decode(Spec, earlier.spec)
         before = spec.continues
@@ -144,7 +146,7 @@ def _past(house: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
 def _is_stuck(house: AppContext, run: RunRow) -> bool:
     """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
     try:
-        house.drivers.standing(run)
+        house.drivers.state_of(run)
     except Stale:
         return True
     return False

@@ -101,12 +101,14 @@ class ToolDetails:
         return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
 
 
-async def listed(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
+async def list_tools(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
-    registry = await house.wiring.ready(house.wiring.workspace(None), ("*",), soon_s=NAMED_S)  # a person has the time
-    known = _defined(house)
+    registry = await house.wiring.ready_registry(
+        house.wiring.workspace(None), ("*",), soon_s=NAMED_S
+    )  # a person has the time
+    known = _pending_definitions(house)
     at = {each.offered: each for each in known if each.row.state == "approved"}
-    lines = [_offered(spec, at.get(spec.name)) for spec in registry.specs]
+    lines = [_offered_tool(spec, at.get(spec.name)) for spec in registry.specs]
     for each in known:
         if each.row.state == "pending":
             state = "changed" if each.offered in at else "new"
@@ -118,11 +120,11 @@ async def listed(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str,
 
 async def sheet(house: AppContext, name: str) -> ToolDetails:
     """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
-    known = [each for each in _defined(house) if name in (each.offered, each.address)]
+    known = [each for each in _pending_definitions(house) if name in (each.offered, each.address)]
     called = known[0].offered if known else name
-    registry = await house.wiring.ready(house.wiring.workspace(None), (called,))
+    registry = await house.wiring.ready_registry(house.wiring.workspace(None), (called,))
     if not known:  # a server that was met only now
-        known = [each for each in _defined(house) if name in (each.offered, each.address)]
+        known = [each for each in _pending_definitions(house) if name in (each.offered, each.address)]
         called = known[0].offered if known else name
     try:
         offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
@@ -135,7 +137,7 @@ async def sheet(house: AppContext, name: str) -> ToolDetails:
     return ToolDetails(called, offered, tuple(known), _diff(known), _remarks(known))
 
 
-async def decided(
+async def decide_definition(
     house: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
 ) -> tuple[PendingDefinition, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
@@ -145,7 +147,7 @@ async def decided(
     """
     house.check_may_decide("registration", caller, "kairos-mcp tools list")
     by = caller.principal
-    known = [each for each in _defined(house) if address in (each.address, each.offered)]
+    known = [each for each in _pending_definitions(house) if address in (each.address, each.offered)]
     if pin is not None and len(pin) < PIN_CHARS:
         raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
     wanted = ("pending",) if decision == "approved" else ("pending", "approved")
@@ -166,13 +168,13 @@ async def decided(
     return tuple(meant)
 
 
-def noted(house: AppContext) -> tuple[str, ...]:
+def source_notes(house: AppContext) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
     registry = house.wiring.registry(house.wiring.workspace(None))
-    return (*registry.notes(("*",)), *_adopted(house), *idle(house))
+    return (*registry.notes(("*",)), *_adopted_servers(house), *idle(house))
 
 
-def _adopted(house: AppContext) -> Iterator[str]:
+def _adopted_servers(house: AppContext) -> Iterator[str]:
     """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
     servers = _servers(house, _registrations(house)) if house.store.exists else []
     if not servers:
@@ -184,7 +186,7 @@ def _adopted(house: AppContext) -> Iterator[str]:
         if source_of(setting) in adopted:
             yield (
                 f"{setting.name}: what was approved of it before pins held the names of variables and headers was "
-                f"adopted for what is configured now ({_reached(setting)}); `kairos-mcp tools list` shows it."
+                f"adopted for what is configured now ({_address_of(setting)}); `kairos-mcp tools list` shows it."
             )
 
 
@@ -194,20 +196,20 @@ def idle(house: AppContext) -> tuple[str, ...]:
     if not house.settings.gate:
         return ()
     registry = house.wiring.registry(house.wiring.workspace(None))
-    defined = _defined(house)
+    defined = _pending_definitions(house)
     unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
     names = (*registry.names, *(each.offered for each in defined))
     return idle_rules(house.settings.gate, names, (f"{name}__" for name in unmet))
 
 
-def _offered(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
+def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
     source = spec.source.partition("#")[0]
     if defined is None:
         return ToolSummary(spec.name, spec.effect, source, spec.category, "offered")
     return ToolSummary(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
 
 
-def _defined(house: AppContext) -> list[PendingDefinition]:
+def _pending_definitions(house: AppContext) -> list[PendingDefinition]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
     found = _registrations(house)
     servers = _servers(house, found)
@@ -218,7 +220,7 @@ def _defined(house: AppContext) -> list[PendingDefinition]:
     definitions = DefinitionTable(house.store)
     for setting in servers:
         for row in definitions.of(settled_source(setting, definitions, house.clock())) or ():
-            found.append(PendingDefinition(f"{setting.name}/{row.name}", offered_as(row), row, _reached(setting)))
+            found.append(PendingDefinition(f"{setting.name}/{row.name}", offered_as(row), row, _address_of(setting)))
     return found
 
 
@@ -243,7 +245,7 @@ def _servers(house: AppContext, registrations: Sequence[PendingDefinition]) -> l
     return servers
 
 
-def _reached(setting: ServerSetting) -> str:
+def _address_of(setting: ServerSetting) -> str:
     """How a server is reached, with the names of what it is given."""
     given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
     where = setting.url or shlex.join(setting.command)
@@ -260,7 +262,7 @@ def _remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
     if meant is None or meant.row.source != REGISTERED:
         return ()
     try:
-        told = registering.told(stored(meant.row.body))
+        told = registering.describe_proposal(stored(meant.row.body))
     except KairosError as error:
         told = (f"It can't be used: {error.message}",)
     return (*told, *made_visible("\n".join(_pretty(meant.row.body)))[1])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kairos_mcp.app.app import App
-from kairos_mcp.app.command_text import in_this_terminal
+from kairos_mcp.app.command_text import for_this_terminal
 from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.runs import speak_of
 from kairos_mcp.cli.session import PERSON, with_host
@@ -29,13 +29,13 @@ def names_file(text: str) -> bool:
 
 def verify_file(name: str, *, as_json: bool) -> int:
     """Build the run of a file again. 0 where each step asks what was asked then."""
-    from kairos_mcp.history.verify import verified
+    from kairos_mcp.history.verify import verify
 
     if name == STDIN:
-        return speak_of(verified(sys.stdin.buffer), as_json=as_json)
+        return speak_of(verify(sys.stdin.buffer), as_json=as_json)
     try:
         with Path(name).open("rb") as file:
-            return speak_of(verified(file), as_json=as_json)
+            return speak_of(verify(file), as_json=as_json)
     except OSError as error:
         raise BadArguments(f"The file can't be read: {error.strerror}.", "Name one that is there.") from error
 
@@ -45,15 +45,15 @@ def export_run(flags: Flags, run_id: str, file: str | None) -> int:
     settings = load_settings(flags, os.environ)
 
     async def write(host: App) -> int:
-        return _written(host.export(run_id, PERSON), file)
+        return _write_export(host.export(run_id, PERSON), file)
 
     size = with_host(settings, write, salvage=True)
     if file is not None:
-        tell(f"{file}: {size:,} bytes; verify it anywhere with: {in_this_terminal().words('replay', file)}")
+        tell(f"{file}: {size:,} bytes; verify it anywhere with: {for_this_terminal().words('replay', file)}")
     return COMPLETED
 
 
-def _written(lines: Iterator[bytes], file: str | None) -> int:
+def _write_export(lines: Iterator[bytes], file: str | None) -> int:
     if file is None:
         size = 0
         for line in lines:

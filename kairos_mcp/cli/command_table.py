@@ -47,7 +47,7 @@ TOOLS: Acts = {
     "call": tools_commands.call,
     "approve": tools_commands.approve,
     "remove": tools_commands.remove,
-    "import": tools_commands.take_over,
+    "import": tools_commands.import_servers,
 }
 MANDATE: Acts = {
     "save": mandates_commands.save,
@@ -62,7 +62,7 @@ GROUPS = {
 }
 
 
-def whole_app() -> typer.Typer:
+def build_app() -> typer.Typer:
     # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
     app = typer.Typer(
         name="kairos-mcp",
@@ -88,7 +88,7 @@ def run_app(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal can't show is shown escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
     try:
-        whole_app()(words, prog_name="kairos-mcp")
+        build_app()(words, prog_name="kairos-mcp")
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else 0
     return 0

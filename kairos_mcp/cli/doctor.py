@@ -45,7 +45,7 @@ def examine(flags: Flags, *, as_json: bool) -> int:
         found = [*findings(settings, os.environ), *_store(settings)]
     except ConfigError as error:
         found = [Finding("settings", "bad", error.message, error.hint)]
-    worded = commands_of(flags).spelled
+    worded = commands_of(flags).complete_all
     shown = {} if settings is None else {name: _safe(row) for name, row in _effective(settings)}
     found = [
         replace(each, text=worded(without_passwords(each.text)), cure=worded(without_passwords(each.cure)))

@@ -248,7 +248,7 @@ def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
     from kairos_mcp.models.provider_errors import key_variable
 
     if settings.model_key is not None:
-        yield _referred_key(settings.model_key)
+        yield _check_key(settings.model_key)
     variable = key_variable(settings.model.partition(":")[0])
     where = f"{settings.model} at {settings.base_url}" if settings.base_url else settings.model
     if settings.model_key is not None:
@@ -262,7 +262,7 @@ def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Findin
         yield Finding("provider", "note", "its price is not known", cure)
 
 
-def _referred_key(reference: str) -> Finding:
+def _check_key(reference: str) -> Finding:
     from kairos_mcp.settings.secret_refs import secret
 
     try:

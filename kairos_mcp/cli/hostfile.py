@@ -41,7 +41,7 @@ class HostFile:
         try:
             content = json.loads(
                 found.decode("utf-8-sig"),
-                object_pairs_hook=_once,
+                object_pairs_hook=_refuse_duplicate_keys,
                 parse_constant=_no_number,
                 parse_float=_finite,
             )
@@ -63,11 +63,11 @@ class HostFile:
         content = {**self.content, section: {**self.content.get(section, {}), name: entry}}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self._exchange(self._encoded(content))
+            return self._exchange(self._encode(content))
         except OSError as error:
             raise ConfigError(f"{self.path} can't be written: {error.strerror}.", _BY_HAND) from error
 
-    def _encoded(self, content: JsonObject) -> bytes:
+    def _encode(self, content: JsonObject) -> bytes:
         """Indented as it was, with its byte order mark and its line ends."""
         found = self.found or b""
         step = re.search(rb"\{\s*\n([ \t]+)\S", found)
@@ -119,7 +119,7 @@ class HostFile:
             return None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     content = dict(pairs)
     if len(content) != len(pairs):
         raise ValueError("a key is given twice")

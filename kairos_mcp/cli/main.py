@@ -47,10 +47,10 @@ def exit_code_of(words: Sequence[str]) -> int:
 
         return run_app(list(words))
     except KairosError as error:
-        from kairos_mcp.app.command_text import given_options, in_this_terminal
+        from kairos_mcp.app.command_text import for_this_terminal, state_options
         from kairos_mcp.core.redaction import Redactor
 
-        said = in_this_terminal(given_options(words)).spelled(Redactor.of(os.environ).text(str(error)).text)
+        said = for_this_terminal(state_options(words)).complete_all(Redactor.of(os.environ).text(str(error)).text)
         print(f"error: {said}", file=sys.stderr)  # noqa: T201 - the last word of a command
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:

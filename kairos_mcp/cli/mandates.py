@@ -39,7 +39,7 @@ class MandateRunOptions:
 
 def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
     """Save the mandate that a file holds."""
-    given = _read(file)
+    given = _read_mandate_file(file)
 
     async def save(host: App) -> JsonObject:
         return await host.save_mandate(given, PERSON)
@@ -70,7 +70,7 @@ def list_mandates(flags: Flags, *, everywhere: bool, as_json: bool) -> int:
         say_json(found)
         return COMPLETED
     if not found["mandates"]:
-        say(commands_of(flags).spelled("No mandates here yet; `kairos-mcp mandate save FILE` makes one."))
+        say(commands_of(flags).complete_all("No mandates here yet; `kairos-mcp mandate save FILE` makes one."))
     for each in found["mandates"]:
         why = f" ({each['reason']})" if "reason" in each else ""
         stands = f"{each['status']}{why}"
@@ -110,11 +110,11 @@ def run_due(flags: Flags, only: str | None, wish: MandateRunOptions) -> int:
     """One run for each time that is due, one after another; gives the highest of their codes."""
 
     async def look(host: App) -> tuple[list[ScheduledTime], list[str]]:
-        return host.mandates_due(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
+        return host.due_mandates(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
 
     times, refused = with_host(settings_here(flags), look)
     for line in refused:
-        tell(commands_of(flags).spelled(line))
+        tell(commands_of(flags).complete_all(line))
     reports: list[RunReport] = []
     for due in times:
         tell(f"{due.mandate_id} in {due.workspace or 'no folder'}, due {iso(due.at)}")
@@ -148,7 +148,7 @@ def _stay(flags: Flags, meant: MandateRef, wish: MandateRunOptions, due: int | N
     return stay(settings_here(flags), begin, quiet=wish.as_json)
 
 
-def _read(file: str) -> JsonObject:
+def _read_mandate_file(file: str) -> JsonObject:
     """The mandate of a file: an object as JSON, or as TOML where its name says so. Raises BadArguments."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")

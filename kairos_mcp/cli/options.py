@@ -50,12 +50,12 @@ def as_command(act: Callable[..., int]) -> Callable[..., None]:
     def command(*, home: str | None, workspace: list[str] | None = None, config: str | None, **rest: Any) -> None:
         raise typer.Exit(act(**rest, flags=Flags(home, tuple(workspace or ()), config)))
 
-    spelt = [each for parameter in signature.parameters.values() for each in _spelt_out(parameter)]
+    spelt = [each for parameter in signature.parameters.values() for each in _typer_parameters(parameter)]
     command.__signature__ = signature.replace(parameters=spelt)  # type: ignore[attr-defined]  # typer reads it first
     return command
 
 
-def _spelt_out(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+def _typer_parameters(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     """Typer gives all by name, so each is by name alone, and may stand anywhere."""
     by_name = inspect.Parameter.KEYWORD_ONLY
     if parameter.name != "flags":

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kairos_mcp.app.command_text import CommandLine, in_this_terminal
+from kairos_mcp.app.command_text import CommandLine, for_this_terminal
 from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.counting import age, many
@@ -21,13 +21,13 @@ _MARKS = {True: "+", False: "!"}
 _SHOWN_CHARS = 2_000
 
 
-def head_of(report: RunReport) -> str:
+def heading_of(report: RunReport) -> str:
     said = report.stop_reason not in (None, report.status)
     reason = f" ({report.stop_reason})" if said else ""
     return f"run {report.run_id} · {report.flow} · {report.status}{reason}"
 
 
-def whose_line(report: RunReport, where: str) -> str:
+def purpose_line(report: RunReport, where: str) -> str:
     """What a run is for, how old it is, and where it works."""
     return f"for {line_of(report.goal, 80)} · {age_of(report.created_at)} old · {where}"
 
@@ -74,15 +74,15 @@ def ending_of(report: RunReport) -> Iterator[str]:
     yield ""
     yield from _remarks(report)
     yield usage_line(report)
-    yield head_of(report)
+    yield heading_of(report)
     if report.waiting:
-        yield whose_line(report, project_of(report.workspace))
+        yield purpose_line(report, project_of(report.workspace))
 
 
 def report_of(report: RunReport) -> Iterator[str]:
     """All of a run, as `show` prints it before what it waits for."""
-    yield head_of(report)
-    yield whose_line(report, report.workspace or "no workspace")
+    yield heading_of(report)
+    yield purpose_line(report, report.workspace or "no workspace")
     yield f"route {report.route}" + (f" · model {report.model}" if report.model else "")
     for call in report.calls:
         yield call_line(call)
@@ -202,7 +202,7 @@ def command(flags: Flags, *words: str) -> str:
 def commands_of(flags: Flags) -> CommandLine:
     """How commands are worded for whoever gave these flags."""
     given = (("--home", flags.home), ("--config", flags.config))
-    return in_this_terminal(word for name, value in given if value for word in (name, value))
+    return for_this_terminal(word for name, value in given if value for word in (name, value))
 
 
 def _remarks(report: RunReport) -> Iterator[str]:

@@ -38,7 +38,7 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
         return COMPLETED
     say(f"{many(done.runs, 'run')} removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
     for run_id in done.unreadable:
-        where = commands_of(flags).spelled("`kairos-mcp doctor` says what is wrong with it.")
+        where = commands_of(flags).complete_all("`kairos-mcp doctor` says what is wrong with it.")
         say(f"Run {run_id} can't be read, and was left; {where}")
     if done.texts is None:
         say("Texts that nothing refers to any more were left, since others write; call again.")

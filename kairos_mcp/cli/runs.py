@@ -41,7 +41,7 @@ def list_runs(flags: Flags, limit: int, *, everywhere: bool, as_json: bool) -> i
         _say_runs(flags, *with_host(settings, look), as_json=as_json)
     except StoreCorrupt as damage:
         _say_runs(flags, *with_host(settings, look, salvage=True), as_json=as_json)
-        way_on = commands_of(flags).spelled("`kairos-mcp export RUN FILE` carries it away.")
+        way_on = commands_of(flags).complete_all("`kairos-mcp export RUN FILE` carries it away.")
         tell(f"{damage.message} What is listed can still be read: {way_on}")
         return FAILED
     return COMPLETED
@@ -52,7 +52,7 @@ def _say_runs(flags: Flags, reports: list[RunReport], elsewhere: int, *, as_json
         say_json({"runs": [report.as_json() for report in reports], "elsewhere": elsewhere})
         return
     if not reports and not elsewhere:
-        say(commands_of(flags).spelled("No runs yet; try `kairos-mcp demo`."))
+        say(commands_of(flags).complete_all("No runs yet; try `kairos-mcp demo`."))
     for report in reports:
         reason = report.stop_reason or ""
         far = many(report.rounds, "round") if report.flow == "planner" else many(report.usage["model_calls"], "call")

@@ -25,12 +25,12 @@ def add_token(flags: Flags, name: str, *, as_json: bool) -> int:
 
 
 def list_tokens(flags: Flags, *, as_json: bool) -> int:
-    listed = _tokens(flags).listed()
+    listed = _tokens(flags).list_tokens()
     if as_json:
         say_json({"tokens": [{"name": token.name, "made_at": token.made_at} for token in listed]})
         return COMPLETED
     if not listed:
-        say(commands_of(flags).spelled("No tokens; `kairos-mcp token add NAME` makes one."))
+        say(commands_of(flags).complete_all("No tokens; `kairos-mcp token add NAME` makes one."))
     for token in listed:
         made = datetime.fromtimestamp(token.made_at / 1000, UTC)
         say(f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC")

@@ -81,7 +81,7 @@ def approve_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) 
         return await host.tool(address)
 
     sheet = with_host(settings_here(flags), look)
-    if _waiting(sheet) is None:
+    if _waiting_definition(sheet) is None:
         raise NotFound("Nothing waits under that name.", "`kairos-mcp tools list` shows what waits.")
     if as_json:
         say_json(sheet.as_json())
@@ -128,13 +128,13 @@ def _sheet(sheet: ToolDetails) -> Iterator[str]:
         yield f"  {each.row.state:<8}  {each.address}  pin {each.pin}{by}"
 
 
-def _waiting(sheet: ToolDetails) -> PendingDefinition | None:
+def _waiting_definition(sheet: ToolDetails) -> PendingDefinition | None:
     return next((each for each in sheet.definitions if each.row.state == "pending"), None)
 
 
 def _say_waiting(sheet: ToolDetails, flags: Flags) -> None:
     """What waits, whole, and the command that approves just that."""
-    waiting = _waiting(sheet)
+    waiting = _waiting_definition(sheet)
     if waiting is None:
         return
     say("")

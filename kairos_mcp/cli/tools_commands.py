@@ -54,7 +54,7 @@ def remove(address: Address, *, pin: Pin = None, as_json: AsJson = False, flags:
     return remove_tool(flags, address, pin, as_json=as_json)
 
 
-def take_over(
+def import_servers(
     file: Annotated[
         str,
         typer.Argument(

@@ -37,7 +37,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.whole import AttemptRow, attempts, referred_texts
-from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, told
+from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, transcript
 
 TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step it is
 
@@ -72,11 +72,11 @@ class _ExportRedactor:
                 return value
 
 
-def exported(connection: apsw.Connection, run: RunRow, brief: PlannerInput | None, mask: Redactor) -> Iterator[Any]:
+def export_lines(connection: apsw.Connection, run: RunRow, brief: PlannerInput | None, mask: Redactor) -> Iterator[Any]:
     """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
     record, masking = queries.record(connection, run.n), _ExportRedactor(mask)
     yield ExportHead(run.id, __version__)
-    yield _run(run, masking)
+    yield _export_run(run, masking)
     for content_hash in referred_texts(run, record):
         body = texts.read(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
@@ -97,7 +97,7 @@ def exported(connection: apsw.Connection, run: RunRow, brief: PlannerInput | Non
         yield masking.at
 
 
-def _run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
+def _export_run(run: RunRow, masking: _ExportRedactor) -> ExportedRun:
     return ExportedRun(
         id=run.id,
         flow=run.flow,
@@ -122,12 +122,12 @@ def _step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
             row.path, each.at, _amounts(each.held), _amounts(each.lost), each.ended, each.handed_out, each.sent
         )
     if row.body is not None:
-        answer = _carried(decode_answer(row.body), row.path, masking)
+        answer = _export_answer(decode_answer(row.body), row.path, masking)
         at = row.answered_at if row.answered_at is not None else row.at
         yield ExportedAnswer(row.path, at, row.by or "", answer, _amounts(row.spent), row.cached, row.exactness)
 
 
-def _carried(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:
+def _export_answer(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:
     """The answer without what only its provider may be sent back, and without secrets."""
     from pydantic import TypeAdapter
 
@@ -143,14 +143,14 @@ def _carried(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:
 def _messages(brief: PlannerInput | None, record: list[StepRow], masking: _ExportRedactor) -> Iterator[ExportedMessage]:
     if brief is None:
         return
-    yield _said(None, "system", brief.system, [], None, masking)
-    for each in told(brief, answers_by_path(record), kinds_by_path(record)):
+    yield _export_message(None, "system", brief.system, [], None, masking)
+    for each in transcript(brief, answers_by_path(record), kinds_by_path(record)):
         message = each.message
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-        yield _said(each.path, message.role, message.content, calls, message.tool_call_id, masking)
+        yield _export_message(each.path, message.role, message.content, calls, message.tool_call_id, masking)
 
 
-def _said(
+def _export_message(
     path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _ExportRedactor
 ) -> ExportedMessage:
     tasks = [part for part in (path or "").split("/") if part.startswith(TASKS)]

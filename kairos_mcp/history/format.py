@@ -197,7 +197,7 @@ class ExportedHistory:
     masked: RedactedPlaces
 
 
-def written(lines: Iterable[Any]) -> Iterator[bytes]:
+def write_lines(lines: Iterable[Any]) -> Iterator[bytes]:
     """The lines as bytes, and the line that ends them."""
     count, folded = 0, sha256()
     for line in lines:
@@ -214,7 +214,7 @@ def _fields(line: Any) -> JsonObject:
     return {name: value for name, value in shown.items() if name != "line"}
 
 
-def read(lines: Iterable[bytes]) -> ExportedHistory:
+def read_lines(lines: Iterable[bytes]) -> ExportedHistory:
     """What the lines of a file say. Raises BadArguments that names the line which is wrong."""
     folded, found = sha256(), list[Any]()
     for number, raw in enumerate(lines, 1):
@@ -233,7 +233,7 @@ def read(lines: Iterable[bytes]) -> ExportedHistory:
         raise BadArguments("The file is empty.", "Give a file that `kairos-mcp export RUN FILE` wrote.")
     if not isinstance(found[-1], ExportEnd):
         raise BadArguments(f"The file ends after line {len(found)}, before its end.", "Export the run again.")
-    return _gathered(found)
+    return _gather_history(found)
 
 
 def _line(raw: bytes, number: int) -> Any:
@@ -264,7 +264,7 @@ def _check_format(value: Any) -> None:
             pass
 
 
-def _gathered(found: list[Any]) -> ExportedHistory:
+def _gather_history(found: list[Any]) -> ExportedHistory:
     runs = [line for line in found if isinstance(line, ExportedRun)]
     if len(runs) != 1 or found[0].run != runs[0].id:
         raise BadArguments("The file does not hold one run.", "Give a file that `kairos-mcp export RUN FILE` wrote.")

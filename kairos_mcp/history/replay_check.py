@@ -16,7 +16,7 @@ from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompleti
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.views.transcript import path_key, told
+from kairos_mcp.views.transcript import path_key, transcript
 
 SHOWN_CHARS = 400
 
@@ -90,18 +90,18 @@ class ReplayReport:
         }
 
 
-def replayed(recording: Recording) -> ReplayReport:
+def replay(recording: Recording) -> ReplayReport:
     """Fold the recording and compare. Raises nothing for a flow that breaks on it: that is a difference too."""
-    fold = _Fold(recording)
+    fold = _ReplayComparison(recording)
     for entry in recording.entries:
-        difference = fold.compared(entry)
+        difference = fold.compare_step(entry)
         if difference is not None:
             return ReplayReport(recording.run_id, len(recording.entries), difference, fold.by_shape)
-    return ReplayReport(recording.run_id, len(recording.entries), fold.ending(), fold.by_shape)
+    return ReplayReport(recording.run_id, len(recording.entries), fold.compare_ending(), fold.by_shape)
 
 
 @dataclass(slots=True)
-class _Fold:
+class _ReplayComparison:
     recording: Recording
     runner: Runner = field(init=False)
     by_shape: int = 0
@@ -112,14 +112,14 @@ class _Fold:
         self.runner = Runner(flow)
         self.doubtful = self.recording.masked
 
-    def compared(self, entry: RecordedEntry) -> Difference | None:
+    def compare_step(self, entry: RecordedEntry) -> Difference | None:
         step = self.runner.waiting.get(entry.path)
         if step is None:
             waits = ", ".join(self.runner.waiting) or ("nothing: it has ended" if self.runner.finished else "nothing")
             return Difference(entry.path, f"the record has a step here; the flow waits for {waits}")
         self.by_shape += self.doubtful
         if _kind(step) != entry.kind or (step.digest != entry.digest and not self.doubtful):
-            return _told_apart(self.recording, entry, step)
+            return _explain_difference(self.recording, entry, step)
         if entry.answer is not None:
             self.doubtful = self.doubtful or entry.masked
             try:
@@ -128,7 +128,7 @@ class _Fold:
                 return Difference(entry.path, f"the flow breaks on the recorded answer with {type(broken).__name__}")
         return None
 
-    def ending(self) -> Difference | None:
+    def compare_ending(self) -> Difference | None:
         """Whether the flow ends as the record says; a cancelled run's outcome is not the flow's."""
         from kairos_mcp.core.outcome import Outcome
 
@@ -151,8 +151,8 @@ class _Fold:
         return Difference(
             "outcome",
             f"the outcome is not the one that these answers give: {', '.join(differ)}",
-            {name: _cut(before[name]) for name in differ},
-            {name: _cut(now[name]) for name in differ},
+            {name: _cut_value(before[name]) for name in differ},
+            {name: _cut_value(now[name]) for name in differ},
         )
 
 
@@ -166,19 +166,19 @@ def _kind(step: Step) -> str:
             return "pause"
 
 
-def _told_apart(recording: Recording, entry: RecordedEntry, step: Step) -> Difference:
+def _explain_difference(recording: Recording, entry: RecordedEntry, step: Step) -> Difference:
     match step:
         case CallTool(call=call) if entry.kind == "call":
-            return _other_call(recording, entry, call)
+            return _explain_call(recording, entry, call)
         case RequestCompletion() if entry.kind not in ("call", "pause"):
-            return _other_request(recording, entry, step)
+            return _explain_request(recording, entry, step)
         case _:
             asked = {"kind": _kind(step)}
             text = f"the record has a {entry.kind} here, the flow asks a {_kind(step)}"
             return Difference(entry.path, text, {"kind": entry.kind}, asked)
 
 
-def _other_call(recording: Recording, entry: RecordedEntry, call: ToolCall) -> Difference:
+def _explain_call(recording: Recording, entry: RecordedEntry, call: ToolCall) -> Difference:
     asked = {"kind": "call", "tool": call.name, "arguments": call.arguments}
     before = _recorded_call(recording, entry.path)
     if before is None or before.digest != entry.digest:
@@ -203,20 +203,20 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
             return None
 
 
-def _other_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
+def _explain_request(recording: Recording, entry: RecordedEntry, step: RequestCompletion) -> Difference:
     """What the request was is found by its digest, among those that the rows make likely."""
     brief = recording.thawed.planner_input
     likely = list(_likely(recording, brief, entry, step)) if brief is not None else []
     found = next((each for each in likely if each.digest == entry.digest), None)
     before = found or (likely[0] if likely else None)
     if before is None:
-        return Difference(entry.path, "the request differs", {"kind": entry.kind}, _shown(step), certain=False)
+        return Difference(entry.path, "the request differs", {"kind": entry.kind}, _shown_step(step), certain=False)
     message = _first_message(before.conversation, step.conversation)
-    differ = [name for name, value in _shown(before).items() if _shown(step)[name] != value]
+    differ = [name for name, value in _shown_step(before).items() if _shown_step(step)[name] != value]
     text = f"{', '.join(differ) or 'the request'} differ" if found else (
         "the request is not the one that was recorded: an answer before it was changed, or the flow"
     )  # fmt: skip
-    return Difference(entry.path, text, _shown(before), _shown(step), message, certain=found is not None)
+    return Difference(entry.path, text, _shown_step(before), _shown_step(step), message, certain=found is not None)
 
 
 def _likely(
@@ -226,7 +226,7 @@ def _likely(
     request as it is now, as the spec has it, or left out."""
     answers = {each.path: each.answer for each in recording.entries if each.answer is not None}
     kinds = {each.path: each.kind for each in recording.entries}
-    before = [each for each in told(brief, answers, kinds) if _is_before(each.path, entry.path)]
+    before = [each for each in transcript(brief, answers, kinds) if _is_before(each.path, entry.path)]
     system = [Message("system", brief.system)] if brief.system else []
     talks = (Conversation([*system, *(each.message for each in before)]), step.conversation)
     tools = (step.tools, brief.tools, ToolSet())
@@ -242,11 +242,11 @@ def _is_before(path: str | None, other: str) -> bool:
     return path is None or path_key(path.partition("/call-")[0]) < path_key(other)
 
 
-def _shown(step: RequestCompletion) -> JsonObject:
+def _shown_step(step: RequestCompletion) -> JsonObject:
     return {
         "kind": step.purpose,
         "messages": len(step.conversation),
-        "last_message": _cut(step.conversation[-1].content) if len(step.conversation) else None,
+        "last_message": _cut_value(step.conversation[-1].content) if len(step.conversation) else None,
         "tools": [spec.name for spec in step.tools],
         "schema": step.output_schema is not None,
         "max_tokens": step.max_tokens,
@@ -266,13 +266,13 @@ def _first_message(recorded: Conversation, asked: Conversation) -> JsonObject | 
 def _message(message: Message | None) -> JsonObject | None:
     if message is None:
         return None
-    shown: JsonObject = {"role": message.role, "content": _cut(message.content)}
+    shown: JsonObject = {"role": message.role, "content": _cut_value(message.content)}
     if message.tool_calls:
         shown["tool_calls"] = [call.name for call in message.tool_calls]
     return shown
 
 
-def _cut(value: Any) -> Any:
+def _cut_value(value: Any) -> Any:
     if not isinstance(value, str) or len(value) <= SHOWN_CHARS:
         return value
     return f"{value[:SHOWN_CHARS]}… ({len(value)} characters)"

@@ -8,25 +8,25 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrupt
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.history.format import ExportedHistory, read
-from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replayed
+from kairos_mcp.history.format import ExportedHistory, read_lines
+from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.specs.build import VERSIONS, LoadedSpec, thaw
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.views.transcript import told
+from kairos_mcp.views.transcript import transcript
 
 
-def verified(lines: Iterable[bytes]) -> ReplayReport:
+def verify(lines: Iterable[bytes]) -> ReplayReport:
     """Build the run of a file again and compare every step that was asked.
 
     Raises BadArguments for a file that is damaged or none of ours, Stale for a run of another version of its flow.
     """
-    carried = read(lines)
+    carried = read_lines(lines)
     _check_version(carried)
     try:
         thawed = thaw(to_json(carried.run.spec).decode(), lambda content_hash: carried.texts.get(content_hash, ""))
         outcome = None if carried.outcome is None else encode(decode(Outcome, to_json(carried.outcome).decode()))
     except StoreCorrupt as error:
-        raise _not_whole(carried) from error
+        raise _incomplete_file(carried) from error
     except KairosError as error:
         raise BadArguments(f"The file's spec can't be used: {error.message}", "Export the run again.") from error
     _check_messages(carried, thawed)
@@ -41,7 +41,7 @@ def verified(lines: Iterable[bytes]) -> ReplayReport:
         for mark in carried.marks
     ]
     masked = bool(carried.masked.texts) or "run" in carried.masked.beside
-    return replayed(Recording(carried.run.id, thawed, entries, outcome, masked=masked))
+    return replay(Recording(carried.run.id, thawed, entries, outcome, masked=masked))
 
 
 def _check_version(carried: ExportedHistory) -> None:
@@ -62,12 +62,12 @@ def _check_messages(carried: ExportedHistory, thawed: LoadedSpec) -> None:
     answers = {path: each.answer for path, each in carried.answers.items()}
     kinds = {mark.path: mark.kind for mark in carried.marks}
     tells: list[tuple[str | None, str]] = [(None, thawed.planner_input.system)]
-    tells += [(each.path, each.message.content) for each in told(thawed.planner_input, answers, kinds)]
+    tells += [(each.path, each.message.content) for each in transcript(thawed.planner_input, answers, kinds)]
     if [(said.path, said.content) for said in carried.messages] != tells:
         raise BadArguments("The file's messages are not those that its steps tell.", "Export the run again.")
 
 
-def _not_whole(carried: ExportedHistory) -> BadArguments:
+def _incomplete_file(carried: ExportedHistory) -> BadArguments:
     missing = [
         value
         for name, value in carried.run.spec.items()

@@ -53,27 +53,27 @@ def hints(effect: Effect, *, open_world: bool = False) -> wire.ToolAnnotations:
     )
 
 
-def annotated(tool: wire.Tool, settings: Settings) -> wire.Tool:
+def annotate_tool(tool: wire.Tool, settings: Settings) -> wire.Tool:
     """The tool with the hints that hold under these settings."""
     if tool.name not in MOVES_RUNS:
         return tool
-    most = most_of(settings)
+    most = possible_effect(settings)
     own: Effect = "idempotent" if tool.name in PHASES_THAT_READ else max("idempotent", most.effect, key=EFFECTS.index)
     return tool.model_copy(update={"annotations": hints(own, open_world=most.open_world)})
 
 
-def most_of(settings: Settings) -> PossibleEffect:
+def possible_effect(settings: Settings) -> PossibleEffect:
     """The most that a run may do under these settings without an approval of ours."""
     effects: list[Effect] = ["read"]
-    for name, effect in _changing(settings):
-        word = _most_lenient(settings.gate, name, effect)
+    for name, effect in _changing_tools(settings):
+        word = _most_lenient_verdict(settings.gate, name, effect)
         if word == "allow" or (word == "ask" and settings.approvals == "host"):
             effects.append(effect)
     leaves = bool(settings.servers or settings.http_tools or (settings.http_fetch and settings.http_hosts))
     return PossibleEffect(max(effects, key=EFFECTS.index), leaves)
 
 
-def _changing(settings: Settings) -> Iterator[tuple[str, Effect]]:
+def _changing_tools(settings: Settings) -> Iterator[tuple[str, Effect]]:
     """The tools that do more than read: by name; those of a server, whose names are known once it was started, as
     `SERVER__*`, with every effect that they may have."""
     if settings.workspaces:
@@ -90,7 +90,7 @@ def _changing(settings: Settings) -> Iterator[tuple[str, Effect]]:
                 yield f"{server.name}__*", effect
 
 
-def _most_lenient(rules: tuple[GateRule, ...], name: str, effect: Effect) -> str:
+def _most_lenient_verdict(rules: tuple[GateRule, ...], name: str, effect: Effect) -> str:
     """What the gate says at most of a call of this tool: rules that look further than its name may let it through."""
     about = [rule for rule in rules if rule.effect in (None, effect) and _may_fit(rule.tools, name)]
     if any(rule.verdict == "deny" and _is_for_all(rule, name) for rule in about):

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kairos_mcp.core.identity import LOCAL
 from kairos_mcp.server.bounds import RequestBounds
-from kairos_mcp.server.http_guard import header, refused
+from kairos_mcp.server.http_guard import header, refuse
 from kairos_mcp.server.tokens import TokenStore
 from kairos_mcp.server.who import speaks_for
 
@@ -37,7 +37,7 @@ class AccessRule:
         if not self._guarded:
             return LOCAL
         scheme, _, text = authorization.partition(" ")
-        return self._tokens.whose(text.strip()) if scheme.lower() == "bearer" else None
+        return self._tokens.principal_of(text.strip()) if scheme.lower() == "bearer" else None
 
 
 @dataclass(slots=True)
@@ -81,13 +81,13 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal = self._entrance.principal(header(scope, b"authorization"))
         if principal is None:
-            refusal = refused(401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE)
+            refusal = refuse(401, "A bearer token is needed: `kairos-mcp token add NAME`.", headers=_CHALLENGE)
             await refusal(scope, receive, send)
             return
         wait_s = self._rates.wait_s(principal)
         if wait_s:
             later = {"retry-after": str(math.ceil(wait_s))}
-            await refused(429, "Too many requests; slow down.", headers=later)(scope, receive, send)
+            await refuse(429, "Too many requests; slow down.", headers=later)(scope, receive, send)
             return
         speaks_for(principal)
         if principal == LOCAL:

@@ -38,7 +38,7 @@ class ClientCapabilities:
     elicits: bool = False
 
     @staticmethod
-    def of(ctx: ServerRequestContext[Any]) -> ClientCapabilities:
+    def from_context(ctx: ServerRequestContext[Any]) -> ClientCapabilities:
         declared = ctx.session.client_capabilities
         samples = declared.sampling if declared is not None else None
         native = samples is not None and samples.tools is not None
@@ -62,11 +62,11 @@ class ResumedRequest:
     passed: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
 
-    def sealed(self) -> str:
+    def as_sealed(self) -> str:
         return json.dumps(astuple(self))
 
     @staticmethod
-    def of(state: str | None) -> ResumedRequest | None:
+    def from_sealed(state: str | None) -> ResumedRequest | None:
         if state is None:
             return None
         run_id, nonces, rounds, dialect, at, passed, *rest = json.loads(state)

@@ -29,24 +29,24 @@ async def ask(call: ToolRequest, run_id: str, until_s: float) -> wire.InputRequi
     """
     if time.monotonic() >= until_s:
         return False
-    found = _open(call, run_id)
+    found = _pushable_requests(call, run_id)
     if not (found.completions or found.approvals):
         return False
     if found.completions and call.host.asks.is_silent(run_id, call.caller):
         why = "this client has left such a request without an answer before"
         return await call.host.asks.fall_back(run_id, why, call.caller)
     if not call.client.modern:
-        return await push.push_all(call, run_id, lambda: _open(call, run_id), until_s)
+        return await push.push_all(call, run_id, lambda: _pushable_requests(call, run_id), until_s)
     rounds = call.resumed.rounds if call.resumed is not None else 0
     return False if rounds >= call.patience.rounds else await _input_required(call, run_id, found, rounds + 1)
 
 
-def _open(call: ToolRequest, run_id: str) -> PushableRequests:
+def _pushable_requests(call: ToolRequest, run_id: str) -> PushableRequests:
     """Nothing is asked of a client that did not declare it."""
     asks, client = call.host.asks, call.client
     return PushableRequests(
         asks.open(run_id, call.caller) if client.samples and not client.refused else (),
-        asks.undecided(run_id, call.caller, call.passed) if client.elicits else (),
+        asks.undecided_questions(run_id, call.caller, call.passed) if client.elicits else (),
     )
 
 
@@ -57,7 +57,7 @@ async def take(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[st
     """
     refused = None
     for nonce in resumed.nonces if responses else ():
-        row = call.host.asks.asked(resumed.run_id, nonce, call.caller)
+        row = call.host.asks.find_ask(resumed.run_id, nonce, call.caller)
         if row is None or row.consumed is not None:
             continue
         brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
@@ -104,7 +104,7 @@ async def _take_decisions(
                     continue
                 call.passed.update(brought if word == "nobody" else (key,))
                 if word != "unclear":
-                    call.host.asks.ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
+                    call.host.asks.mark_ignored(resumed.run_id, key, digests.get(key, ""), call.caller)
             case _:
                 pass
     await call.host.asks.decide(resumed.run_id, said, call.caller, nonce=nonce)
@@ -119,7 +119,7 @@ async def _input_required(
     nonces = []
     digests: tuple[tuple[str, str], ...] = ()
     if found.completions:
-        row = await asks.put(run_id, found.completions, call.caller, again_s=again_s)
+        row = await asks.create_ask(run_id, found.completions, call.caller, again_s=again_s)
         if row is None:
             asks.was_silent(call.caller)
             return await asks.fall_back(run_id, "the client called again without an answer", call.caller)
@@ -132,7 +132,7 @@ async def _input_required(
             requests[key] = sampling.request(asked.step, asked.sent, dialect, asked.prompts)
         nonces.append(row.nonce)
     if found.approvals:
-        row = await asks.put_approvals(run_id, found.approvals, call.caller, again_s=again_s)
+        row = await asks.create_approval_ask(run_id, found.approvals, call.caller, again_s=again_s)
         by_key = {each.key: each for each in found.approvals}
         if row is None:
             call.passed.update(by_key)
@@ -144,5 +144,5 @@ async def _input_required(
     if not requests:
         return False
     passed = tuple(sorted(call.passed))
-    state = ResumedRequest(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).sealed()
+    state = ResumedRequest(run_id, tuple(nonces), rounds, call.client.dialect, asks.now(), passed, digests).as_sealed()
     return wire.InputRequiredResult(input_requests=requests, request_state=state)

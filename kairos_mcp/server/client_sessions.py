@@ -69,12 +69,12 @@ class ClientSession:
     pushes: dict[tuple[str, str], PushedRequest] = field(default_factory=dict)
     newest: dict[str, object] = field(default_factory=dict)
 
-    def of_run(self, run_id: str) -> list[PushedRequest]:
+    def pushes_of(self, run_id: str) -> list[PushedRequest]:
         """What is in the air about a run."""
         return [push for (run, _), push in self.pushes.items() if run == run_id]
 
     @asynccontextmanager
-    async def asking(self) -> AsyncIterator[TaskGroup]:
+    async def ask_tasks(self) -> AsyncIterator[TaskGroup]:
         """The tasks for what a call asks: they end with it where the session keeps none."""
         if self.tasks is not None:
             yield self.tasks
@@ -91,7 +91,7 @@ class ClientSession:
             raise wrong
 
     @contextmanager
-    def calling(self, run_id: str, call: object) -> Iterator[None]:
+    def newest_call(self, run_id: str, call: object) -> Iterator[None]:
         """While the block lasts, this call is the newest about the run, until another one comes."""
         self.newest[run_id] = call
         try:
@@ -112,7 +112,7 @@ class ClientSessions:
         self._own = ClientSession(secrets.token_hex(ID_CHARS // 2), tasks)
         self._others: OrderedDict[str, ClientSession] = OrderedDict()
 
-    def of(self, ctx: ServerRequestContext[Any], principal: str, client: str) -> ClientSession:
+    def session_of(self, ctx: ServerRequestContext[Any], principal: str, client: str) -> ClientSession:
         """The session of a call by this principal through the client of this name."""
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return self._other(f"{principal}|{client}")
@@ -130,7 +130,7 @@ class ClientSessions:
 
 
 @asynccontextmanager
-async def serving(_server: object) -> AsyncIterator[ClientSessions]:
+async def serve_sessions(_server: object) -> AsyncIterator[ClientSessions]:
     """The sessions while a server serves: one connection on stdio and SSE, all of them on Streamable HTTP."""
     async with anyio.create_task_group() as tasks:
         try:

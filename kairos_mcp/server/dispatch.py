@@ -24,7 +24,7 @@ from kairos_mcp.server.patience import WaitPolicy
 from kairos_mcp.server.progress import teller
 from kairos_mcp.server.results import error_result
 from kairos_mcp.server.tools import TOOLS
-from kairos_mcp.server.validation import checked
+from kairos_mcp.server.validation import validate_arguments
 from kairos_mcp.server.who import principal
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class InternalError(KairosError):
     code = "internal_error"
 
 
-async def carried_out(
+async def dispatch(
     ctx: ServerRequestContext[Any],
     params: wire.CallToolRequestParams,
     reach: Callable[[], Awaitable[App]],
@@ -54,8 +54,8 @@ async def carried_out(
     if tool is None:
         raise MCPError(wire.INVALID_PARAMS, f"Unknown tool. This server has: {', '.join(OFFERED)}.")
     try:
-        asked = checked(tool.arguments, params.arguments)
-        client, resumed = ClientCapabilities.of(ctx), ResumedRequest.of(params.request_state)
+        asked = validate_arguments(tool.arguments, params.arguments)
+        client, resumed = ClientCapabilities.from_context(ctx), ResumedRequest.from_sealed(params.request_state)
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
         host = await reach()
         who, label = principal(), _client(ctx, host.mask)
@@ -69,7 +69,7 @@ async def carried_out(
             return await tool.handle(call, asked)
     except KairosError as error:
         host = await reach()
-        return error_result(error, host.mask, lambda text: host.worded(text, Caller(principal())))
+        return error_result(error, host.mask, lambda text: host.word_for(text, Caller(principal())))
     except Exception:
         log.exception("%s failed", tool.name)
         said = "Runs are kept: run_status says where they stand. The server's stderr says what broke."

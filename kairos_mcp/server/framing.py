@@ -19,7 +19,7 @@ _REPLY = re.compile(_HEAD.pattern + rb'\s*,\s*"(?:result|error)"')
 _TAIL = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*' + _ID + rb"\s*\}\s*$")
 
 
-def unbroken(json: str) -> str:
+def on_one_line(json: str) -> str:
     """The same JSON in what every reader takes for one line."""
     for end, escaped in LINE_ENDS.items():
         json = json.replace(end, escaped)
@@ -51,7 +51,7 @@ class FramedLine:
         return number
 
 
-def answered_id(line: FramedLine) -> int | str | None:
+def id_of_answer(line: FramedLine) -> int | str | None:
     """The id of our request that a line answers which can't be read, where it stands before the result."""
     return line.request_id() if _REPLY.match(line.text[:EDGE_BYTES]) else None
 
@@ -73,7 +73,7 @@ class LineCutter:
             yield self._line()
         self._keep(unfinished)
 
-    def rest(self) -> Iterator[FramedLine]:
+    def flush(self) -> Iterator[FramedLine]:
         """What stood after the last end of a line, if anything."""
         if self._kept:
             yield self._line()

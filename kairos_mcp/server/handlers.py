@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 Result = wire.CallToolResult | wire.InputRequiredResult
 
 
-async def rest(call: ToolRequest, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
+async def report_at_rest(call: ToolRequest, run_id: str, wait_s: float, *, attached: bool = False) -> Result:
     """What a run has come to when nothing of it moves any more, or the wait is over; or what to ask the client.
 
     A run that needs the client's model moves only while such a call is open.
     """
     until_s = time.monotonic() + wait_s
     if call.client.samples:
-        call.host.asks.came(run_id, call.caller)
-    with call.session.calling(run_id, call):
+        call.host.asks.register_call(run_id, call.caller)
+    with call.session.newest_call(run_id, call):
         while True:
-            await _until_rest(call, run_id, until_s)
+            await _wait_for_rest(call, run_id, until_s)
             match await client_requests.ask(call, run_id, until_s):
                 case wire.InputRequiredResult() as asked:
                     return asked
@@ -36,11 +36,11 @@ async def rest(call: ToolRequest, run_id: str, wait_s: float, *, attached: bool 
                     break
                 case _:
                     pass
-    await _until_rest(call, run_id, until_s)
+    await _wait_for_rest(call, run_id, until_s)
     return results.run_result(call.host.report(run_id, call.caller, attached=attached))
 
 
-async def _until_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
+async def _wait_for_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
     """A run that goes through clients gets a moment more: it should be seen waiting, since then it is asked for."""
     settle_s = call.patience.settle_s if call.host.asks.goes_through_clients(run_id, call.caller) else 0.0
     left_s = max(settle_s, until_s - time.monotonic())
@@ -49,16 +49,16 @@ async def _until_rest(call: ToolRequest, run_id: str, until_s: float) -> None:
 
 async def planner_run(call: ToolRequest, asked: planning.PlannerRun) -> Result:
     if call.resumed is not None:
-        return await rest(call, call.resumed.run_id, asked.wait)
+        return await report_at_rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_planner(asked.request(), call.caller)
-    return await rest(call, started.run_id, asked.wait, attached=started.attached)
+    return await report_at_rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
 async def ooda_run(call: ToolRequest, asked: ooda.OodaRun) -> Result:
     if call.resumed is not None:
-        return await rest(call, call.resumed.run_id, asked.wait)
+        return await report_at_rest(call, call.resumed.run_id, asked.wait)
     started = await call.host.start_cycles(asked.meant, asked.asked, call.caller)
-    return await rest(call, started.run_id, asked.wait, attached=started.attached)
+    return await report_at_rest(call, started.run_id, asked.wait, attached=started.attached)
 
 
 def phase(name: Phase) -> Callable[[ToolRequest, ooda.OodaPhase], Awaitable[Result]]:
@@ -66,9 +66,9 @@ def phase(name: Phase) -> Callable[[ToolRequest, ooda.OodaPhase], Awaitable[Resu
 
     async def ooda_phase(call: ToolRequest, asked: ooda.OodaPhase) -> Result:
         if call.resumed is not None:
-            return await rest(call, call.resumed.run_id, asked.wait)
+            return await report_at_rest(call, call.resumed.run_id, asked.wait)
         started = await call.host.start_phase(name, asked.meant, asked.given, asked.asked, call.caller)
-        return await rest(call, started.run_id, asked.wait, attached=started.attached)
+        return await report_at_rest(call, started.run_id, asked.wait, attached=started.attached)
 
     return ooda_phase
 
@@ -90,11 +90,11 @@ async def run_status(call: ToolRequest, asked: runs.RunStatus) -> wire.CallToolR
             wait_s=asked.wait,
             caller=call.caller,
             on_beat=call.on_beat,
-            since=asked.since_of(run_ids),
+            since=asked.known_seqs(run_ids),
         )
     brief = asked.view == "brief" or (asked.view is None and not asked.run_ids)
     reports = [call.host.report(run_id, call.caller, full=not brief) for run_id in run_ids]
-    call.host.try_again(run_ids, call.caller)
+    call.host.retry_stalled(run_ids, call.caller)
     elsewhere = 0 if asked.run_ids or asked.all else call.host.runs_elsewhere(call.caller)
     return results.runs_result(reports, brief=brief, elsewhere=elsewhere)
 
@@ -104,7 +104,7 @@ async def run_continue(call: ToolRequest, asked: runs.RunContinue) -> Result:
         call.host.asks.ask_again(asked.run_id, call.caller)
     if call.resumed is None:
         await call.host.answer(asked.run_id, asked.answers or {}, call.caller)
-    return await rest(call, asked.run_id, asked.wait)
+    return await report_at_rest(call, asked.run_id, asked.wait)
 
 
 async def run_control(call: ToolRequest, asked: runs.RunControl) -> wire.CallToolResult:
@@ -129,9 +129,9 @@ async def registry_search(call: ToolRequest, asked: registry.RegistrySearch) -> 
 
 async def registry_call(call: ToolRequest, asked: registry.RegistryCall) -> Result:
     if call.resumed is not None:
-        return await rest(call, call.resumed.run_id, asked.wait)
+        return await report_at_rest(call, call.resumed.run_id, asked.wait)
     run_id = await call.host.start_call(asked.name, asked.arguments, call.caller)
-    return await rest(call, run_id, asked.wait)
+    return await report_at_rest(call, run_id, asked.wait)
 
 
 async def registry_register(call: ToolRequest, asked: registry.RegistryRegister) -> wire.CallToolResult:

@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.server.auth import AccessRule, Authentication, RateLimiter
 from kairos_mcp.server.bounds import RequestBounds
-from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, header, refused
+from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, header, refuse
 from kairos_mcp.server.http_protocol import listener
 from kairos_mcp.server.http_sessions import HttpSession, HttpSessions
 from kairos_mcp.server.mcp_server import build_server
@@ -66,7 +66,7 @@ class ListenOptions:
 def serve(settings: Settings, listening: ListenOptions, bounds: RequestBounds = BOUNDS) -> None:
     """Serve until SIGTERM or Ctrl-C; a second one kills it. Raises ConfigError where it can't listen."""
     tokens = TokenStore(settings.home)
-    with _bound(listening) as bound:
+    with _bind_socket(listening) as bound:
         address, port = bound.getsockname()[:2]
         beyond = not ip_address(address).is_loopback
         if beyond and not tokens.any():
@@ -76,7 +76,7 @@ def serve(settings: Settings, listening: ListenOptions, bounds: RequestBounds = 
             )
         bound.listen(2048)
         app = partial(
-            opened,
+            serve_app,
             transport=listening.transport,
             names=ServerNames(port, listening.names),
             entrance=AccessRule(tokens, guarded=beyond),
@@ -89,7 +89,7 @@ def serve(settings: Settings, listening: ListenOptions, bounds: RequestBounds = 
 
 
 @contextmanager
-def _bound(listening: ListenOptions) -> Iterator[socket.socket]:
+def _bind_socket(listening: ListenOptions) -> Iterator[socket.socket]:
     """A socket on the address, not listening yet: what can't be served is refused before anybody connects."""
     try:
         # AI_PASSIVE is left out: an empty host is loopback, not everywhere
@@ -122,11 +122,11 @@ async def _serve(
     speaks_for(NOBODY)
     async with reachable(settings) as reach, opened(build_server(reach, settings)) as app:
         print(told, file=sys.stderr, flush=True)  # noqa: T201 - stdout stays empty, as on stdio
-        await UvicornServer(app, bounds).until_told(bound)
+        await UvicornServer(app, bounds).run_until_signal(bound)
 
 
 @asynccontextmanager
-async def opened(
+async def serve_app(
     server: Server[Any], *, transport: Transport, names: ServerNames, entrance: AccessRule, bounds: RequestBounds
 ) -> AsyncIterator[ASGIApp]:
     """The app over an MCP server, serving while the block lasts."""
@@ -164,7 +164,7 @@ class StreamableTransport:
         allowed = ("POST", "GET", "DELETE") if in_session else ("POST",)
         if scope["method"] not in allowed:
             allow = {"allow": ", ".join(allowed)}
-            await refused(405, "Messages are posted here.", headers=allow)(scope, receive, send)
+            await refuse(405, "Messages are posted here.", headers=allow)(scope, receive, send)
         elif in_session:
             await self._go_on(in_session, scope, receive, send)
         elif scope.get(METHOD) == "initialize" and header(scope, _VERSION) in ("", *HANDSHAKE_PROTOCOL_VERSIONS):
@@ -184,7 +184,7 @@ class StreamableTransport:
             await send(message)
 
         try:
-            with self._sessions.used(session):
+            with self._sessions.count_request(session):
                 await self._manager.handle_request(scope, receive, sending)
         finally:
             if not session.id:
@@ -193,11 +193,11 @@ class StreamableTransport:
             await self._end(scope, session)
 
     async def _go_on(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        session = self._sessions.of(session_id, principal())
+        session = self._sessions.find_session(session_id, principal())
         if session is None:
             await self._manager.handle_request(scope, receive, send)
             return
-        with self._sessions.used(session, listens=scope["method"] == "GET"):
+        with self._sessions.count_request(session, listens=scope["method"] == "GET"):
             await self._manager.handle_request(scope, receive, send)
         if scope["method"] == "DELETE":
             self._sessions.end(session)
@@ -226,7 +226,7 @@ class SseTransport:
 
     async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
-            await refused(405, "The stream is got.", headers={"allow": "GET"})(scope, receive, send)
+            await refuse(405, "The stream is got.", headers={"allow": "GET"})(scope, receive, send)
             return
         lasting = anyio.CancelScope()
 
@@ -245,7 +245,7 @@ class SseTransport:
             await send(message)
 
         try:
-            with self._sessions.used(session, listens=True), lasting:
+            with self._sessions.count_request(session, listens=True), lasting:
                 async with self._streams.connect_sse(scope, receive, sending) as (reads, writes):
                     await self._server.run(reads, writes, self._server.create_initialization_options())
         finally:
@@ -257,13 +257,13 @@ class SseTransport:
 
     async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
         (named,) = parse_qs(scope["query_string"]).get(b"session_id", [b""])[:1]
-        session = self._sessions.of(named.decode("latin-1"), principal())
-        with nullcontext() if session is None else self._sessions.used(session):
+        session = self._sessions.find_session(named.decode("latin-1"), principal())
+        with nullcontext() if session is None else self._sessions.count_request(session):
             await self._streams.handle_post_message(scope, receive, send)
 
 
 async def _no_room(scope: Scope, receive: Receive, send: Send) -> None:
-    await refused(503, "Too many open sessions.", headers={"retry-after": "10"})(scope, receive, send)
+    await refuse(503, "Too many open sessions.", headers={"retry-after": "10"})(scope, receive, send)
 
 
 class OrderlyClose:
@@ -285,7 +285,7 @@ class OrderlyClose:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
             if not begun:
-                await refused(503, "The server is leaving; runs are kept.")(scope, receive, send)
+                await refuse(503, "The server is leaving; runs are kept.")(scope, receive, send)
             elif not ended:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -316,13 +316,13 @@ class UvicornServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def until_told(self, bound: socket.socket) -> None:
+    async def run_until_signal(self, bound: socket.socket) -> None:
         async with anyio.create_task_group() as watch:
-            watch.start_soon(self._signalled)
+            watch.start_soon(self._on_signal)
             await self.serve([bound])
             watch.cancel_scope.cancel()
 
-    async def _signalled(self) -> None:
+    async def _on_signal(self) -> None:
         """The first signal ends the server in order, or after a while in any case; a second one kills it."""
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:

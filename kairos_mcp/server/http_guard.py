@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kairos_mcp.server.bounds import RequestBounds
 from kairos_mcp.server.framing import FramedLine
-from kairos_mcp.server.wire import UnreadableLine, parsed
+from kairos_mcp.server.wire import UnreadableLine, parse_line
 
 _BROWSER = b"sec-fetch-site"
 ONCE = {b"host", b"origin", b"authorization", b"content-type", b"content-length", b"content-encoding", _BROWSER}
@@ -34,14 +34,14 @@ _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]
 _JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
 
 
-def refused(
+def refuse(
     status: int, text: str, code: int = wire.INVALID_REQUEST, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A refusal in the shape of the protocol, so that a client can show why."""
-    return told(status, UnreadableLine(code, text).answer(None), headers)
+    return error_response(status, UnreadableLine(code, text).answer(None), headers)
 
 
-def told(status: int, error: wire.JSONRPCError, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(status: int, error: wire.JSONRPCError, headers: Mapping[str, str] | None = None) -> Response:
     body = error.model_dump_json(by_alias=True, exclude_unset=True)
     return Response(body, status, dict(headers or {}), "application/json")
 
@@ -71,7 +71,7 @@ class ServerNames:
 
     def include(self, host: str, reached: str) -> bool:
         """Whether `host`, as a client wrote it, is one of us. A name can be rebound, an address can't."""
-        return host.lower() in self._hosts or host in self._with_port(_bracketed(reached))
+        return host.lower() in self._hosts or host in self._with_port(_bracket_ipv6(reached))
 
     def trust(self, origin: str, reached: str) -> bool:
         """Pages of this machine and our own. Even those can't send JSON: no preflight is answered."""
@@ -81,7 +81,7 @@ class ServerNames:
         )
 
 
-def _bracketed(address: str) -> str:
+def _bracket_ipv6(address: str) -> str:
     try:
         return f"[{address}]" if ip_address(address).version == 6 else address
     except ValueError:
@@ -103,16 +103,16 @@ class HttpGuard:
         counts = Counter(name for name, _ in scope["headers"])
         twice = [name for name, count in counts.items() if count > 1 and (name in ONCE or name[:4] == b"mcp-")]
         if twice:
-            return refused(400, "A header stands there twice; which one counts is not for us to guess.")
+            return refuse(400, "A header stands there twice; which one counts is not for us to guess.")
         reached = scope["server"][0] if scope.get("server") else ""
         if not self._names.include(header(scope, b"host"), reached):
-            return refused(421, "This server does not answer to that host; --allow-host NAME lets it.")
+            return refuse(421, "This server does not answer to that host; --allow-host NAME lets it.")
         origin = header(scope, b"origin")
         if b"origin" in counts and not self._names.trust(origin, reached):
-            return refused(403, "Pages from that origin may not talk to this server.")
+            return refuse(403, "Pages from that origin may not talk to this server.")
         # images, scripts and forms state no origin, but browsers add whose page they belong to
         if b"origin" not in counts and _BROWSER in counts and header(scope, _BROWSER) not in ("same-origin", "none"):
-            return refused(403, "Pages of other sites may not talk to this server.")
+            return refuse(403, "Pages of other sites may not talk to this server.")
         return None
 
 
@@ -128,11 +128,11 @@ class CheckedBody:
             await self._app(scope, receive, send)
             return
         if _JSON.fullmatch(header(scope, b"content-type")) is None:
-            refusal = refused(415, "A message is sent as application/json.")
+            refusal = refuse(415, "A message is sent as application/json.")
         elif header(scope, b"content-encoding").lower() not in ("", "identity"):
-            refusal = refused(415, "A message is sent uncompressed.")
+            refusal = refuse(415, "A message is sent uncompressed.")
         else:
-            whole = await self._whole(scope, receive)
+            whole = await self._read_whole(scope, receive)
             if whole is None:
                 return  # the client has gone
             if isinstance(whole, bytes):
@@ -141,9 +141,9 @@ class CheckedBody:
             refusal = whole
         await refusal(scope, receive, send)
 
-    async def _whole(self, scope: Scope, receive: Receive) -> bytes | Response | None:
+    async def _read_whole(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         limit = self._bounds.body_bytes
-        too_large = refused(413, f"A message has at most {limit} bytes.")
+        too_large = refuse(413, f"A message has at most {limit} bytes.")
         declared = header(scope, b"content-length")
         if declared.isdecimal() and int(declared[:20]) > limit:
             return too_large
@@ -158,13 +158,13 @@ class CheckedBody:
                     return too_large
                 if not message.get("more_body", False):
                     return bytes(body)
-        return refused(408, "The message took too long to arrive.", headers={"connection": "close"})
+        return refuse(408, "The message took too long to arrive.", headers={"connection": "close"})
 
     async def _pass_on(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Every transport refuses what is no message in its own way; here it is done once, as on stdio."""
-        message = parsed(FramedLine(body))
+        message = parse_line(FramedLine(body))
         if isinstance(message, UnreadableLine):
-            refusal = told(400, message.answer(FramedLine(body).request_id()))
+            refusal = error_response(400, message.answer(FramedLine(body).request_id()))
             await refusal(scope, receive, send)
             return
         scope[METHOD] = message.method if isinstance(message, wire.JSONRPCRequest) else ""

@@ -64,13 +64,13 @@ class HttpSessions:
         session.has_ended = True
         self._held = [each for each in self._held if each is not session]
 
-    def of(self, session_id: str, principal: str) -> HttpSession | None:
+    def find_session(self, session_id: str, principal: str) -> HttpSession | None:
         """Find the principal's session of that id."""
         mine = (each for each in self._held if each.id == session_id and each.principal == principal)
         return next(mine, None) if session_id else None
 
     @contextmanager
-    def used(self, session: HttpSession, *, listens: bool = False) -> Iterator[None]:
+    def count_request(self, session: HttpSession, *, listens: bool = False) -> Iterator[None]:
         """Count a request of a session while the block lasts. One that only listens keeps nobody else out."""
         session.calls += not listens
         session.streams += listens

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.counting import many
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.server.framing import unbroken
+from kairos_mcp.server.framing import on_one_line
 
 
 def run_text(result: JsonObject) -> str:
@@ -48,7 +48,7 @@ def _with_items(lines: list[str], items: list[JsonObject]) -> str:
 
 def _run_lines(run: JsonObject) -> Iterator[str]:
     yield _head(run)
-    yield f"goal: {_one_line(run['goal'])}, {_where(run)}, seq {run['seq']}"
+    yield f"goal: {_one_line(run['goal'])}, {_project_line(run)}, seq {run['seq']}"
     if run["summary"] is not None:
         yield f"summary: {_one_line(run['summary'])}"
     if run["output"] is not None:
@@ -82,10 +82,10 @@ def _row(run: JsonObject) -> str:
     waits = ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
     waiting = f", waiting {waits}" if waits else ""
     stands = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {many(run['rounds'], 'round')}{waiting}"
-    return f"{stands}, {_where(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
+    return f"{stands}, {_project_line(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
 
 
-def _where(run: JsonObject) -> str:
+def _project_line(run: JsonObject) -> str:
     place = "no workspace" if run["workspace"] is None else f"in {_one_line(run['workspace'])}"
     return f"{place}, since {run['created_at']}"
 
@@ -94,7 +94,7 @@ def _brief(run: JsonObject) -> str:
     keys = ", ".join(item["key"] for item in run["waiting"])
     return (
         _head(run)
-        + f", {_where(run)}, for {_one_line(run['goal'])}"
+        + f", {_project_line(run)}, for {_one_line(run['goal'])}"
         + (f", waiting {keys}" if keys else "")
         + (f": {_one_line(run['summary'])}" if run["summary"] else "")
     )
@@ -127,4 +127,4 @@ def _one_line(text: str) -> str:
 
 
 def _json(value: Any) -> str:
-    return unbroken(to_json(value).decode())
+    return on_one_line(to_json(value).decode())

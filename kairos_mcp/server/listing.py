@@ -16,7 +16,7 @@ CORE = (
 )
 
 
-def listed(choice: str) -> wire.ListToolsResult:
+def list_tools(choice: str) -> wire.ListToolsResult:
     """The tools of `--tools`: lean, core, all, or names with commas between; always in the table's order."""
     listing = wire.ListToolsResult.model_validate_json(LISTING.read_bytes())
     known = tuple(tool.name for tool in listing.tools)

@@ -12,9 +12,9 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 
 from kairos_mcp import __version__
-from kairos_mcp.server.annotations import annotated
-from kairos_mcp.server.client_sessions import ClientSessions, serving
-from kairos_mcp.server.listing import listed
+from kairos_mcp.server.annotations import annotate_tool
+from kairos_mcp.server.client_sessions import ClientSessions, serve_sessions
+from kairos_mcp.server.listing import list_tools
 from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.server.request_state import RequestStateSealer
 
@@ -35,8 +35,8 @@ def build_server(
 
     One server may serve many connections, in every protocol era.
     """
-    chosen = listed(settings.tools)
-    listing = wire.ListToolsResult(tools=[annotated(tool, settings) for tool in chosen.tools])
+    chosen = list_tools(settings.tools)
+    listing = wire.ListToolsResult(tools=[annotate_tool(tool, settings) for tool in chosen.tools])
     schemas = {tool.name: tool.input_schema for tool in listing.tools}
 
     async def on_list_tools(_ctx: object, _params: object) -> wire.ListToolsResult:
@@ -45,9 +45,9 @@ def build_server(
     async def on_call_tool(
         ctx: ServerRequestContext[Any], params: wire.CallToolRequestParams
     ) -> wire.CallToolResult | wire.InputRequiredResult:
-        from kairos_mcp.server.dispatch import carried_out
+        from kairos_mcp.server.dispatch import dispatch
 
-        return await carried_out(ctx, params, reach, patience)
+        return await dispatch(ctx, params, reach, patience)
 
     server = Server(
         "kairos-mcp",
@@ -56,7 +56,7 @@ def build_server(
         instructions=instructions(settings, listing),
         cache_hints={"tools/list": CacheHint(ttl_ms=LISTING_HOLDS_MS, scope="public")},
         get_tool_input_schema=schemas.get,
-        lifespan=serving,
+        lifespan=serve_sessions,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
@@ -71,7 +71,7 @@ def instructions(settings: Settings, listing: wire.ListToolsResult) -> str:
     A line that names a tool which is not listed is left out: a model would look for it, or make it up.
     """
     shown = {tool.name for tool in listing.tools}
-    hidden = {tool.name for tool in listed("all").tools} - shown
+    hidden = {tool.name for tool in list_tools("all").tools} - shown
     lines = Path(__file__).with_name("instructions.md").read_text(encoding="utf-8").splitlines(keepends=True)
     text = "".join(line for line in lines if not hidden.intersection(_NAME.findall(line)))
     if settings.workspaces:

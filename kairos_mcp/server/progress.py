@@ -30,12 +30,12 @@ def teller(report: Report) -> Callable[[Heartbeat], Awaitable[None]]:
         elif now - told_at < BEAT_S:
             return
         beats, told_at = beats + 1, now
-        await report(newest - 1 / (beats + 1), beat.rounds, worded(beat))
+        await report(newest - 1 / (beats + 1), beat.rounds, progress_message(beat))
 
     return tell
 
 
-def worded(beat: Heartbeat) -> str:
+def progress_message(beat: Heartbeat) -> str:
     """`round 3/12 · search_files · $0.04`; what costs nothing names no price."""
     of = f"/{beat.rounds}" if beat.rounds is not None else ""
     price = f"${beat.nano_usd / 10**9:.2f}" if beat.nano_usd else ""

@@ -99,7 +99,7 @@ async def _begin(
     """Push what is open and not in the air in this session, the model's first, since some clients take one after the
     other; watch what is in the air already."""
     session, asks = call.session, call.host.asks
-    watched |= {push.key: push for push in session.of_run(run_id)}
+    watched |= {push.key: push for push in session.pushes_of(run_id)}
     if asks.asks_now(run_id, call.caller) and session.may_push(run_id, call):
         fresh = [each for each in found.completions if each.path not in watched and each.path not in failed]
         number = len(fresh) + sum(not push.is_dialog for push in watched.values())
@@ -117,11 +117,11 @@ async def _begin(
             if push.request is None:
                 await asks.news()
             else:
-                call.tasks.start_soon(_carried_out, call, push, partial(_ask_model, call, push, each))
+                call.tasks.start_soon(_push_one, call, push, partial(_ask_model, call, push, each))
     for row in found.approvals:
         if row.key not in watched and session.may_push(run_id, call):
             push = watched[row.key] = session.pushes[run_id, row.key] = PushedRequest(run_id, row.key, True)
-            call.tasks.start_soon(_carried_out, call, push, partial(_ask_user, call, push, row))
+            call.tasks.start_soon(_push_one, call, push, partial(_ask_user, call, push, row))
 
 
 def _patience_s(call: ToolRequest, number: int) -> float:
@@ -131,11 +131,11 @@ def _patience_s(call: ToolRequest, number: int) -> float:
     return (patience.later_s if call.host.asks.has_answered(call.caller) else patience.first_s) * number
 
 
-async def _carried_out(call: ToolRequest, push: PushedRequest, asking: Callable[[], object]) -> None:
+async def _push_one(call: ToolRequest, push: PushedRequest, asking: Callable[[], object]) -> None:
     """One push, until it is answered or nobody wants an answer any more. Raises nothing but cancellation."""
     try:
         async with anyio.create_task_group() as both:
-            both.start_soon(_until_unwanted, call, push, both.cancel_scope)
+            both.start_soon(_cancel_when_unwanted, call, push, both.cancel_scope)
             await asking()  # type: ignore[misc]  # a coroutine of either kind
             both.cancel_scope.cancel()
     except Exception as error:
@@ -144,15 +144,15 @@ async def _carried_out(call: ToolRequest, push: PushedRequest, asking: Callable[
     finally:
         push.ended = True
         call.session.pushes.pop((push.run_id, push.key), None)
-        call.host.asks.ring()
+        call.host.asks.signal_change()
 
 
-async def _until_unwanted(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
+async def _cancel_when_unwanted(call: ToolRequest, push: PushedRequest, scope: anyio.CancelScope) -> None:
     asks, caller = call.host.asks, call.caller
     while True:
         await asks.news(calling=False)
         try:
-            wanted = push.key in asks.wanted(push.run_id, caller)
+            wanted = push.key in asks.wanted_keys(push.run_id, caller)
             if push.request is not None and not push.closing:
                 push.stands = asks.stands(push.run_id, push.request, caller)
         except UnknownRun:
@@ -171,7 +171,7 @@ async def _ask_model(call: ToolRequest, push: PushedRequest, each: OpenRequest) 
     try:
         with anyio.move_on_after(each.left_s) as scope:
             asked = sampling.request(each.step, each.sent, call.client.dialect, each.prompts)
-            reply = await _sent(call, asked, wire.CreateMessageResultWithTools)
+            reply = await _send_request(call, asked, wire.CreateMessageResultWithTools)
             push.closing = True
             said = sampling.completion(reply, each.step, each.path, call.client.dialect)
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
@@ -189,7 +189,7 @@ async def _ask_model(call: ToolRequest, push: PushedRequest, each: OpenRequest) 
             await asks.withdraw(push.run_id, request, caller)
         else:
             push.failure = f"the client refused ({error.error.code}: {error.error.message[:200]})"
-            await asks.refused(request)
+            await asks.mark_refused(request)
     except (BadSamplingReply, ValidationError) as error:
         push.closing = True
         push.failure = error.reason if isinstance(error, BadSamplingReply) else "the client's answer is no completion"
@@ -205,7 +205,7 @@ async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> No
     asks, began = call.host.asks, time.monotonic()
     try:
         dialog = elicitation.request(call.host.purpose(push.run_id, call.caller), row)
-        reply = await _sent(call, dialog, wire.ElicitResult)
+        reply = await _send_request(call, dialog, wire.ElicitResult)
     except (MCPError, ValidationError) as error:
         push.gone = isinstance(error, MCPError) and error.error.code == wire.CONNECTION_CLOSED
         word: UserDecision | UserSettlement | elicitation.Left = "nobody"  # this client can't show one after all
@@ -220,12 +220,12 @@ async def _ask_user(call: ToolRequest, push: PushedRequest, row: Question) -> No
             push.passed = True
         case _ if not push.gone:
             push.passed, push.unseen = True, word == "nobody"
-            asks.ignored(push.run_id, row.key, row.digest, call.caller)
+            asks.mark_ignored(push.run_id, row.key, row.digest, call.caller)
         case _:
             pass
 
 
-async def _sent(call: ToolRequest, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
+async def _send_request(call: ToolRequest, request: wire.ServerRequest, kind: type[ResultT]) -> ResultT:
     """The client's answer. Where it may come after the call, the request goes over the connection, not the call."""
     ctx = call.client.ctx
     kept = call.session.tasks is not None

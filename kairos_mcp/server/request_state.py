@@ -50,14 +50,14 @@ class RequestStateSealer:
             return await call_next(inner)
 
         try:
-            result: HandlerResult = await self._made()(ctx, opened)
+            result: HandlerResult = await self._make_boundary()(ctx, opened)
         except MCPError:
             if refused[0]:
                 raise MCPError(wire.INVALID_PARAMS, REFUSED) from None
             raise
         return result
 
-    def _made(self) -> Boundary:
+    def _make_boundary(self) -> Boundary:
         """The boundary of this folder's key. Without a folder there is no run to point to: a key of the moment will
         do, and the call says what is wrong with the folder."""
         if self._boundary is not None:

@@ -9,7 +9,7 @@ import mcp_types as wire
 from pydantic_core import to_json
 
 from kairos_mcp.server import lines
-from kairos_mcp.server.truncation import RESULT_CHARS, fitted, with_whole_output
+from kairos_mcp.server.truncation import RESULT_CHARS, fit_result, with_whole_output
 from kairos_mcp.specs.load_ooda import phase_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
     """One run. Where it is a single tool's call, the protocol's mark of an error is that call's; not where the run was
     `steered`, since it was the steering that was called."""
     whole = report.as_json()
-    body = with_whole_output(whole) if phase_of(report.flow) is not None else fitted(whole)
+    body = with_whole_output(whole) if phase_of(report.flow) is not None else fit_result(whole)
     called = report.flow == "call" and not steered and isinstance(report.output, dict)
     failed = called and report.output.get("is_error") is True
     return _result(body, lines.run_text(body), is_error=failed)
@@ -35,7 +35,7 @@ def run_result(report: RunReport, *, steered: bool = False) -> wire.CallToolResu
 def runs_result(reports: Sequence[RunReport], *, brief: bool = False, elsewhere: int = 0) -> wire.CallToolResult:
     """Several runs: whole, or `brief`, a row each. `elsewhere`: how many there are of workspaces that are not shown."""
     share = max(LEAST_CHARS, RESULT_CHARS // max(1, len(reports)))
-    runs = [report.as_row() if brief else fitted(report.as_json(), share) for report in reports]
+    runs = [report.as_row() if brief else fit_result(report.as_json(), share) for report in reports]
     following = next((run["next"] for run in runs if run["next"] is not None), None)
     more: JsonObject = {"elsewhere": elsewhere} if elsewhere else {}
     text = lines.rows_text(runs, following, elsewhere) if brief else lines.runs_text(runs, following)

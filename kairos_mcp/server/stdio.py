@@ -16,7 +16,7 @@ import anyio
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.server.mcp_server import build_server
-from kairos_mcp.server.wire import connected
+from kairos_mcp.server.wire import connect_streams
 
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
@@ -40,7 +40,7 @@ def serve(settings: Settings) -> None:
 async def _serve(settings: Settings, source: int, target: int, parent: int) -> None:
     async with reachable(settings) as reach:
         server = build_server(reach, settings)
-        async with _until_told(parent), connected(source, target, _leave_soon) as streams:
+        async with _until_signal(parent), connect_streams(source, target, _leave_soon) as streams:
             try:
                 await server.run(*streams, server.create_initialization_options())
             finally:
@@ -97,17 +97,17 @@ def _leave_soon() -> None:
 
 
 @asynccontextmanager
-async def _until_told(parent: int) -> AsyncIterator[None]:
+async def _until_signal(parent: int) -> AsyncIterator[None]:
     """Cancels what is inside once a signal says so or the parent has gone: then nobody is there to serve."""
     async with anyio.create_task_group() as watch:
         if os.name == "posix":
-            watch.start_soon(_signalled, parent, watch.cancel_scope)
-            watch.start_soon(_orphaned, parent, watch.cancel_scope)
+            watch.start_soon(_on_signal, parent, watch.cancel_scope)
+            watch.start_soon(_watch_parent, parent, watch.cancel_scope)
         yield
         watch.cancel_scope.cancel()
 
 
-async def _signalled(parent: int, scope: anyio.CancelScope) -> None:
+async def _on_signal(parent: int, scope: anyio.CancelScope) -> None:
     """The first signal ends the server in order; then the defaults are back, so that a second kills it."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         _ask_for_a_signal_at_the_parents_death()
@@ -117,7 +117,7 @@ async def _signalled(parent: int, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _orphaned(parent: int, scope: anyio.CancelScope) -> None:
+async def _watch_parent(parent: int, scope: anyio.CancelScope) -> None:
     """Another process may hold our stdin open after the parent's death, so that it never ends."""
     while os.getppid() == parent:  # noqa: ASYNC110 - no event tells of it on every system
         await anyio.sleep(LOOK_S)

@@ -65,7 +65,7 @@ class TokenStore:
             os.fsync(file.fileno())
         return f"{PREFIX}.{name}.{secret}"
 
-    def listed(self) -> list[AccessToken]:
+    def list_tokens(self) -> list[AccessToken]:
         """The tokens that let somebody in now, by name."""
         found = []
         for name in self._names():
@@ -82,7 +82,7 @@ class TokenStore:
             raise BadArguments(f"There is no token {name[:80]!r}.", "`kairos-mcp token list` names them.")
         (self._folder / name).unlink(missing_ok=True)
 
-    def whose(self, text: str) -> str | None:
+    def principal_of(self, text: str) -> str | None:
         """The principal of a token's text, or None: revoked, wrong and never made look the same."""
         prefix, _, rest = text.partition(".")
         name, _, secret = rest.partition(".")

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.server.framing import unbroken
+from kairos_mcp.server.framing import on_one_line
 
 RESULT_CHARS = 6_000
 CONVERSATION_CHARS = 24_000
@@ -26,12 +26,12 @@ NOTES = 5
 
 def size(value: Any) -> int:
     """Characters of the value as compact JSON, as the text has it."""
-    return len(unbroken(to_json(value).decode()))
+    return len(on_one_line(to_json(value).decode()))
 
 
-def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
+def fit_result(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
     """The result in at most `chars` characters, its waiting items apart, which are cut by their own rule."""
-    items = [_item_cut(item) for item in result["waiting"]]
+    items = [_cut_item(item) for item in result["waiting"]]
     body = {
         **result,
         "waiting": [],
@@ -46,10 +46,10 @@ def fitted(result: JsonObject, chars: int = RESULT_CHARS) -> JsonObject:
 
 def with_whole_output(result: JsonObject) -> JsonObject:
     """The result fitted but for its output, which the next call takes unchanged and whole."""
-    return {**fitted({**result, "output": None}), "output": result["output"]}
+    return {**fit_result({**result, "output": None}), "output": result["output"]}
 
 
-def _noted(body: JsonObject, note: str, **changed: Any) -> JsonObject:
+def _with_note(body: JsonObject, note: str, **changed: Any) -> JsonObject:
     return {**body, **changed, "degraded": [*body["degraded"], note]}
 
 
@@ -63,7 +63,7 @@ def _shorter_previews(body: JsonObject, _chars: int) -> JsonObject:
     calls = [call | {"preview": _start(call["preview"])} for call in body["calls"]]
     if calls == body["calls"]:
         return body
-    return _noted(body, "previews of calls cut: run_trace view=calls", calls=calls)
+    return _with_note(body, "previews of calls cut: run_trace view=calls", calls=calls)
 
 
 def _start(text: str) -> str:
@@ -71,7 +71,7 @@ def _start(text: str) -> str:
 
 
 def _no_calls(body: JsonObject, _chars: int) -> JsonObject:
-    return _noted(body, "calls left out: run_trace view=calls", calls=[]) if body["calls"] else body
+    return _with_note(body, "calls left out: run_trace view=calls", calls=[]) if body["calls"] else body
 
 
 def _output_by_ref(body: JsonObject, chars: int) -> JsonObject:
@@ -89,7 +89,7 @@ def _output_by_ref(body: JsonObject, chars: int) -> JsonObject:
             shown = {name: output[name] for name in brief if name in output} | {"ref": "output", "chars": long}
         case _:
             shown = {"ref": "output", "chars": long}
-    return _noted(body, f"output cut from {long} characters: run_trace ref=output", output=shown)
+    return _with_note(body, f"output cut from {long} characters: run_trace ref=output", output=shown)
 
 
 def _shorter_summary(body: JsonObject, chars: int) -> JsonObject:
@@ -97,16 +97,16 @@ def _shorter_summary(body: JsonObject, chars: int) -> JsonObject:
     if size(summary) <= room:
         return body
     note = f"summary cut from {len(summary)} characters: run_trace ref=summary"
-    return _noted(body, note, summary=_ends(summary, room))
+    return _with_note(body, note, summary=_ends(summary, room))
 
 
 def _shorter_plan(body: JsonObject, _chars: int) -> JsonObject:
     plan = [task | {"description": _start(task["description"])} for task in body["plan"]]
-    return body if plan == body["plan"] else _noted(body, "plan cut: run_trace view=events", plan=plan)
+    return body if plan == body["plan"] else _with_note(body, "plan cut: run_trace view=events", plan=plan)
 
 
 def _no_plan(body: JsonObject, _chars: int) -> JsonObject:
-    return _noted(body, "plan left out: run_trace view=events", plan=[]) if body["plan"] else body
+    return _with_note(body, "plan left out: run_trace view=events", plan=[]) if body["plan"] else body
 
 
 def _fewer_notes(body: JsonObject, _chars: int) -> JsonObject:
@@ -143,7 +143,7 @@ def _ends(text: str, room: int) -> str:
         kept = kept * room // size(short) - 20  # again, since escapes may crowd where it was cut
 
 
-def _item_cut(item: JsonObject) -> tuple[JsonObject, list[str]]:
+def _cut_item(item: JsonObject) -> tuple[JsonObject, list[str]]:
     """A completion item, its older tool results shrunk to refs where the conversation is too long; an approval's long
     preview as a ref: one that was cut could not be decided on."""
     if len(item.get("preview") or "") > APPROVAL_CHARS:

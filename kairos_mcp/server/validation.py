@@ -27,7 +27,7 @@ KEY_CHARS = 40
 Place = tuple[int | str, ...]
 
 
-def checked(model: type[A], given: JsonObject | None) -> A:
+def validate_arguments(model: type[A], given: JsonObject | None) -> A:
     """The arguments as the model's value; raises BadArguments that says what is wrong with each."""
     arguments = given or {}
     unfit = _unfit(arguments)
@@ -38,9 +38,9 @@ def checked(model: type[A], given: JsonObject | None) -> A:
         return model.model_validate(arguments)
     except ValidationError as refused:
         problems = refused.errors(include_url=False, include_input=False, include_context=False)
-    said = "; ".join(_worded(problem) for problem in problems[:SHOWN])
+    said = "; ".join(_word_problem(problem) for problem in problems[:SHOWN])
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    raise BadArguments(f"{said}{more}.", _what_is_valid(model, problems))
+    raise BadArguments(f"{said}{more}.", _valid_names(model, problems))
 
 
 def _unfit(arguments: JsonObject) -> tuple[str, str] | None:
@@ -50,14 +50,14 @@ def _unfit(arguments: JsonObject) -> tuple[str, str] | None:
         place, value = left.pop()
         match value:
             case float() if not math.isfinite(value):
-                return f"{_named(place)} is not a finite number.", "Leave it out, or give a finite one."
+                return f"{_name_place(place)} is not a finite number.", "Leave it out, or give a finite one."
             case str() if not _encodable(value):
-                return f"{_named(place)} holds half of a surrogate pair.", "Send well-formed Unicode text."
+                return f"{_name_place(place)} holds half of a surrogate pair.", "Send well-formed Unicode text."
             case dict() | list() if len(place) >= NESTED:
-                return f"{_named(place[:3])} is nested deeper than {NESTED}.", "Send something flatter."
+                return f"{_name_place(place[:3])} is nested deeper than {NESTED}.", "Send something flatter."
             case dict():
                 if not all(isinstance(key, str) and _encodable(key) for key in value):
-                    return f"{_named(place)} has a key that is not a text.", "Send well-formed Unicode keys."
+                    return f"{_name_place(place)} has a key that is not a text.", "Send well-formed Unicode keys."
                 left += [((*place, key), inner) for key, inner in value.items()]
             case list():
                 left += [((*place, at), inner) for at, inner in enumerate(value)]
@@ -74,22 +74,22 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _named(place: Place) -> str:
+def _name_place(place: Place) -> str:
     parts = [str(part) if len(str(part)) <= KEY_CHARS else f"{str(part)[:KEY_CHARS]}..." for part in place]
     return f"`{'.'.join(parts).encode(errors='replace').decode()}`" if parts else "The call"
 
 
-def _worded(problem: ErrorDetails) -> str:
+def _word_problem(problem: ErrorDetails) -> str:
     match problem["type"]:
         case "missing":
-            return f"{_named(problem['loc'])} is required"
+            return f"{_name_place(problem['loc'])} is required"
         case "extra_forbidden":
-            return f"{_named(problem['loc'])} is not known here"
+            return f"{_name_place(problem['loc'])} is not known here"
         case _:
-            return f"{_named(problem['loc'])}: {problem['msg']}"
+            return f"{_name_place(problem['loc'])}: {problem['msg']}"
 
 
-def _what_is_valid(model: type[Arguments], problems: list[ErrorDetails]) -> str:
+def _valid_names(model: type[Arguments], problems: list[ErrorDetails]) -> str:
     """The names that are valid where the first unknown or missing one stood; else those of the whole call."""
     from kairos_mcp.server.schemata import flat_schema
 

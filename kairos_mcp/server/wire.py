@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from kairos_mcp.server.framing import LINE_BYTES, FramedLine, LineCutter, answered_id, unbroken
+from kairos_mcp.server.framing import LINE_BYTES, FramedLine, LineCutter, id_of_answer, on_one_line
 
 CHUNK_BYTES = 2**16
 UNWRITTEN = 128  # answers that may wait for a client that does not read, before we stop reading as well
@@ -43,7 +43,7 @@ _GONE = (
 
 
 @asynccontextmanager
-async def connected(source: int, target: int, ended: Callable[[], None]) -> AsyncIterator[tuple[Reads, Writes]]:
+async def connect_streams(source: int, target: int, ended: Callable[[], None]) -> AsyncIterator[tuple[Reads, Writes]]:
     """The streams that a server runs on. The reading one ends with `source`, or when `target` takes no more.
 
     `ended` is called in a thread at the end of `source`, whatever the loop is busy with.
@@ -52,7 +52,7 @@ async def connected(source: int, target: int, ended: Callable[[], None]) -> Asyn
     server_writes, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     desk = _ReadDispatcher(deliver, server_writes.clone())
     loop, written = current_token(), anyio.Event()
-    Thread(target=_read, args=(source, desk, ended, loop), name="stdin", daemon=True).start()
+    Thread(target=_read_lines, args=(source, desk, ended, loop), name="stdin", daemon=True).start()
     Thread(target=_write, args=(target, outgoing, desk, written, loop), name="stdout", daemon=True).start()
     try:
         yield server_reads, server_writes
@@ -74,7 +74,7 @@ class _ReadDispatcher:
     async def take(self, line: FramedLine, message: wire.JSONRPCMessage | UnreadableLine) -> None:
         while self.refusals.statistics().tasks_waiting_send >= UNWRITTEN:  # noqa: ASYNC110 - rare, and brief
             await anyio.sleep(LOOK_S)
-        if isinstance(message, UnreadableLine) and (asked := answered_id(line)) is not None:
+        if isinstance(message, UnreadableLine) and (asked := id_of_answer(line)) is not None:
             # whoever asked is told why, instead of waiting for an answer that came
             await self.deliver.send(SessionMessage(message.answer(asked)))
         elif isinstance(message, UnreadableLine):
@@ -95,7 +95,7 @@ class UnreadableLine:
         return wire.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
 
 
-def parsed(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
+def parse_line(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     if line.left_out:
         return UnreadableLine(wire.INVALID_REQUEST, f"A message has at most {LINE_BYTES} bytes.")
     try:
@@ -107,12 +107,12 @@ def parsed(line: FramedLine) -> wire.JSONRPCMessage | UnreadableLine:
     return UnreadableLine(wire.INVALID_REQUEST, "Not a JSON-RPC 2.0 message.")
 
 
-def _read(source: int, desk: _ReadDispatcher, ended: Callable[[], None], loop: EventLoopToken) -> None:
+def _read_lines(source: int, desk: _ReadDispatcher, ended: Callable[[], None], loop: EventLoopToken) -> None:
     """A line is parsed here and not in the loop: a long one holds up nobody but its sender."""
     with suppress(*_GONE, OSError):
         for line in _lines(source):
             if line.text.strip():
-                from_thread.run(desk.take, line, parsed(line), token=loop)
+                from_thread.run(desk.take, line, parse_line(line), token=loop)
     ended()
     with suppress(*_GONE):
         from_thread.run_sync(desk.deliver.close, token=loop)
@@ -122,7 +122,7 @@ def _lines(source: int) -> Iterator[FramedLine]:
     cutter = LineCutter()
     while chunk := os.read(source, CHUNK_BYTES):
         yield from cutter.cut(chunk)
-    yield from cutter.rest()
+    yield from cutter.flush()
 
 
 def _write(
@@ -135,14 +135,14 @@ def _write(
     with suppress(*_GONE):
         try:
             while True:
-                _write_all(target, encoded(from_thread.run(outgoing.receive, token=loop)))
+                _write_all(target, encode_message(from_thread.run(outgoing.receive, token=loop)))
         except OSError:  # the client has gone
             from_thread.run_sync(desk.deliver.close, token=loop)
     with suppress(*_GONE):
         from_thread.run_sync(written.set, token=loop)
 
 
-def encoded(sent: SessionMessage) -> bytes:
+def encode_message(sent: SessionMessage) -> bytes:
     """One line, whatever its reader takes for the end of one. What is no Unicode is answered as an error."""
     message = sent.message
     try:
@@ -151,7 +151,7 @@ def encoded(sent: SessionMessage) -> bytes:
         number = message.id if isinstance(message, wire.JSONRPCResponse) else None
         broken = UnreadableLine(wire.INTERNAL_ERROR, "The answer holds text that is no Unicode.")
         text = broken.answer(number).model_dump_json(by_alias=True, exclude_unset=True)
-    return unbroken(text).encode() + b"\n"
+    return on_one_line(text).encode() + b"\n"
 
 
 def _write_all(target: int, line: bytes) -> None:

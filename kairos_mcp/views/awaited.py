@@ -29,23 +29,23 @@ class BackOff(NamedTuple):
     of: int
 
 
-def awaited(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
+def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
     """A sentence for each step that somebody waits for at this moment."""
     pauses = {each.path: each for each in backing_off}
     for step in queries.unanswered(connection, run.n):
         pause = pauses.get(step.path)
         if pause is not None:
             again = f"it is asked again at {iso(pause.again_at)} (attempt {pause.attempt} of {pause.of})"
-            yield f"Waiting: {step.path}: {_who(step)} failed ({pause.why}); {again}."
+            yield f"Waiting: {step.path}: {_name_of_awaited(step)} failed ({pause.why}); {again}."
         elif step.begun and step.held.milliseconds:
             since = step.at if step.newest is None else step.newest.at
             if step.attempts or at - since >= WORTH_SAYING_MS:
                 tries = f", attempt {step.attempts + 1}" if step.attempts else ""
                 until = f"since {iso(since)}, until {iso(since + step.held.milliseconds)} at the latest"
-                yield f"Waiting: {step.path}: for {_who(step)}{tries}, {until}."
+                yield f"Waiting: {step.path}: for {_name_of_awaited(step)}{tries}, {until}."
 
 
-def _who(step: StepRow) -> str:
+def _name_of_awaited(step: StepRow) -> str:
     sent = step.sent
     if step.kind == "call":
         return "the tool that was called"

@@ -14,18 +14,20 @@ def output_of(outcome: Outcome | None) -> Any:
             return None
         case Outcome(output=None, stop_reason="budget", summary=summary):
             message = summary or "A limit refused the call."
-            return _failed("budget_exhausted", message, "budget_status shows what is left; a person may allow more.")
+            return _failed_output(
+                "budget_exhausted", message, "budget_status shows what is left; a person may allow more."
+            )
         case Outcome(output=None, stop_reason="cancelled"):
-            return _failed(
+            return _failed_output(
                 "cancelled", "The run was cancelled before its call had a result.", "run_trace shows how far it came."
             )
         case Outcome(output=None):
             message = outcome.summary or "The call has no result."
-            return _failed("timeout", message, "Look whether it took effect before you call it again.")
+            return _failed_output("timeout", message, "Look whether it took effect before you call it again.")
         case _:
             return outcome.output
 
 
-def _failed(code: str, message: str, hint: str) -> dict[str, Any]:
+def _failed_output(code: str, message: str, hint: str) -> dict[str, Any]:
     told = {"code": code, "message": message, "hint": hint, "retryable": False}
     return {"content": f"{message} {hint}", "is_error": True, "data": told}

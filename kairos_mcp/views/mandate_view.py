@@ -51,7 +51,7 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_named(connection, run), GIVEN[following]: placeholders.OUTPUT}
+    arguments = {**_mandate_reference(connection, run), GIVEN[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return load_ooda.FLOWS[following], arguments, why
 
@@ -69,10 +69,10 @@ def after_cycles(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObj
     if run.flow != RUN or outcome.stop_reason not in _GOES_ON:
         return None
     why = f"{_GOES_ON[outcome.stop_reason]}; a new run of the mandate goes on with what this one learned."
-    return RUN, _named(connection, run), why
+    return RUN, _mandate_reference(connection, run), why
 
 
-def _named(connection: apsw.Connection, run: RunRow) -> JsonObject:
+def _mandate_reference(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """How the next phase names this one's mandate: by its id only where it is saved under that, as it is."""
     mandate = _mandate(connection, decode(Spec, run.spec))
     if mandate == Mandate(mandate.goal):
@@ -113,14 +113,14 @@ def output_of(
         stands = mandate_status(run, waits)
         told: JsonObject = {"mandate_id": run.mandate, "mandate_status": stands.pop("status"), **stands}
         if steps is not None and pause_of(waits) is not None:
-            told |= _so_far(steps())
+            told |= _output_so_far(steps())
         return told | ({"act": awaits} if awaits is not None else {})
     if load_ooda.phase_of(run.flow) is not None:
         return {"status": status} if awaits is None else awaits
     return None
 
 
-def _so_far(steps: Mapping[str, Step]) -> JsonObject:
+def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
     return next((step.progress for step in steps.values() if isinstance(step, Pause)), {})
 
 
@@ -139,7 +139,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
         case "call", [*_, "read-1", _]:
             return "read_file"
         case "call", [*_, "act", _]:
-            return _decided(connection, run, spec, path)
+            return _decided_tool(connection, run, spec, path)
         case "call", [*_, "decide", _, _]:
             turn = report_queries.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
@@ -151,7 +151,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
 _TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "write_file"}
 
 
-def _decided(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
+def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
     """The tool of an act, from the decision that it was given or that was made before it."""
     if spec.given_text is not None:
         decision = decode_fields(texts.read(connection, spec.given_text) or "")

@@ -41,7 +41,7 @@ def next_call(
     takes to go on and is not here; `unasked`: calls that wait for a place among the approvals."""
     match status:
         case "input_required":
-            return _of_waiting(run, items, decides)
+            return _next_for_waiting(run, items, decides)
         case "working":
             return _wait_for_news(run, "It goes on; wait for news.")
         case "paused" if trouble is not None and trouble.code == "stale":
@@ -52,7 +52,9 @@ def next_call(
             cancel = {"run_id": run.id, "action": "cancel"}
             return _call("run_control", cancel, "Its rows are damaged: it spends nothing more, and can be ended.")
         case "paused":
-            return _of_paused(run, pause, lacks) if run.paused or not unasked else _others_first(connection, run)
+            return (
+                _next_for_paused(run, pause, lacks) if run.paused or not unasked else _next_for_held_up(connection, run)
+            )
         case "completed" if run.flow == "planner" and _reason(run) in CUT_SHORT:
             go_on = {"goal": "Go on.", "continues": run.id}
             return _call("planner_run", go_on, "A limit ended it; a new run can go on.")
@@ -67,7 +69,7 @@ def next_call(
             return None
 
 
-def _of_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
+def _next_for_waiting(run: RunRow, items: Sequence[JsonObject], decides: Decides) -> JsonObject:
     asked = [item for item in items if not (run.route == "sampling" and item["kind"] == "completion")]
     theirs = [item for item in asked if item["kind"] not in ("approval", "settle") or decides == "caller"]
     if theirs:
@@ -95,7 +97,7 @@ def _wait_for_news(run: RunRow, why: str) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "news", "since": run.seq}, why)
 
 
-def _others_first(connection: apsw.Connection, run: RunRow) -> JsonObject:
+def _next_for_held_up(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
     held = approvals.holders(connection, run.n, 0)
     oldest = f"; the oldest: `{command_of(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
@@ -103,7 +105,7 @@ def _others_first(connection: apsw.Connection, run: RunRow) -> JsonObject:
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)
 
 
-def _of_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
+def _next_for_paused(run: RunRow, pause: str | None, lacks: Sequence[str]) -> JsonObject:
     resume = {"run_id": run.id, "action": "resume"}
     if run.resume_at is not None and not lacks:
         why = f"It goes on by itself from {moment(run.resume_at)} on, in a server that can; resume tries it now."

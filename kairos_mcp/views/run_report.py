@@ -29,7 +29,7 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_answer
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views import called, mandate_view
-from kairos_mcp.views.awaited import BackOff, awaited
+from kairos_mcp.views.awaited import BackOff, current_waits
 from kairos_mcp.views.next_action import Decides, next_call
 from kairos_mcp.views.waiting import iso, waiting_items
 
@@ -152,13 +152,13 @@ def report(
         model=_model(connection, run),
         resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
         usage=_usage(account.spent, tally),
-        remaining=_remaining(account),
+        remaining=_remaining_limits(account),
         calls=tuple(newest_calls(connection, run)),
         plan=(),
         waiting=items,
         degraded=(
-            *_degraded(connection, run, around, tally, waits),
-            *(awaited(connection, run, around.at, around.backing_off) if status == "working" else ()),
+            *_degraded_notes(connection, run, around, tally, waits),
+            *(current_waits(connection, run, around.at, around.backing_off) if status == "working" else ()),
         ),
         next=next_call(
             connection,
@@ -203,11 +203,11 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> 
         model=None,
         resume_at=None,
         usage=_usage(account.spent, tally),
-        remaining=_remaining(account),
+        remaining=_remaining_limits(account),
         calls=(),
         plan=(),
         waiting=(),
-        degraded=_degraded(connection, run, around, tally),
+        degraded=_degraded_notes(connection, run, around, tally),
         next=next_call(connection, run, status, (), around.decides, around.trouble, None)
         if run.outcome is None
         else None,
@@ -303,7 +303,7 @@ def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
     }
 
 
-def _remaining(account: Account) -> JsonObject:
+def _remaining_limits(account: Account) -> JsonObject:
     left = {unit: account.left(unit) for unit in Units._fields}
     usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
     remaining: JsonObject = dict(left)
@@ -312,7 +312,7 @@ def _remaining(account: Account) -> JsonObject:
     return {unit: remaining[unit] for unit in CAPS}
 
 
-def _held_up(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
+def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
     """Calls that wait for leave and of which nobody is asked now."""
     texts = [
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
@@ -324,7 +324,7 @@ def _held_up(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> l
     return texts
 
 
-def _degraded(
+def _degraded_notes(
     connection: apsw.Connection,
     run: RunRow,
     around: ServerView,
@@ -337,7 +337,7 @@ def _degraded(
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
     if around.trouble is not None:
         texts.append(f"The run stands still: {around.trouble}" if run.outcome is None else str(around.trouble))
-    texts += _held_up(connection, run, waits)
+    texts += _held_up_calls(connection, run, waits)
     if around.lacks:
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
     if run.resume_at is not None and run.outcome is None:

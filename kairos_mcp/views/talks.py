@@ -34,11 +34,11 @@ def talks(thawed: LoadedSpec, record: Iterable[RecordedStep]) -> list[Transcript
         step = runner.replay(row.path, row.digest, row.answer)
         if isinstance(step, RequestCompletion):
             path = _AGAIN.sub("", row.path)
-            found[path] = Transcript(path, (*step.conversation, *_said(row.answer)))
+            found[path] = Transcript(path, (*step.conversation, *_closing_turn(row.answer)))
     return list(found.values())
 
 
-def _said(answer: Answer | None) -> tuple[Message, ...]:
+def _closing_turn(answer: Answer | None) -> tuple[Message, ...]:
     """The turn that ends a conversation, with the calls that nobody has answered in it yet."""
     match answer:
         case Completion(content=content, tool_calls=calls) if content.strip() or calls:

@@ -57,7 +57,7 @@ def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
     """One page. Raises BadArguments for a cursor or a pattern, NotFound for a ref."""
     if query.ref is not None:
         return _text_page(traced, query.ref, query)
-    items = list(_matching(_items(traced, query.view), query.grep))
+    items = list(_matching_items(_items(traced, query.view), query.grep))
     return {"run_id": traced.run.id, "view": query.view, **_page(items, query)}
 
 
@@ -65,8 +65,8 @@ def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
     match view:
         case "events":
             return (
-                _event(row, answer) | _decided(traced.decided.get(row.path, ()))
-                for row, answer in _answered(traced.record)
+                _event(row, answer) | _decision_item(traced.decided.get(row.path, ()))
+                for row, answer in _answered_steps(traced.record)
             )
         case "calls":
             return _calls(traced)
@@ -76,7 +76,7 @@ def _items(traced: TraceInput, view: View) -> Iterator[JsonObject]:
             return (_usage(row) for row in traced.record if row.body is not None)
 
 
-def _answered(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:
+def _answered_steps(record: Sequence[StepRow]) -> Iterator[tuple[StepRow, Answer | None]]:
     answers = answers_by_path(record)
     return ((row, answers.get(row.path)) for row in record)
 
@@ -97,24 +97,24 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
             event |= {
                 "answer": "completion",
                 "finish": turn.finish,
-                "text": _cut(turn.content),
+                "text": _cut_text(turn.content),
                 "calls": calls,
             }
         case ToolResult() as result:
             event |= {
                 "answer": result.code or ("error" if result.is_error else "ok"),
-                "text": _cut(result.content),
+                "text": _cut_text(result.content),
             } | _remark(result)
         case Refused(limit=limit, used=used, allowed=allowed):
             event |= {"answer": "refused", "limit": limit, "used": used, "allowed": allowed}
         case Failure(code=code, message=message):
-            event |= {"answer": "failure", "code": code, "text": _cut(message)}
+            event |= {"answer": "failure", "code": code, "text": _cut_text(message)}
         case other:
             event["answer"] = other.kind
     return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
 
 
-def _decided(found: Sequence[DecidedRow]) -> JsonObject:
+def _decision_item(found: Sequence[DecidedRow]) -> JsonObject:
     return {"decided": [each._asdict() for each in found]} if found else {}
 
 
@@ -142,11 +142,11 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
             shown |= {
                 "ok": not answer.is_error,
                 "ms": row.spent.milliseconds,
-                "content": _cut(answer.content, 400),
+                "content": _cut_text(answer.content, 400),
             } | _remark(answer)
         else:
             shown["state"] = answer.kind if answer is not None else ("open" if row.waits else "begun")
-        yield shown | _decided(traced.decided.get(row.path, ()))
+        yield shown | _decision_item(traced.decided.get(row.path, ()))
 
 
 def _messages(traced: TraceInput) -> Iterator[JsonObject]:
@@ -173,7 +173,7 @@ def _usage(row: StepRow) -> JsonObject:
     return {"ref": row.path, "by": row.by, "exactness": row.exactness, **spent}
 
 
-def _matching(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
+def _matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:
     if grep is None:
         yield from items
         return
@@ -189,16 +189,16 @@ def _page(items: Sequence[JsonObject], query: TraceQuery) -> JsonObject:
         length = len(json.dumps(item, ensure_ascii=False))
         if shown and size + length > query.max_chars:
             break
-        shown.append(item if length <= query.max_chars else _fitted(item, query.max_chars))
+        shown.append(item if length <= query.max_chars else _fit_item(item, query.max_chars))
         size += length
     end = start + len(shown)
     return {"items": shown, "total": len(items), "next_cursor": str(end) if end < len(items) else None}
 
 
-def _fitted(item: JsonObject, max_chars: int) -> JsonObject:
+def _fit_item(item: JsonObject, max_chars: int) -> JsonObject:
     """The item with each long text cut, so that the page stays within its bound."""
     room = max(80, max_chars // 4)
-    cut = {name: _cut(value, room) if isinstance(value, str) else value for name, value in item.items()}
+    cut = {name: _cut_text(value, room) if isinstance(value, str) else value for name, value in item.items()}
     if len(json.dumps(cut, ensure_ascii=False)) > max_chars:
         cut = {name: value for name, value in cut.items() if isinstance(value, str | int | bool)}
         cut["cut"] = "arguments or calls left out"
@@ -206,7 +206,7 @@ def _fitted(item: JsonObject, max_chars: int) -> JsonObject:
 
 
 def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
-    text = _whole(traced, ref)
+    text = _text_of(traced, ref)
     if text is None:
         raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
     if query.grep is not None:
@@ -220,7 +220,7 @@ def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
     return {"run_id": traced.run.id, "ref": ref, **page}
 
 
-def _whole(traced: TraceInput, ref: str) -> str | None:
+def _text_of(traced: TraceInput, ref: str) -> str | None:
     if ref not in ("summary", "output"):
         return traced.text_of(ref)
     outcome: Outcome | None = decode(Outcome, traced.run.outcome) if traced.run.outcome is not None else None
@@ -240,5 +240,5 @@ def _start(cursor: str | None, length: int) -> int:
     return int(cursor)
 
 
-def _cut(text: str, chars: int = 200) -> str:
+def _cut_text(text: str, chars: int = 200) -> str:
     return text if len(text) <= chars else text[: chars - 1] + "…"

@@ -31,23 +31,25 @@ class TranscriptEntry:
 
 def conversation(brief: PlannerInput, record: Sequence[StepRow]) -> tuple[Message, ...]:
     """History, goal, then each completion with the results of its calls, in the order of their paths."""
-    return tuple(each.message for each in told(brief, answers_by_path(record), kinds_by_path(record)))
+    return tuple(each.message for each in transcript(brief, answers_by_path(record), kinds_by_path(record)))
 
 
-def told(brief: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]) -> Iterator[TranscriptEntry]:
+def transcript(
+    brief: PlannerInput, answers: Mapping[str, Answer], kinds: Mapping[str, str]
+) -> Iterator[TranscriptEntry]:
     """The conversation, each message with the path of the turn or call that it came from."""
     for message in (*brief.history, brief.goal):
         yield TranscriptEntry(None, message)
     for path in sorted((path for path, kind in kinds.items() if kind in TALKS), key=path_key):
         match answers.get(path):
             case Completion() as turn:
-                for message in turn_messages(brief.prompts, turn.content, _answered(turn.tool_calls, answers)):
+                for message in turn_messages(brief.prompts, turn.content, _answered_calls(turn.tool_calls, answers)):
                     yield TranscriptEntry(message.tool_call_id or path, message)
             case _:
                 pass
 
 
-def _answered(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[AnsweredCall]:
+def _answered_calls(calls: Sequence[ToolCall], answers: Mapping[str, Answer]) -> list[AnsweredCall]:
     """Each call with what came of it; a call without a row was never made."""
     answered = []
     for call in calls:

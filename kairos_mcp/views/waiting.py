@@ -23,7 +23,7 @@ def waiting_items(
     """One item for each; without `steps`, which gives what was asked, keys and kinds alone."""
     yield from _step_items(waits.steps, steps)
     yield from _approval_items(run, waits, full=steps is not None)
-    yield from _lost_items(run, waits, steps)
+    yield from _unsettled_items(run, waits, steps)
 
 
 def blank(item: JsonObject) -> JsonObject:
@@ -55,7 +55,7 @@ def _approval_items(run: RunRow, waits: WaitingItems, *, full: bool) -> Iterator
         yield item
 
 
-def _lost_items(
+def _unsettled_items(
     run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
 ) -> Iterator[JsonObject]:
     """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""

@@ -51,7 +51,7 @@ class Team(RunFactory):
     """A wiring whose every run is this flow."""
 
     def thawed(self, run: RunRow) -> LoadedSpec:
-        return replace(super().thawed(run), flow=all_write)
+        return replace(super().load_spec(run), flow=all_write)
 
 
 class TeamHost(App):

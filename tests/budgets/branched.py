@@ -80,8 +80,8 @@ class Teams(RunFactory):
 
     team = Team()
 
-    def thawed(self, run: RunRow) -> LoadedSpec:
-        plain = super().thawed(run)
+    def load_spec(self, run: RunRow) -> LoadedSpec:
+        plain = super().load_spec(run)
         assert plain.planner_input is not None
         brief = plain.planner_input
         return replace(plain, flow=lambda: self.team.flow(brief))

@@ -138,7 +138,7 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
                 at_ms <= now for (at_ms,) in due_rows(one)
             ):
                 return
-            await one._drivers.bell.heard(0.05 if later else 0.01)
+            await one._drivers.bell.wait(0.05 if later else 0.01)
 
 
 def due_rows(host: App) -> list[tuple[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kairos_mcp.app.answers import deposits, repeated, split
+from kairos_mcp.app.answers import check_repeated_answer, deposits, split
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.errors import AlreadyAnswered, BadArguments, NotWaiting
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolResult, Usage
@@ -150,7 +150,7 @@ def recorded(value: dict[str, Any], approved: dict[str, ApprovalRow] | None = No
 
 
 def again(path: str, value: object, before: object) -> None:
-    repeated(path, value, before, "run-7", 400)
+    check_repeated_answer(path, value, before, "run-7", 400)
 
 
 def test_the_same_answer_again_is_no_error() -> None:

@@ -1076,7 +1076,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/client_requests.py",
-        'case UserSettlement() if self._by_dialog("settlement"):',
+        'case UserSettlement() if self._decides_by_dialog("settlement"):',
         "case UserSettlement():",
         "approvals/test_settling_dialogs.py::"
         "test_a_dialog_that_is_still_open_when_only_a_command_may_settle_decides_nothing",
@@ -1404,7 +1404,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "app/client_requests.py",
-        "        return self._askers.get(self._house.run(run_id, caller).n) == caller.session\n",
+        "        return self._askers.get(self._house.find_run(run_id, caller).n) == caller.session\n",
         "        return True\n",
         GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
     ),

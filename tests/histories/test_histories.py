@@ -10,8 +10,8 @@ import pytest
 from record import SCENARIOS, file_of, recorded
 
 from kairos_mcp.core.errors import Stale
-from kairos_mcp.history.format import read
-from kairos_mcp.history.verify import verified
+from kairos_mcp.history.format import read_lines
+from kairos_mcp.history.verify import verify
 from kairos_mcp.specs.build import VERSIONS
 
 HISTORIES = sorted(Path(__file__).parent.glob("*.jsonl"), key=lambda file: file.name)
@@ -23,14 +23,14 @@ def lines_of(file: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda file: file.stem)
 def test_a_history_replays_or_says_how_to_go_on(history: Path) -> None:
-    carried = read(lines_of(history))
+    carried = read_lines(lines_of(history))
     if VERSIONS.get(carried.run.flow) == carried.run.version:
-        report = verified(lines_of(history))
+        report = verify(lines_of(history))
         assert report.identical, f"raise the flow's VERSION, then run record.py: {report.first_difference}"
         assert report.steps == len(carried.marks) > 0
     else:
         with pytest.raises(Stale, match=f'continues="{carried.run.id}"'):
-            verified(lines_of(history))
+            verify(lines_of(history))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -45,18 +45,18 @@ def test_every_flow_has_histories() -> None:
 @pytest.mark.parametrize("name", ["tools", "closing"])
 async def test_a_scenario_asks_today_what_it_asked_when_it_was_recorded(name: str, tmp_path: Path) -> None:
     """The prompts and the tools may have changed since, and so digests; paths and kinds may not."""
-    now = read((await recorded(name, tmp_path)).splitlines(keepends=True))
-    then = read(lines_of(file_of(name)))
+    now = read_lines((await recorded(name, tmp_path)).splitlines(keepends=True))
+    then = read_lines(lines_of(file_of(name)))
     assert [(mark.path, mark.kind) for mark in now.marks] == [(mark.path, mark.kind) for mark in then.marks]
 
 
 def test_the_flow_of_an_older_version_is_refused_and_still_read(tmp_path: Path) -> None:
-    carried = read(lines_of(file_of("tools")))
+    carried = read_lines(lines_of(file_of("tools")))
     older = [json.loads(line) for line in lines_of(file_of("tools"))]
     older[1]["version"] = 0
     with pytest.raises(Stale, match="planner_run continues"):
-        verified(_ended(older))
-    assert read(_ended(older)).marks == carried.marks
+        verify(_ended(older))
+    assert read_lines(_ended(older)).marks == carried.marks
 
 
 def _ended(lines: list[dict]) -> list[bytes]:

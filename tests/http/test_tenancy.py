@@ -204,15 +204,15 @@ async def test_of_each_share_the_longest_idle_session_goes_and_one_at_work_only_
 
     first, second, third = [await begun("a") for _ in range(3)]
     now[0] += 1
-    with sessions.used(first), sessions.used(second), sessions.used(third):
+    with sessions.count_request(first), sessions.count_request(second), sessions.count_request(third):
         assert await begun("a") is None
         his = await begun("b")  # a share of his own, whatever she does with hers
         assert ended == [("a", 4)]
-        with sessions.used(his):
+        with sessions.count_request(his):
             assert await begun("b") is None
             theirs = await begun("c")
             assert [whose for whose, _ in ended] == ["a", "a"]
-            with sessions.used(theirs):
+            with sessions.count_request(theirs):
                 assert await begun("d") is None  # more of them than places, and all at work
             assert await begun("d")
             assert [whose for whose, _ in ended] == ["a", "a", "c"]
@@ -240,10 +240,10 @@ def test_a_token_is_kept_as_a_hash_that_only_its_owner_may_read(tokens: TokenSto
     (file,) = (tmp_path / "place" / "home" / "tokens").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert made.rpartition(".")[2] not in file.read_text()
-    assert tokens.whose(made) == "alice"
-    assert [token.name for token in tokens.listed()] == ["alice"]
+    assert tokens.principal_of(made) == "alice"
+    assert [token.name for token in tokens.list_tokens()] == ["alice"]
     tokens.revoke("alice")
-    assert (tokens.whose(made), tokens.any()) == (None, False)
+    assert (tokens.principal_of(made), tokens.any()) == (None, False)
 
 
 @pytest.mark.parametrize("name", ["", "local", "Alice", "a/b", "..", "a.b", "-a", "a" * 41, "a\n", "é"])
@@ -257,7 +257,7 @@ def test_a_name_is_given_once(tokens: TokenStore) -> None:
     made = tokens.add("alice")
     with pytest.raises(BadArguments):
         tokens.add("alice")
-    assert tokens.whose(made) == "alice"
+    assert tokens.principal_of(made) == "alice"
     with pytest.raises(BadArguments):
         tokens.revoke("bob")
 
@@ -267,16 +267,16 @@ def test_a_damaged_token_lets_nobody_in(tokens: TokenStore, tmp_path: Path, kept
     made = tokens.add("alice")
     (tmp_path / "place" / "home" / "tokens" / "alice").write_text(kept)
     for text in (made, "kairos.alice.", "kairos.alice", f"kairos.alice.{kept}"):
-        assert tokens.whose(text) is None
+        assert tokens.principal_of(text) is None
 
 
 def test_the_commands_add_list_and_revoke(tmp_path: Path) -> None:
     made = kairos(tmp_path, "token", "add", "alice").stdout.strip()
-    assert TokenStore(tmp_path / "home").whose(made) == "alice"
+    assert TokenStore(tmp_path / "home").principal_of(made) == "alice"
     assert json.loads(kairos(tmp_path, "token", "list", "--json").stdout)["tokens"][0]["name"] == "alice"
     assert kairos(tmp_path, "token", "add", "alice").returncode == 2
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 0
-    assert TokenStore(tmp_path / "home").whose(made) is None
+    assert TokenStore(tmp_path / "home").principal_of(made) is None
     assert kairos(tmp_path, "token", "revoke", "alice").returncode == 2
 
 

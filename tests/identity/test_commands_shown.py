@@ -85,7 +85,7 @@ async def test_another_principal_is_told_to_ask_and_sees_no_path(place: Place) -
 
 @pytest.mark.parametrize("line", ["approve run-1 round-1/call-1", "mandate edit x --workspace /a", "doctor"])
 def test_options_stand_behind_the_words_of_a_command(line: str) -> None:
-    spelled = CommandLine(("/opt/k m",), ("--home", "/a b")).spelled(f"Run `kairos-mcp {line}`, then go on.")
+    spelled = CommandLine(("/opt/k m",), ("--home", "/a b")).complete_all(f"Run `kairos-mcp {line}`, then go on.")
     (found,) = re.findall(r"`([^`]+)`", spelled)
     words = shlex.split(found)
     named = 2 if line.startswith("mandate") else 1

@@ -160,8 +160,8 @@ async def test_a_dialog_of_another_folders_run_is_never_shown(two: Two) -> None:
         run_id = await begun(here, tools=("write_file",))
         assert [item["kind"] for item in here.report(run_id, ME).waiting] == ["approval"]
         eliciting = Caller(elicits=True)
-        assert here.asks.undecided(run_id, eliciting, ())
-        assert not there.asks.undecided(run_id, eliciting, ())
+        assert here.asks.undecided_questions(run_id, eliciting, ())
+        assert not there.asks.undecided_questions(run_id, eliciting, ())
 
 
 async def test_the_model_of_another_folders_client_is_asked_nothing_of_a_run(two: Two) -> None:
@@ -252,8 +252,8 @@ async def test_what_is_due_is_what_belongs_to_the_folders_at_hand(two: Two) -> N
     async with two.server(two.one) as here, two.server(two.other) as there:
         await here.save_mandate(WEEKLY, ME)
         two.place.rows("update mandate set saved_at = saved_at - ?", WEEK_MS)
-        assert [(due.mandate_id, due.workspace) for due in here.mandates_due(None, ME)] == [("weekly", str(two.one))]
-        assert there.mandates_due(None, ME) == []
+        assert [(due.mandate_id, due.workspace) for due in here.due_mandates(None, ME)] == [("weekly", str(two.one))]
+        assert there.due_mandates(None, ME) == []
 
 
 async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two) -> None:
@@ -264,13 +264,13 @@ async def test_a_mandate_of_before_is_refused_until_its_folder_is_said(two: Two)
         with pytest.raises(BadArguments) as refused:
             await host.start_cycles(MandateRef("weekly"), RunOptions(), ME)
         assert f"mandate edit weekly --workspace {two.one}" in refused.value.hint
-        assert host.mandates_due(None, ME) == []
+        assert host.due_mandates(None, ME) == []
     due = two.said("mandate", "run", "--due")
     assert "mandate edit weekly --workspace" in due.err
     assert two.said("mandate", "edit", "weekly", "--workspace", str(two.other)).code == 0
     assert two.place.rows("select workspace from mandate") == [(str(two.other),)]
     async with two.server(two.other) as host:
-        assert [each.mandate_id for each in host.mandates_due(None, ME)] == ["weekly"]
+        assert [each.mandate_id for each in host.due_mandates(None, ME)] == ["weekly"]
 
 
 async def test_every_page_of_mandates_goes_on_where_the_last_one_ended(two: Two) -> None:

@@ -16,8 +16,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import Completion, Private
 from kairos_mcp.core.redaction import MASK
-from kairos_mcp.history.format import FORMAT, ExportedMessage, read
-from kairos_mcp.history.verify import verified
+from kairos_mcp.history.format import FORMAT, ExportedMessage, read_lines
+from kairos_mcp.history.verify import verify
 from kairos_mcp.store.codec import decode_answer, encode_answer
 from kairos_mcp.views.trace import TraceQuery
 
@@ -52,7 +52,7 @@ async def test_a_file_says_what_the_rows_say(place: Place, lines: list[dict[str,
     assert [(a["path"], a["at"], a["by"]) for a in of_kind(lines, "answer")] == answers
     bodies = dict(place.rows("select path, body from answer join mark on mark.id = answer.mark"))
     for answer in of_kind(lines, "answer"):
-        carried = read(sealed(lines)).answers[answer["path"]].answer
+        carried = read_lines(sealed(lines)).answers[answer["path"]].answer
         assert carried == decode_answer(bodies[answer["path"]])
     texts = dict(place.rows("select hash, body from text"))
     assert {text["hash"]: text["body"] for text in of_kind(lines, "text")} == texts
@@ -72,7 +72,7 @@ async def test_a_file_is_the_same_however_often_it_is_written(place: Place, line
     async with App.open(place.settings(), via="mcp") as host:
         twice = [b"".join(host.export(lines[0]["run"], ME)) for _ in range(2)]
     assert twice[0] == twice[1]
-    assert verified(twice[0].splitlines(keepends=True)).identical
+    assert verify(twice[0].splitlines(keepends=True)).identical
 
 
 async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> None:
@@ -83,7 +83,7 @@ async def test_what_only_its_provider_may_be_sent_back_stays(place: Place) -> No
         place.rows("update answer set body = ?", encode_answer(private))
         whole = b"".join(host.export(run_id, ME))
     assert b"signature-of-a-thought" not in whole
-    assert verified(whole.splitlines(keepends=True)).identical
+    assert verify(whole.splitlines(keepends=True)).identical
 
 
 async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Place) -> None:
@@ -100,14 +100,14 @@ async def test_a_secret_that_became_known_later_is_taken_out_and_named(place: Pl
     assert MASK.encode() in whole
     (masked,) = of_kind(lines, "masked")
     assert masked["paths"] == ["round-2/call-1"]
-    report = verified(whole.splitlines(keepends=True))
+    report = verify(whole.splitlines(keepends=True))
     assert (report.identical, report.steps, report.by_shape) == (True, 7, 3)
     for line in of_kind(lines, "mark"):  # before the secret every digest counts, after it paths and kinds
         changed = [other if other is not line else {**line, "digest": "0" * 64} for other in lines]
         counts = line["path"] in ("round-1", "round-1/call-1", "round-2", "round-2/call-1")
-        assert verified(sealed(changed)).identical is not counts
+        assert verify(sealed(changed)).identical is not counts
         changed = [other if other is not line else {**line, "kind": "compact"} for other in lines]
-        assert not verified(sealed(changed)).identical
+        assert not verify(sealed(changed)).identical
 
 
 async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place: Place) -> None:
@@ -117,7 +117,7 @@ async def test_a_secret_in_the_goal_leaves_paths_and_kinds_to_be_compared(place:
         host._wiring.mask.learn(key)
         whole = b"".join(host.export(run_id, ME))
     assert key.encode() not in whole
-    report = verified(whole.splitlines(keepends=True))
+    report = verify(whole.splitlines(keepends=True))
     assert (report.identical, report.by_shape) == (True, 1)
 
 
@@ -141,7 +141,7 @@ BROKEN: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_damaged_file_is_refused_in_plain_words(lines: list[dict[str, Any]], how: str) -> None:
     with pytest.raises(BadArguments) as refused:
-        verified(BROKEN[how](sealed(lines)))
+        verify(BROKEN[how](sealed(lines)))
     assert refused.value.hint
     assert len(str(refused.value)) < 400
 
@@ -171,21 +171,21 @@ def test_a_file_that_was_forged_in_a_line_is_refused(
     lines: list[dict[str, Any]], kind: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(BadArguments):
-        verified(changed(lines, kind, **fields))
+        verify(changed(lines, kind, **fields))
 
 
 def test_a_text_that_is_not_the_one_of_its_hash_is_refused_even_where_it_would_do(lines: list[dict[str, Any]]) -> None:
     tools = next(of_kind(lines, "text"))
     with pytest.raises(BadArguments, match="hash"):
-        verified(changed(lines, "text", body=tools["body"].replace("folder", "place")))
+        verify(changed(lines, "text", body=tools["body"].replace("folder", "place")))
 
 
 def test_a_newer_format_and_another_flow_are_refused_with_the_cure(lines: list[dict[str, Any]]) -> None:
     with pytest.raises(BadArguments, match="newer kairos-mcp"):
-        verified(changed(lines, "head", format=FORMAT + 1, novelty=True))
+        verify(changed(lines, "head", format=FORMAT + 1, novelty=True))
     for fields in ({"version": 99}, {"flow": "unheard-of"}):
         with pytest.raises(Stale, match="planner_run continues"):
-            verified(changed(lines, "run", **fields))
+            verify(changed(lines, "run", **fields))
 
 
 def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any]]) -> None:
@@ -193,11 +193,11 @@ def test_a_changed_answer_is_found_at_the_next_request(lines: list[dict[str, Any
     answers[0]["answer"]["content"] = "overlook"
     told = [line for line in lines if line["line"] != "message"]
     with pytest.raises(BadArguments, match="messages"):
-        verified(sealed(told))
+        verify(sealed(told))
     for message in of_kind(lines, "message"):
         if message["path"] == "round-1":
             message["content"] = "overlook"
-    report = verified(sealed(lines))
+    report = verify(sealed(lines))
     assert report.difference is not None
     assert (report.difference.path, report.difference.certain) == ("round-2", False)
 

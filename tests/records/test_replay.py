@@ -14,7 +14,7 @@ from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Message, ToolCall
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.steps import CallTool, Flow, Gather, Step
-from kairos_mcp.history.replay_check import Difference, RecordedEntry, Recording, ReplayReport, replayed
+from kairos_mcp.history.replay_check import Difference, RecordedEntry, Recording, ReplayReport, replay
 from kairos_mcp.store import queries
 from kairos_mcp.store.codec import decode_answer
 
@@ -28,7 +28,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
         run = queries.run_by_id(host._store.reader, run_id)
         rows = queries.record(host._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
-        return Recording(run_id, host._wiring.thawed(run), entries, run.outcome)
+        return Recording(run_id, host._wiring.load_spec(run), entries, run.outcome)
 
 
 Change = Callable[[Any], Any]
@@ -47,7 +47,7 @@ def changed(flow: Flow[Outcome], change: Change) -> Flow[Outcome]:
 
 def differs(recorded: Recording, change: Change) -> Difference:
     thawed = replace(recorded.thawed, flow=lambda: changed(recorded.thawed.flow(), change))
-    report = replayed(replace(recorded, thawed=thawed))
+    report = replay(replace(recorded, thawed=thawed))
     assert report.difference is not None
     return report.difference
 
@@ -65,7 +65,7 @@ def only(path: str, what: Callable[[Step], Step]) -> Change:
 
 async def test_a_run_is_identical_to_itself(place: Place) -> None:
     recorded = await recording(place)
-    report = replayed(recorded)
+    report = replay(recorded)
     assert (report.identical, report.steps, report.first_difference) == (True, 6, None)
 
 
@@ -116,11 +116,11 @@ async def test_another_kind_of_step_another_path_and_another_end_are_named(place
     assert "turn-2" in found.text
 
     longer = replace(recorded, entries=recorded.entries[:-1])
-    report = replayed(longer)
+    report = replay(longer)
     assert report.difference is not None
     assert (report.difference.path, "round-3" in report.difference.text) == ("outcome", True)
     outcome = json.loads(recorded.outcome or "")
-    report = replayed(replace(recorded, outcome=json.dumps({**outcome, "summary": "finished"})))
+    report = replay(replace(recorded, outcome=json.dumps({**outcome, "summary": "finished"})))
     assert report.difference is not None
     assert (report.difference.recorded, report.difference.asked) == ({"summary": "finished"}, {"summary": "done"})
 
@@ -142,7 +142,7 @@ async def test_an_answer_that_was_changed_is_found_and_nothing_is_made_up(place:
         replace(e, answer=replace(e.answer, content="gamma")) if e.path == "round-1/call-1" else e
         for e in recorded.entries
     ]
-    report = replayed(replace(recorded, entries=entries))
+    report = replay(replace(recorded, entries=entries))
     assert report.difference is not None
     assert (report.difference.path, report.difference.certain) == ("round-2", False)
 
@@ -178,6 +178,6 @@ async def test_a_run_of_an_older_version_says_how_to_go_on(place: Place, kairos:
 
 async def test_a_run_that_waits_replays_as_far_as_it_has_come(place: Place) -> None:
     recorded = await recording(place, asks("why"), caller_tools=(ASK,))
-    report = replayed(recorded)
+    report = replay(recorded)
     assert (report.identical, report.steps) == (True, 2)
     assert isinstance(report, ReplayReport)

@@ -52,7 +52,7 @@ class Pairs(RunFactory):
     """A wiring whose every run is this flow."""
 
     def thawed(self, run: RunRow) -> LoadedSpec:
-        return replace(super().thawed(run), flow=two_at_once)
+        return replace(super().load_spec(run), flow=two_at_once)
 
 
 class PairHost(App):

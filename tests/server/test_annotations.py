@@ -10,7 +10,7 @@ import pytest
 
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.gate import Gate, WantedCall
-from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, most_of
+from kairos_mcp.server.annotations import BUILT_IN, EFFECTS, MOVES_RUNS, possible_effect
 from kairos_mcp.settings.settings import GateRule, ServerSetting, Settings
 from kairos_mcp.tools import builtin_tools
 
@@ -72,7 +72,7 @@ RULES = [
 def test_what_the_gate_lets_through_is_never_above_what_is_stated() -> None:
     base = Settings(home=Path("/nowhere"), config_dirs=(), workspaces=(Path("/somewhere"),))
     for pair in product(RULES, repeat=2):
-        gate, most = Gate(pair), most_of(replace(base, gate=pair)).effect
+        gate, most = Gate(pair), possible_effect(replace(base, gate=pair)).effect
         for name, effect in BUILT_IN:
             for path in ("a/b", "c"):
                 assert _stated(gate, name, effect, path, most), (pair, name, path)

@@ -19,7 +19,7 @@ from kairos_mcp.server.arguments.base import Arguments
 from kairos_mcp.server.arguments.planning import PlannerRun
 from kairos_mcp.server.arguments.registry import RegistryCall
 from kairos_mcp.server.arguments.runs import RunStatus
-from kairos_mcp.server.validation import checked
+from kairos_mcp.server.validation import validate_arguments
 
 DEEP: dict[str, Any] = {}
 for _ in range(100):
@@ -105,7 +105,7 @@ NO_JSON: dict[str, tuple[type[Arguments], dict[str, Any], str]] = {
 @pytest.mark.parametrize(("model", "given", "place"), NO_JSON.values(), ids=NO_JSON)
 def test_what_a_client_of_ours_can_not_even_send_is_refused_by_name(model, given, place):
     with pytest.raises(BadArguments) as refused:
-        checked(model, given)
+        validate_arguments(model, given)
     assert place in refused.value.message
 
 
@@ -155,16 +155,16 @@ async def test_a_query_is_words_and_never_a_language(settings, opened, query):
 
 
 def test_absent_and_null_are_the_same():
-    bare = checked(PlannerRun, {"goal": "x"})
-    nulls = checked(PlannerRun, dict.fromkeys(PlannerRun.model_fields) | {"goal": "x"})
+    bare = validate_arguments(PlannerRun, {"goal": "x"})
+    nulls = validate_arguments(PlannerRun, dict.fromkeys(PlannerRun.model_fields) | {"goal": "x"})
     assert bare.request() == nulls.request()
     assert bare.wait == nulls.wait == 45
-    assert checked(RunStatus, None).wait == 0
-    assert checked(RunStatus, {"until": "done"}).wait == 45
+    assert validate_arguments(RunStatus, None).wait == 0
+    assert validate_arguments(RunStatus, {"until": "done"}).wait == 45
 
 
 def test_an_integer_is_fine_for_a_number():
-    asked = checked(PlannerRun, {"goal": "x", "wait_s": 3, "limits": {"usd": 1, "seconds": 2.5}})
+    asked = validate_arguments(PlannerRun, {"goal": "x", "wait_s": 3, "limits": {"usd": 1, "seconds": 2.5}})
     assert asked.wait == 3
     assert asked.request().limits == Limits(nano_usd=10**9, milliseconds=2_500)
 
@@ -177,7 +177,9 @@ def test_a_prior_conversation_becomes_messages():
         {"role": "tool", "content": "seen", "tool_call_id": "c1"},
         {"role": "assistant", "content": "a"},
     ]
-    question, calling, result, answer = checked(PlannerRun, {"goal": "x", "messages": given}).request().messages
+    question, calling, result, answer = (
+        validate_arguments(PlannerRun, {"goal": "x", "messages": given}).request().messages
+    )
     assert question == Message("user", "q")
     assert calling.tool_calls[0].arguments == {"at": 1}
     assert result == Message("tool", "seen", tool_call_id="c1")
@@ -193,10 +195,10 @@ def test_a_call_and_its_result_stand_side_by_side(missing):
     ]
     del given[missing - 1]
     with pytest.raises(BadArguments):
-        checked(PlannerRun, {"goal": "x", "messages": given})
+        validate_arguments(PlannerRun, {"goal": "x", "messages": given})
 
 
 def test_a_refusal_never_repeats_a_long_key():
     with pytest.raises(BadArguments) as refused:
-        checked(RunStatus, {"k" * 10_000: 1, **{f"u{i}": 1 for i in range(50)}})
+        validate_arguments(RunStatus, {"k" * 10_000: 1, **{f"u{i}": 1 for i in range(50)}})
     assert len(str(refused.value)) < 1_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.server.lines import run_text, runs_text
-from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, fitted, size
+from kairos_mcp.server.truncation import CONVERSATION_CHARS, RESULT_CHARS, fit_result, size
 
 TEXTS = st.text(max_size=60) | st.text(max_size=40).map(lambda text: text * 400)
 NUMBERS = st.integers(0, 10**9)
@@ -71,7 +71,7 @@ following = st.none() | st.builds(
 )
 def test_a_result_without_waiting_items_fits_and_its_text_says_the_same(summary, output, calls, degraded, following):
     whole = a_run(summary=summary, output=output, calls=calls, degraded=degraded, next=following)
-    shown = fitted(whole)
+    shown = fit_result(whole)
     assert size(shown) <= RESULT_CHARS
     text = run_text(shown)
     assert len(text) <= RESULT_CHARS
@@ -85,14 +85,14 @@ def test_a_result_without_waiting_items_fits_and_its_text_says_the_same(summary,
 
 
 def test_a_long_summary_keeps_its_head_and_tail_and_names_the_cut():
-    shown = fitted(a_run(summary="begin " + "x" * 20_000 + " end"))
+    shown = fit_result(a_run(summary="begin " + "x" * 20_000 + " end"))
     assert shown["summary"].startswith("begin ")
     assert shown["summary"].endswith(" end")
     assert any("ref=summary" in note for note in shown["degraded"])
 
 
 def test_json_output_is_never_cut_inside():
-    shown = fitted(a_run(output={"rows": ["x" * 100] * 100}))
+    shown = fit_result(a_run(output={"rows": ["x" * 100] * 100}))
     assert shown["output"] == {"ref": "output", "chars": size({"rows": ["x" * 100] * 100})}
     assert any("ref=output" in note for note in shown["degraded"])
 
@@ -119,11 +119,11 @@ def waiting(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_conversation_is_shown_whole_up_to_its_bound():
     whole = waiting(conversation(2, 11_000))
-    assert fitted(whole) == whole
+    assert fit_result(whole) == whole
 
 
 def test_older_tool_results_shrink_to_refs_and_the_newest_stays():
-    shown = fitted(waiting(conversation(5, 10_000)))
+    shown = fit_result(waiting(conversation(5, 10_000)))
     messages = shown["waiting"][0]["messages"]
     assert sum(len(message["content"]) for message in messages) <= CONVERSATION_CHARS
     assert 'ref="round-1/call-1"' in messages[2]["content"]
@@ -134,11 +134,11 @@ def test_older_tool_results_shrink_to_refs_and_the_newest_stays():
 
 def test_results_of_the_newest_turn_are_never_shrunk():
     messages = conversation(1, 30_000)
-    assert fitted(waiting(messages))["waiting"][0]["messages"] == messages
+    assert fit_result(waiting(messages))["waiting"][0]["messages"] == messages
 
 
 def test_the_text_ends_with_the_waiting_items_whole():
-    shown = fitted(waiting(conversation(1, 100)))
+    shown = fit_result(waiting(conversation(1, 100)))
     head, items = run_text(shown).rsplit("waiting items: ", 1)
     assert json.loads(items) == shown["waiting"]
     assert len(head.splitlines()) <= 12

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.server.listing import CORE, LEAN, LISTING, listed
+from kairos_mcp.server.listing import CORE, LEAN, LISTING, list_tools
 from kairos_mcp.server.mcp_server import instructions
 from kairos_mcp.server.tools import TOOLS, as_listed
 
@@ -69,7 +69,7 @@ def test_the_hints_follow_from_the_effect_class(tool):
 
 
 def names_listed(choice: str) -> list[str]:
-    return [tool.name for tool in listed(choice).tools]
+    return [tool.name for tool in list_tools(choice).tools]
 
 
 def test_the_choice_of_tools_keeps_their_order():
@@ -85,7 +85,7 @@ def test_the_list_made_ahead_of_time_is_the_one_of_the_table():
 
 def test_an_unknown_choice_of_tools_is_a_setting_gone_wrong():
     with pytest.raises(ConfigError):
-        listed("lean,planner")
+        list_tools("lean,planner")
 
 
 async def test_a_tool_that_is_not_listed_can_still_be_called(settings, opened):
@@ -100,10 +100,10 @@ async def test_a_tool_that_is_not_listed_can_still_be_called(settings, opened):
 def test_the_instructions_are_short_and_say_what_is_missing(settings):
     from dataclasses import replace
 
-    bare = instructions(replace(settings, workspaces=()), listed("all"))
+    bare = instructions(replace(settings, workspaces=()), list_tools("all"))
     assert len(bare) < 1_500
     assert "--workspace" in bare
-    assert "--workspace" not in instructions(settings, listed("all"))
+    assert "--workspace" not in instructions(settings, list_tools("all"))
 
 
 CHOICES = ["lean", "core", "all", "run_trace", "planner_run,registry_call", "budget_status"]
@@ -111,7 +111,7 @@ CHOICES = ["lean", "core", "all", "run_trace", "planner_run,registry_call", "bud
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_instructions_name_only_tools_that_are_there(settings, choice):
-    told = instructions(settings, listed(choice))
+    told = instructions(settings, list_tools(choice))
     known = {tool.name for tool in TOOLS}
     named = known.intersection(re.findall(r"[a-z_]+", told))
     assert named <= set(names_listed(choice))
@@ -128,7 +128,7 @@ def test_core_has_what_is_needed_to_save_run_and_watch():
 
 @pytest.mark.parametrize(("choice", "most"), [("all", 18_000), ("core", 9_000)])
 def test_a_listing_is_no_longer_than_a_host_can_bear(choice, most):
-    assert len(listed(choice).model_dump_json(by_alias=True, exclude_none=True)) <= most
+    assert len(list_tools(choice).model_dump_json(by_alias=True, exclude_none=True)) <= most
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from pydantic_core import from_json
 
 from kairos_mcp.server.framing import FramedLine, LineCutter
-from kairos_mcp.server.wire import UnreadableLine, connected, encoded, parsed
+from kairos_mcp.server.wire import UnreadableLine, connect_streams, encode_message, parse_line
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line)), st.integers(1, 50))
@@ -26,13 +26,13 @@ def test_lines_are_the_same_however_they_arrive(lines, step):
     cut = [line for start in range(0, len(stream), step) for line in cutter.cut(stream[start : start + step])]
     assert [line.text for line in cut] == [line[:20] for line in lines]
     assert [line.left_out for line in cut] == [max(0, len(line) - 20) for line in lines]
-    assert list(cutter.rest()) == []
+    assert list(cutter.flush()) == []
 
 
 def test_a_last_line_without_its_end_counts():
     cutter = LineCutter()
     assert list(cutter.cut(b'{"a":1}')) == []
-    assert [line.text for line in cutter.rest()] == [b'{"a":1}']
+    assert [line.text for line in cutter.flush()] == [b'{"a":1}']
 
 
 IDS = {
@@ -48,7 +48,7 @@ IDS = {
 
 @pytest.mark.parametrize(("line", "number"), IDS.items())
 def test_a_request_that_can_not_be_parsed_is_answered_under_its_own_id(line, number):
-    refusal = parsed(FramedLine(line))
+    refusal = parse_line(FramedLine(line))
     assert isinstance(refusal, UnreadableLine)
     assert FramedLine(line).request_id() == number
     assert refusal.answer(number).error.code == wire.PARSE_ERROR
@@ -70,7 +70,7 @@ def test_the_id_at_the_end_of_a_line_too_long_is_found():
 @example("a\x0bb")
 def test_a_message_is_one_line_whatever_it_says(text):  # STDIO-006
     sent = SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": text}))
-    line = encoded(sent).decode()
+    line = encode_message(sent).decode()
     assert line.endswith("\n")
     assert len(line.splitlines()) == 1
     assert from_json(line)["result"]["text"] == text
@@ -78,7 +78,7 @@ def test_a_message_is_one_line_whatever_it_says(text):  # STDIO-006
 
 def test_an_answer_that_is_no_unicode_is_still_an_answer():
     sent = SessionMessage(wire.JSONRPCResponse(jsonrpc="2.0", id=9, result={"text": "\ud800"}))
-    answer = from_json(encoded(sent))
+    answer = from_json(encode_message(sent))
     assert (answer["id"], answer["error"]["code"]) == (9, wire.INTERNAL_ERROR)
 
 
@@ -88,7 +88,7 @@ async def piped() -> AsyncIterator[tuple[int, int, Any, Any]]:
     theirs, ours = os.pipe()
     our_end, target = os.pipe()
     with anyio.fail_after(10):
-        async with connected(theirs, target, lambda: None) as (reads, writes):
+        async with connect_streams(theirs, target, lambda: None) as (reads, writes):
             yield ours, our_end, reads, writes
     for number in (theirs, target, our_end):
         os.close(number)

@@ -42,7 +42,7 @@ class RunStatus(Arguments):
             raise PydanticCustomError("needs", "`all` is for lists; leave out `run_ids`")
         return self
 
-    def since_of(self, run_ids: Sequence[str]) -> dict[str, int]:
+    def known_seqs(self, run_ids: Sequence[str]) -> dict[str, int]:
         """The seq that the caller has of each run, as far as it said one."""
         return {run_ids[0]: self.since} if isinstance(self.since, int) else dict(self.since or {})
 
