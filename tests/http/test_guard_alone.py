@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kairos_mcp.server.bounds import RequestBounds
-from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, refusal
+from kairos_mcp.server.http_guard import METHOD, CheckedBody, HttpGuard, ServerNames, refuse
 
 PORT = 8765
 HOST = (b"host", b"localhost:8765")
@@ -108,7 +108,7 @@ def test_a_refusal_is_an_error_of_the_protocol_that_says_why() -> None:
     assert (peer.status, peer.error["code"]) == (421, -32600)
     assert "--allow-host" in peer.error["message"]
     assert peer.headers[b"content-type"] == b"application/json"
-    other = spoken(refusal(429, "later", -32000, {"retry-after": "3"}), request(), Peer([]))
+    other = spoken(refuse(429, "later", -32000, {"retry-after": "3"}), request(), Peer([]))
     assert (other.status, other.error, other.headers[b"retry-after"]) == (
         429,
         {"code": -32000, "message": "later"},

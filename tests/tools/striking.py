@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from kairos_mcp.tools.files import atomic_write, folders, leases, staging, transaction
+from kairos_mcp.tools.files import atomic_write, staging, transaction
 from kairos_mcp.tools.tool import ToolMemory
 
-WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, folders, leases, atomic_write))
+WATCHED = frozenset(str(module.__file__) for module in (staging, transaction, atomic_write))
 
 
 def struck(act: Callable[[], Any], blows: dict[int, Callable[[], None]]) -> tuple[Any, int]:
