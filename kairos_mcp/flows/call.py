@@ -1,4 +1,4 @@
-"""One call of one tool as a run of its own: the same gate, budget and record as a call inside a loop."""
+"""A run that is one call of one tool, under the same gate, budget and record as a call inside a loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALL_PATH = "call-1"
 
 
 def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
-    """The run's output is the result as `{content, is_error, data?, remark?}`."""
+    """Call the tool once. The run's output is `{content, is_error, data?, remark?}`."""
     match (yield from CallTool(CALL_PATH, ToolCall(CALL_PATH, name, arguments))):
         case ToolResult() as result:
             output: JsonObject = {"content": result.content, "is_error": result.is_error}

@@ -1,14 +1,20 @@
-"""The endings of a loop: the final answer, the closing call after a limit or a stall, the end without one."""
+"""How a loop ends: with the model's answer, with a closing call after a limit or a stall, or without the model.
+
+`LoopRecord` collects what a loop has done so far: enough to end it at any moment with nothing lost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
 from kairos_mcp.core.messages import Completion, Conversation, Message
-from kairos_mcp.core.outcome import Outcome, StopReason
+from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import CompletionAnswer, Failure, Flow, Mechanical, Refused, RequestCompletion, Unknown
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.loop_guards import StalledLoop
+from kairos_mcp.flows.loop_guards import StalledLoop, TurnKind
 from kairos_mcp.flows.planner_input import PlannerInput, render_prompt
-from kairos_mcp.flows.record import LoopRecord
 from kairos_mcp.flows.structured_output import (
     DeclinedRepair,
     DecodedOutput,
@@ -17,17 +23,76 @@ from kairos_mcp.flows.structured_output import (
     decode_turn,
     decode_with_repairs,
 )
-from kairos_mcp.flows.tool_calls import limit_name
+from kairos_mcp.flows.tool_calls import MAX_CALLS_PER_TURN, AnsweredCall, limit_name
 
 Stop = Refused | StalledLoop | Failure | Mechanical | Unknown
 
+_MAX_TEXT_CHARS = 2_000  # of the model's last text in a summary that is made from the record
 
-def deliver_answer(brief: PlannerInput, talk: Conversation, record: LoopRecord, turn: Completion) -> Flow[Outcome]:
-    """The model has stopped with a text: it is the summary, and the output where a schema was given."""
+
+@dataclass(slots=True)
+class LoopRecord:
+    """What one loop has done so far. It lives in the flow's generator and is rebuilt with it by each replay."""
+
+    rounds: int = 0
+    last_text: str = ""  # the last text of the model that could be read
+    calls: list[tuple[str, bool]] = field(default_factory=list)  # (tool, whether it succeeded), in source order
+    notes: list[str] = field(default_factory=list)
+
+    def record_turn(self, turn: Completion, kind: TurnKind) -> None:
+        """Count a round and keep its text."""
+        self.rounds += 1
+        if kind != "unreadable" and turn.content.strip():
+            self.last_text = turn.content
+
+    def record_calls(self, name: str, answered: Sequence[AnsweredCall]) -> None:
+        """Keep the calls of the round `name`, and note what the result has to tell about them."""
+        for item in answered:
+            self.calls.append((item.call.name, item.is_success))
+            if isinstance(item.answer, Unknown):
+                self.notes.append(f"{item.call.id} ({item.call.name}) was begun, and its end is not known.")
+        if len(answered) > MAX_CALLS_PER_TURN:
+            self.notes.append(f"{name}: of {len(answered)} calls in one turn {MAX_CALLS_PER_TURN} were executed.")
+
+    def outcome(self, stop_reason: StopReason, summary: str, output: Any = None, *notes: str) -> Outcome:
+        """Make the run's outcome, with the notes collected so far before `notes`."""
+        return make_outcome(stop_reason, summary, output, (*self.notes, *notes))
+
+    def end_without_model(self, stop_reason: StopReason, *notes: str) -> Outcome:
+        """End without another model call: the summary is the model's last text, else made from the record."""
+        if self.last_text:
+            return self.outcome(stop_reason, self.last_text, None, *notes, "The summary is the model's last text.")
+        return self.outcome(stop_reason, self.summary(), None, *notes, "The summary was made from the record.")
+
+    def summary(self) -> str:
+        """Return the summary that is made from the record."""
+        return summarize_record(self.rounds, self.calls, self.last_text)
+
+
+def summarize_record(rounds: int, calls: Iterable[tuple[str, bool]], last_text: str) -> str:
+    """Write a summary without a model: rounds, calls by tool in order of first use, and the model's last text."""
+    tally: dict[str, list[bool]] = {}
+    for tool, is_success in calls:
+        tally.setdefault(tool, []).append(is_success)
+    lines = [f"Made from the record, not by a model. Rounds: {rounds}."]
+    for tool, results in tally.items():
+        failed = results.count(False)
+        lines.append(f"- {tool}: {len(results)} calls" + (f", {failed} failed" if failed else ""))
+    if last_text:
+        left_out = len(last_text) - _MAX_TEXT_CHARS
+        lines += ["Last text of the model:", last_text[:_MAX_TEXT_CHARS]]
+        lines += [f"({left_out} further characters are in the run's messages)"] if left_out > 0 else []
+    return "\n".join(lines)
+
+
+def deliver_answer(
+    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, turn: Completion
+) -> Flow[Outcome]:
+    """End with the model's final text as the summary, and as the output where a schema was given."""
     reason: StopReason = "assistant_stop" if turn.finish == "stop" else "no_tool_calls"
-    if brief.output_schema is None:
+    if planner_input.output_schema is None:
         return record.outcome(reason, turn.content)
-    match (yield from decode_with_repairs(turn, talk, brief.output_schema, brief)):
+    match (yield from decode_with_repairs(turn, conversation, planner_input.output_schema, planner_input)):
         case DecodedOutput(value=value, text=text):
             return record.outcome(reason, text, value)
         case UndecodedOutput(reason=why, text=text):
@@ -35,18 +100,20 @@ def deliver_answer(brief: PlannerInput, talk: Conversation, record: LoopRecord, 
         case DeclinedRepair(finish=finish):
             return record.end_without_model("refused" if finish == "refusal" else "content_filter")
         case InterruptedRepair(answer=stop, conversation=longer):
-            return (yield from stop_early(brief, longer, record, stop))
+            return (yield from stop_early(planner_input, longer, record, stop))
 
 
-def stop_early(brief: PlannerInput, talk: Conversation, record: LoopRecord, stop: Stop) -> Flow[Outcome]:
-    """Something ended the loop before the model did. What was said and done until then is kept."""
+def stop_early(
+    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, stop: Stop
+) -> Flow[Outcome]:
+    """End a loop that something stopped before the model did. What was said and done until then is kept."""
     match stop:
         case Refused():
-            prompt = render_prompt(brief.prompts.closing, limit=limit_name(stop))
-            return (yield from _request_summary(brief, talk, record, _stop_reason(stop), prompt))
+            prompt = render_prompt(planner_input.prompts.closing, limit=limit_name(stop))
+            return (yield from _request_summary(planner_input, conversation, record, _stop_reason(stop), prompt))
         case StalledLoop(tool=tool):
-            prompt = render_prompt(brief.prompts.stalled, tool=tool)
-            return (yield from _request_summary(brief, talk, record, "stalled", prompt))
+            prompt = render_prompt(planner_input.prompts.stalled, tool=tool)
+            return (yield from _request_summary(planner_input, conversation, record, "stalled", prompt))
         case Failure(code=code, message=message):
             return record.end_without_model("llm_error", f"{code}: {message}")
         case Mechanical():
@@ -56,33 +123,39 @@ def stop_early(brief: PlannerInput, talk: Conversation, record: LoopRecord, stop
 
 
 def _request_summary(
-    brief: PlannerInput, talk: Conversation, record: LoopRecord, reason: StopReason, prompt: str
+    planner_input: PlannerInput, conversation: Conversation, record: LoopRecord, reason: StopReason, prompt: str
 ) -> Flow[Outcome]:
-    asked = talk.add(Message("user", prompt))
+    """Make the closing call: the model's last chance to sum up; without a usable answer the record is summarized."""
     answer = yield from RequestCompletion(
-        "closing", "closing", asked, output_schema=brief.output_schema, max_tokens=brief.max_tokens
+        "closing",
+        "closing",
+        conversation.add(Message("user", prompt)),
+        output_schema=planner_input.output_schema,
+        max_tokens=planner_input.max_tokens,
     )
     match _check_summary(answer):
         case str(flaw):
             return record.outcome(reason, record.summary(), None, f"The summary was made from the record: {flaw}.")
-        case said:
-            return _outcome_with_output(brief, record, reason, said)
+        case summary:
+            return _outcome_with_output(planner_input, record, reason, summary)
 
 
-def _outcome_with_output(brief: PlannerInput, record: LoopRecord, reason: StopReason, answer: Completion) -> Outcome:
-    """The closing's text, decoded once where a schema was given: after a limit there is no repair."""
+def _outcome_with_output(
+    planner_input: PlannerInput, record: LoopRecord, reason: StopReason, answer: Completion
+) -> Outcome:
+    """Use the closing call's text; where a schema was given, decode it once: after a limit there is no repair."""
     if answer.finish == "length":
         record.notes.append("The summary was cut off at its length limit.")
-    if brief.output_schema is None:
+    if planner_input.output_schema is None:
         return record.outcome(reason, answer.content)
     try:
-        return record.outcome(reason, answer.content, decode_turn(answer, brief.output_schema))
+        return record.outcome(reason, answer.content, decode_turn(answer, planner_input.output_schema))
     except Undecodable as error:
         return record.outcome(reason, answer.content, None, f"No output: {error.reason}.")
 
 
 def _check_summary(answer: CompletionAnswer) -> Completion | str:
-    """The closing answer, or why it is no summary."""
+    """Return the closing call's answer, or the reason why it is no summary."""
     match answer:
         case Refused() as refused:
             return f"the limit on {limit_name(refused)} left nothing for a closing call"
@@ -94,8 +167,8 @@ def _check_summary(answer: CompletionAnswer) -> Completion | str:
             return f"the closing answer could not be read: {reason}"
         case Completion(finish="content_filter" | "refusal"):
             return "the model refused to write it"
-        case said:
-            return said if said.content.strip() else "the closing answer was empty"
+        case summary:
+            return summary if summary.content.strip() else "the closing answer was empty"
 
 
 def _stop_reason(refused: Refused) -> StopReason:

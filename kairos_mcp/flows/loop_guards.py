@@ -1,6 +1,6 @@
-"""The guards of a loop: what a turn is, how many bad ones are too many, when a loop goes round in circles.
+"""The guards of a loop: what kind a turn is, how many bad turns are too many, when the loop goes round in circles.
 
-Everything here follows from answers alone. What follows from limits is the hands' matter.
+Everything here depends on the answers alone; limits are enforced where steps are executed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kairos_mcp.flows.tool_calls import AnsweredCall
 
 TurnKind = Literal["final", "calls", "truncated", "empty", "unreadable", "content_filter", "refusal"]
 
-WARN_AFTER_REPEATS = 3  # the same call with the same result
+WARN_AFTER_REPEATS = 3  # of the same call with the same result
 STALL_AFTER_REPEATS = 5
 MAX_UNREADABLE_TURNS = 3  # in a row
-REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3; SYSTEMS.md P10
+REMIND_AFTER_FAILED_TURNS = 2  # in a row, so that the first reminder is that of round 3
 
 
 def classify_turn(turn: Completion) -> TurnKind:
-    """What the completion is. Where several hold, the first here decides: a cut-off turn is not believed."""
+    """Return the kind of a completion. The order matters: a cut-off turn is not trusted, whatever else it holds."""
     match turn:
         case Completion(finish="content_filter" | "refusal" as finish):
             return finish
@@ -38,7 +38,7 @@ def classify_turn(turn: Completion) -> TurnKind:
 
 
 def correction_messages(prompts: Prompts, kind: TurnKind, turn: Completion) -> tuple[Message, ...]:
-    """What the model is told after a turn that is of no use."""
+    """Return what the model is told after a turn that was cut off, empty or unreadable."""
     match kind:
         case "truncated":
             return (Message("user", prompts.truncated),)
@@ -52,7 +52,7 @@ def correction_messages(prompts: Prompts, kind: TurnKind, turn: Completion) -> t
 
 @dataclass(frozen=True, slots=True)
 class StalledLoop:
-    """The loop goes round in circles: the same call of this tool has given the same result too often."""
+    """The loop is going round in circles: the same call of this tool has given the same result too often."""
 
     tool: str
 
@@ -65,21 +65,21 @@ class _RepeatCounter:
 
 @dataclass(slots=True)
 class LoopGuards:
-    """What must be remembered from turn to turn. It grows by one entry for each different call."""
+    """What is remembered from turn to turn. `repeats` grows by one entry for each different call."""
 
     prompts: Prompts
-    useless_turns: int = 0  # turns in a row
-    unreadable_turns: int = 0
-    failed_turns: int = 0
+    useless_turns: int = 0  # cut off or empty, in a row
+    unreadable_turns: int = 0  # in a row
+    failed_turns: int = 0  # turns in a row in which no call succeeded
     repeats: dict[bytes, _RepeatCounter] = field(default_factory=dict)
-    warning: str | None = None  # for the next request: the newest turn repeated a call
+    warning: str | None = None  # for the next request, if the newest turn repeated a call
 
-    def check_turn(self, turn: TurnKind) -> StopReason | None:
-        """Take note of a turn; the reason to end the run with it, if there is one."""
+    def check_turn(self, kind: TurnKind) -> StopReason | None:
+        """Count a turn, and return the reason to end the run after it, if there is one."""
         self.warning = None
-        self.useless_turns = self.useless_turns + 1 if turn in ("truncated", "empty") else 0
-        self.unreadable_turns = self.unreadable_turns + 1 if turn == "unreadable" else 0
-        match turn:
+        self.useless_turns = self.useless_turns + 1 if kind in ("truncated", "empty") else 0
+        self.unreadable_turns = self.unreadable_turns + 1 if kind == "unreadable" else 0
+        match kind:
             case "content_filter":
                 return "content_filter"
             case "refusal":
@@ -94,28 +94,28 @@ class LoopGuards:
                 return None
 
     def check_repeats(self, answered: Iterable[AnsweredCall]) -> StalledLoop | None:
-        """Take note of a turn's results; Stalled where a call has now given the same result five times.
+        """Count a turn's results; return StalledLoop once a call has given the same result five times.
 
-        A call counts once a turn: before the end there has always been a warning that the model could read.
+        A call counts once a turn, so that the model always had a chance to read the warning before the end.
         """
-        latest = {each.call.digest: each for each in answered}
-        self.failed_turns = 0 if any(each.is_success for each in latest.values()) else self.failed_turns + 1
+        latest = {item.call.digest: item for item in answered}
+        self.failed_turns = 0 if any(item.is_success for item in latest.values()) else self.failed_turns + 1
         worst: tuple[int, str] = (0, "")
-        for digest, each in latest.items():
-            if isinstance(each.answer, ToolResult):
-                worst = max(worst, (self._count_repeats(digest, each.answer.digest), each.call.name))
+        for digest, item in latest.items():
+            if isinstance(item.answer, ToolResult):
+                worst = max(worst, (self._count_repeats(digest, item.answer.digest), item.call.name))
         times, tool = worst
         if times >= WARN_AFTER_REPEATS:
             self.warning = render_prompt(self.prompts.stall, tool=tool, times=times)
         return StalledLoop(tool) if times >= STALL_AFTER_REPEATS else None
 
     def reminder(self) -> str | None:
-        """What the next request says beside the conversation, once."""
+        """Return what the next request says once, outside the conversation."""
         failures = self.prompts.failures if self.failed_turns >= REMIND_AFTER_FAILED_TURNS else None
         return "\n".join(line for line in (self.warning, failures) if line) or None
 
     def forget_repeats(self) -> None:
-        """After a compaction: what the model can no longer see it may well ask again."""
+        """Start counting anew. After a compaction the model may well ask again for what it can no longer see."""
         self.repeats.clear()
 
     def _count_repeats(self, call: bytes, result: bytes) -> int:

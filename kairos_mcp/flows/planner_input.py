@@ -1,4 +1,4 @@
-"""What a planner run is given before its first round: its prompts, its conversation so far, its tools."""
+"""What a planner run starts from: its prompts, the conversation so far, its tools, and how user prompts are filled."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from kairos_mcp.core.counting import many
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
 
-MAX_CONTEXT_CHARS = 100_000  # SYSTEMS.md P14: linked inputs; more is an error, never a silent cut
-MAX_EARLIER_SUMMARIES = 3  # SYSTEMS.md P8
+MAX_CONTEXT_CHARS = 100_000  # more is an error, never a silent cut
+MAX_EARLIER_SUMMARIES = 3
 USER_PLACEHOLDERS = ("goal", "context", "earlier")
 
 
 def _prompt_field(*placeholders: str) -> str:
-    """A text from `config/prompts/<field>.md` that may use these `$placeholders`."""
+    """Declare a text from `config/prompts/<field>.md` that may use these `$placeholders`."""
     text: str = field(metadata={"placeholders": placeholders})
     return text
 
 
 def _later_prompt_field(*placeholders: str) -> str:
-    """A text that specs of before do not have: what it brings about does not happen in their runs."""
+    """Declare a text that older specs lack: it is empty there, and changes nothing in their runs."""
     text: str = field(default="", metadata={"placeholders": placeholders})
     return text
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """Every sentence that the loop itself says to a model; each comes from a file of its own name."""
+    """Every sentence that the loop itself says to a model; each comes from the prompt file of its name."""
 
     closing: str = _prompt_field("limit")  # a limit was reached: write the summary
     stalled: str = _prompt_field("tool")  # the same call gave the same result five times: write the summary
-    stall: str = _prompt_field("tool", "times")  # reminder: you repeat yourself
-    failures: str = _prompt_field()  # reminder: two turns of tools have failed
+    stall: str = _prompt_field("tool", "times")  # reminder: you are repeating a call
+    failures: str = _prompt_field()  # reminder: the calls of two turns have failed
     unreadable: str = _prompt_field("reason")
     truncated: str = _prompt_field()
     empty: str = _prompt_field()
@@ -50,16 +50,16 @@ class Prompts:
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> Prompts:
-        """The prompts as `read(field)` gives them. Raises ConfigError for an unknown placeholder."""
-        texts = {part.name: read(part.name).strip() for part in fields(cls)}
-        for part in fields(cls):
-            check_template(part.name, texts[part.name], part.metadata["placeholders"])
+        """Read each prompt with `read(field)`. Raises ConfigError for an unknown placeholder."""
+        texts = {prompt.name: read(prompt.name).strip() for prompt in fields(cls)}
+        for prompt in fields(cls):
+            check_template(prompt.name, texts[prompt.name], prompt.metadata["placeholders"])
         return cls(**texts)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerInput:
-    """The frozen start of a run. `history` is a prior conversation, between system and user prompt."""
+    """Everything a planner run starts from. `history` is an earlier conversation, between system and user prompt."""
 
     system: str
     history: tuple[Message, ...]
@@ -71,47 +71,48 @@ class PlannerInput:
     prompts: Prompts
 
     def opening_conversation(self) -> Conversation:
-        """System, history, user: what the first round is asked with."""
+        """Return what the first round is asked with: system prompt, history, user prompt."""
         system = (Message("system", self.system),) if self.system else ()
         return Conversation((*system, *self.history, self.goal))
 
     @property
     def goal(self) -> Message:
+        """The user prompt as a message."""
         return Message("user", self.user)
 
 
 def check_template(name: str, text: str, placeholders: Sequence[str]) -> None:
-    """Raise ConfigError where a prompt file has a `$` that is none of its placeholders."""
+    """Raise ConfigError where a prompt file has a `$` that starts none of its placeholders."""
     template = Template(text)
-    strange = sorted(set(template.get_identifiers()) - set(placeholders))
-    if strange or not template.is_valid():
-        found = ", ".join(f"${part}" for part in strange) or "a single $"
+    unknown = sorted(set(template.get_identifiers()) - set(placeholders))
+    if unknown or not template.is_valid():
+        found = ", ".join(f"${part}" for part in unknown) or "a single $"
         known = ", ".join(f"${part}" for part in placeholders) or "no placeholder"
         raise ConfigError(f"prompts/{name}.md has {found}.", f"It knows {known}; a plain $ is written $$.")
 
 
 def render_prompt(template: str, **values: object) -> str:
-    """The prompt with its placeholders filled."""
+    """Fill the placeholders of a prompt."""
     return _template(template).substitute(values)
 
 
 def quote_model_text(template: str, text: str) -> str:
-    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty, and without the
-    template (specs of before) the text stands as it is."""
+    """Quote what a model wrote, under the sentence of `prompts/quoted.md`. An empty text stays empty; without the
+    template (older specs) the text is returned as it is."""
     return render_prompt(template, text=quote_lines(text)) if template and text else text
 
 
 def quote_lines(text: str) -> str:
-    """Put `>` before each line, whatever ends it. So the text can neither end its place in a prompt nor begin a section
-    of its own: it has no line that begins otherwise."""
+    """Put `>` before each line, whatever character ends it, so that no line of the text can pass for a part of the
+    prompt around it."""
     return "\n".join(f"> {line}" if line else ">" for line in text.splitlines())
 
 
-_template = lru_cache(maxsize=64)(Template)  # one of them stands above each result
+_template = lru_cache(maxsize=64)(Template)  # the `outside` prompt is filled for every result
 
 
 def render_user_prompt(template: str, goal: str, context: str | None = None, earlier: Sequence[str] = ()) -> str:
-    """The user prompt: `$goal`, `$context`, and the newest three of `earlier` summaries as `$earlier`.
+    """Fill the user prompt: `$goal`, `$context`, and the newest three of the `earlier` summaries as `$earlier`.
 
     A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
     Raises BadArguments where `context` is longer than 100,000 characters.
@@ -134,12 +135,12 @@ def render_user_prompt(template: str, goal: str, context: str | None = None, ear
 
 
 def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
-    """A conversation from outside or of an earlier run, fit to go on from; call ids become `earlier/call-N`.
+    """Make a conversation from outside, or of an earlier run, fit to continue: call ids become `earlier/call-N`.
 
     Raises BadArguments where a call is not answered exactly once, in order, right after its turn.
     """
-    settled: list[Message] = []
-    waiting: list[tuple[str, str]] = []  # (id as given, our ordinal), oldest first
+    normalized: list[Message] = []
+    waiting: list[tuple[str, str]] = []  # (id as given, new id), oldest first
     count = 0
     for position, message in enumerate(history, 1):
         if (message.role == "tool") != bool(waiting):
@@ -149,21 +150,22 @@ def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
                 "After an assistant turn with tool_calls comes one tool message for each call, in order.",
             )
         if message.role == "tool":
-            given, ordinal = waiting.pop(0)
-            if message.tool_call_id != given:
+            given_id, new_id = waiting.pop(0)
+            if message.tool_call_id != given_id:
                 raise BadArguments(
-                    f"messages: number {position} does not answer the oldest open call.", "Mind the order."
+                    f"messages: number {position} does not answer the oldest open call.",
+                    "Give the results in the order of the calls.",
                 )
-            settled.append(replace(message, tool_call_id=ordinal))
+            normalized.append(replace(message, tool_call_id=new_id))
             continue
         calls = []
         for call in message.tool_calls:
             count += 1
             waiting.append((call.id, f"earlier/call-{count}"))
             calls.append(replace(call, id=waiting[-1][1]))
-        settled.append(replace(message, tool_calls=tuple(calls)))
+        normalized.append(replace(message, tool_calls=tuple(calls)))
     if waiting:
         raise BadArguments(
             f"messages: no result for the last {many(len(waiting), 'call')}.", "Add a tool message for each."
         )
-    return tuple(settled)
+    return tuple(normalized)

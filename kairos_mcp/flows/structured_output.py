@@ -1,4 +1,4 @@
-"""The final text as the object that was asked for: decoded, validated, and asked for again, at most twice."""
+"""Structured output: decode and validate the final text; if it does not fit, ask the model again, at most twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.planner_input import PlannerInput, render_prompt
 from kairos_mcp.flows.tool_calls import turn_messages
 
-MAX_REPAIRS = 2  # SYSTEMS.md O2
+MAX_REPAIRS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DecodedOutput:
 
 @dataclass(frozen=True, slots=True)
 class UndecodedOutput:
-    """No object after every try: why not, and the last text."""
+    """No object after the last repair: the reason, and the last text."""
 
     reason: str
     text: str
@@ -34,7 +34,7 @@ class UndecodedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedRepair:
-    """No object, and no further try: a repair was answered with what is no completion, after `talk`."""
+    """No object: a repair was answered with what is no completion. `conversation` ends with the repair's prompt."""
 
     answer: Refused | Failure | Mechanical
     conversation: Conversation
@@ -42,13 +42,13 @@ class InterruptedRepair:
 
 @dataclass(frozen=True, slots=True)
 class DeclinedRepair:
-    """No object, and no further try: the model's side declined a repair."""
+    """No object: the model or its filter declined a repair."""
 
     finish: Literal["content_filter", "refusal"]
 
 
 def decode_output(text: str, schema: JsonObject) -> JsonObject:
-    """The object in the text, fit to the schema. Raises Undecodable with all that is wrong."""
+    """Return the object in the text. Raises Undecodable with every way in which it does not fit the schema."""
     value = decode_object(text)
     if problems := compile_schema(schema).problems(value):
         raise Undecodable("; ".join(problems))
@@ -56,7 +56,7 @@ def decode_output(text: str, schema: JsonObject) -> JsonObject:
 
 
 def decode_turn(turn: Completion, schema: JsonObject) -> JsonObject:
-    """The object of a turn. Raises Undecodable also where the turn was cut off, even if its text is whole."""
+    """Return the object of a turn. Raises Undecodable, also for a turn that was cut off, whatever its text."""
     if turn.finish == "length":
         raise Undecodable("the reply was cut off at its length limit; send a shorter one")
     if turn.unreadable is not None:
@@ -65,9 +65,9 @@ def decode_turn(turn: Completion, schema: JsonObject) -> JsonObject:
 
 
 def decode_with_repairs(
-    turn: Completion, talk: Conversation, schema: JsonObject, brief: PlannerInput, name: str = "output"
+    turn: Completion, conversation: Conversation, schema: JsonObject, planner_input: PlannerInput, name: str = "output"
 ) -> Flow[DecodedOutput | UndecodedOutput | InterruptedRepair | DeclinedRepair]:
-    """The object of `turn`, which followed `talk`; up to two steps `NAME/repair-N` show what is wrong."""
+    """Decode `turn`, the answer to `conversation`; steps `NAME/repair-N` show the model what is wrong."""
     text = turn.content
     for number in count(1):
         try:
@@ -76,16 +76,16 @@ def decode_with_repairs(
             reason = error.reason
         if number > MAX_REPAIRS:
             return UndecodedOutput(reason, text)
-        prompt = Message("user", render_prompt(brief.prompts.repair, problems=reason))
-        talk = talk.add(*turn_messages(brief.prompts, turn.content), prompt)
+        prompt = Message("user", render_prompt(planner_input.prompts.repair, problems=reason))
+        conversation = conversation.add(*turn_messages(planner_input.prompts, turn.content), prompt)
         answer = yield from RequestCompletion(
-            f"{name}/repair-{number}", "repair", talk, output_schema=schema, max_tokens=brief.max_tokens
+            f"{name}/repair-{number}", "repair", conversation, output_schema=schema, max_tokens=planner_input.max_tokens
         )
         match answer:
             case Refused() | Failure() | Mechanical():
-                return InterruptedRepair(answer, talk)
+                return InterruptedRepair(answer, conversation)
             case Completion(finish="content_filter" | "refusal" as finish):
                 return DeclinedRepair(finish)
             case turn:
                 text = turn.content if turn.content.strip() else text
-    raise AssertionError("the tries are counted")
+    raise AssertionError("the repairs are counted")

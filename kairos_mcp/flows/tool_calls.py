@@ -1,4 +1,4 @@
-"""One turn's calls: which run side by side, which stand alone, and how each result is told to the model."""
+"""The tool calls of one turn: which run in parallel, which alone, and how each result is shown to the model."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, 
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
-MAX_CALLS_PER_TURN = 64  # a guard: what a turn asks beyond it gets an error result
-MAX_PARALLEL_READS = 10  # SYSTEMS.md P3
+MAX_CALLS_PER_TURN = 64  # each call beyond it gets an error result
+MAX_PARALLEL_READS = 10
 
-_EXCESS = ToolResult(
+_TOO_MANY_CALLS = ToolResult(
     f"Not executed: a turn may hold {MAX_CALLS_PER_TURN} calls. Call again in the next turn.",
     True,
     code="bad_arguments",
 )
-_LIMIT_WORDS = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "tokens"}
+_LIMIT_NAMES = {"nano_usd": "money", "milliseconds": "time", "total_tokens": "tokens"}
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call with what came of it. Every call of a turn becomes exactly one of these, in source order."""
+    """A call with its answer. Every call of a turn becomes exactly one of these, in source order."""
 
     call: ToolCall
     answer: CallAnswer
 
     @property
     def is_success(self) -> bool:
+        """Whether the call has a result that is no error."""
         return isinstance(self.answer, ToolResult) and not self.answer.is_error
 
 
 def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
-    """The turn's calls with the ordinals of this flow: the name of each call's step is also its id."""
+    """Give the turn's calls the ids `NAME/call-N`: the name of a call's step is also its id."""
     ids = [f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1)]
     if ids == [call.id for call in turn.tool_calls]:
         return turn.tool_calls
-    return tuple([replace(call, id=own) for own, call in zip(ids, turn.tool_calls, strict=True)])
+    return tuple([replace(call, id=call_id) for call_id, call in zip(ids, turn.tool_calls, strict=True)])
 
 
 def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[AnsweredCall, ...]]:
-    """Call them: consecutive reads together, anything else alone and in its place.
+    """Execute the calls in order: consecutive reads in parallel, anything else alone.
 
-    A call with unreadable arguments and one of a tool that is not offered are steps too: the hands answer
-    them with an error, so that each call has its row. Once a limit refuses a call, or the end of one is
-    unknown, nothing more of the turn is begun.
+    A call with unreadable arguments, or of a tool that is not offered, is a step too: the executor answers it with an
+    error, so that each call has its row. Once a limit refuses a call, or the outcome of one is unknown, no further
+    call of the turn is started.
     """
     answered: list[AnsweredCall] = []
     stopped: CallAnswer | None = None
@@ -58,20 +59,20 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
             answered.append(AnsweredCall(call, answer))
             if stopped is None and not isinstance(answer, ToolResult):
                 stopped = answer
-    answered += [AnsweredCall(call, _EXCESS) for call in calls[MAX_CALLS_PER_TURN:]]
+    answered += [AnsweredCall(call, _TOO_MANY_CALLS) for call in calls[MAX_CALLS_PER_TURN:]]
     return tuple(answered)
 
 
-def reject_calls(calls: Sequence[ToolCall], why: str) -> tuple[AnsweredCall, ...]:
-    """The calls of a turn of which nothing may run, since it was cut off or could not be read."""
-    result = ToolResult(f"Not executed: the turn is {why}.", True, code="parse_error")
+def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ...]:
+    """Answer each call of a turn that was cut off or could not be read with an error; none of them is executed."""
+    result = ToolResult(f"Not executed: the turn is {flaw}.", True, code="parse_error")
     return tuple(AnsweredCall(call, result) for call in calls)
 
 
 def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
-    """The answer after which nothing more of the turn was begun, if there is one."""
-    for each in answered:
-        match each.answer:
+    """Return the answer after which no further call of the turn was started, if there is one."""
+    for item in answered:
+        match item.answer:
             case Refused() | Unknown() as stop:
                 return stop
             case ToolResult():
@@ -80,27 +81,33 @@ def first_stop(answered: Sequence[AnsweredCall]) -> Refused | Unknown | None:
 
 
 def limit_name(refused: Refused) -> str:
-    """A limit by its name for a reader, never with its figures: those are in the hands' standing line."""
-    words = _LIMIT_WORDS.get(refused.limit, refused.limit.replace("_", " "))
-    return f"{words} of a whole day" if refused.scope.startswith("whole ") else words
+    """Name a limit for a reader, without its figures: those are in the status line at the newest turn."""
+    name = _LIMIT_NAMES.get(refused.limit, refused.limit.replace("_", " "))
+    return f"{name} of a whole day" if refused.scope.startswith("whole ") else name
 
 
 def turn_messages(prompts: Prompts, content: str, answered: Sequence[AnsweredCall] = ()) -> tuple[Message, ...]:
-    """An assistant turn and the results of its calls; an empty turn is no message: some routes refuse one."""
+    """Return the messages of an assistant turn: its text and calls, then one result for each call.
+
+    An empty turn gives no message, since some providers refuse one.
+    """
     if not (content.strip() or answered):
         return ()
-    said = Message("assistant", content, tuple([each.call for each in answered]))
-    return (said, *[result_message(prompts, each) for each in answered])
+    message = Message("assistant", content, tuple([item.call for item in answered]))
+    return (message, *[result_message(prompts, item) for item in answered])
 
 
 def result_message(prompts: Prompts, answered: AnsweredCall) -> Message:
-    """The one tool message of a call: content marked as from outside, or a failure as JSON (P4)."""
+    """Return the one tool message of a call: its content under a line that marks it as from outside, or a failure as
+    JSON."""
     call = answered.call
     match answered.answer:
         case ToolResult(content=content, is_error=False, remark=remark):
-            before = "" if remark is None else f"{remark}\n"  # above the line below which nothing is ours
-            text = f"{before}{render_prompt(prompts.outside, tool=call.name, call=call.id)}\n{content}"
-        case ToolResult(content=content, code=str(code), remark=remark):  # ours: code and message say everything
+            # A remark is ours, so it stands above the line that marks what follows as from outside.
+            remark_line = "" if remark is None else f"{remark}\n"
+            text = f"{remark_line}{render_prompt(prompts.outside, tool=call.name, call=call.id)}\n{content}"
+        case ToolResult(content=content, code=str(code), remark=remark):
+            # The error is our own: its code and message say everything.
             text = _failure_json(code, content, remark=remark)
         case ToolResult(content=content, data=data, remark=remark):
             text = _failure_json(None, content, data, remark)
@@ -112,6 +119,7 @@ def result_message(prompts: Prompts, answered: AnsweredCall) -> Message:
 
 
 def _group_calls(calls: Sequence[ToolCall], offered: ToolSet) -> list[list[ToolCall]]:
+    """Group the calls: each run of consecutive reads is one group, every other call one of its own."""
     groups: list[list[ToolCall]] = []
     after_read = False
     for call in calls:
@@ -138,7 +146,7 @@ def _execute_group(group: Sequence[ToolCall]) -> Flow[list[CallAnswer]]:
 
 def _error_if_failed(answer: CallAnswer | Failed) -> CallAnswer:
     match answer:
-        case Failed(reason=reason):  # in the type of every Gather; a bare step has no way to give up
+        case Failed(reason=reason):  # the type of a gather has it, but a bare step never gives up
             return ToolResult(reason, is_error=True, code="cancelled")
         case result:
             return result
@@ -153,6 +161,6 @@ def _answer_not_started(stopped: CallAnswer) -> CallAnswer:
 
 
 def _failure_json(code: str | None, message: str, data: object = None, remark: str | None = None) -> str:
-    told: JsonObject = {"success": False, "code": code, "message": message}
-    told |= {} if remark is None else {"remark": remark}
-    return json.dumps(told if data is None else told | {"data": data}, ensure_ascii=False)
+    failure: JsonObject = {"success": False, "code": code, "message": message}
+    failure |= {} if remark is None else {"remark": remark}
+    return json.dumps(failure if data is None else failure | {"data": data}, ensure_ascii=False)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
 from kairos_mcp.core.steps import Answer, Refused, Unknown
+from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
-from kairos_mcp.flows.record import summarize_record
 from kairos_mcp.flows.tool_calls import AnsweredCall, reject_calls, turn_messages
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.queries import StepRow
