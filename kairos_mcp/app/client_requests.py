@@ -106,10 +106,10 @@ class UserSettlement:
 class ClientRequests:
     """The asks of this server's runs."""
 
-    def __init__(self, house: AppContext) -> None:
-        self._house = house
-        self._store = house.store
-        self._drivers = house.drivers
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._store = context.store
+        self._pool = context.pool
         self._answered: set[tuple[str, str]] = set()
         self._askers: OrderedDict[int, str] = OrderedDict()
 
@@ -121,18 +121,18 @@ class ClientRequests:
 
     def goes_through_clients(self, run_id: str, caller: Caller) -> bool:
         """Whether this run's completions are asked of clients, so that it moves only while one calls."""
-        run = self._house.find_run(run_id, caller)
+        run = self._context.find_run(run_id, caller)
         return run.route == "sampling" and run.outcome is None and run.paused is None
 
     def open(self, run_id: str, caller: Caller) -> list[OpenRequest]:
         """The completions that wait for a client's model; none where the run is not on that route."""
-        run = self._house.find_run(run_id, caller)
-        if not self.goes_through_clients(run_id, caller) or not self._house.serves(run.workspace):
+        run = self._context.find_run(run_id, caller)
+        if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):
             return []
         waiting = queries.waiting(self._store.reader, run.n)
-        prompts = self._house.wiring.load_spec(run).text_prompts
+        prompts = self._context.factory.load_spec(run).text_prompts
         found = []
-        for path, step in self._house.open_steps(run).items():
+        for path, step in self._context.open_steps(run).items():
             match step:
                 case RequestCompletion() if path in waiting:
                     left, sent = self._time_left(run, step), waiting[path].sent
@@ -147,17 +147,17 @@ class ClientRequests:
     def undecided_questions(self, run_id: str, caller: Caller, passed: Collection[str]) -> list[Question]:
         """What a client's user may decide about; not what this call has `passed` over, nor what is too long for a
         dialog, or what the configuration leaves to the command alone."""
-        run = self._house.find_run(run_id, caller)
+        run = self._context.find_run(run_id, caller)
         if run.outcome is not None:
             return []
-        if not self._house.serves(run.workspace):  # whoever sits here sees another folder
+        if not self._context.serves(run.workspace):  # whoever sits here sees another folder
             return []
-        waits, at, found = approvals.waits(self._store.reader, run.n), self._house.clock(), list[Question]()
+        waits, at, found = approvals.waits(self._store.reader, run.n), self._context.clock(), list[Question]()
         if self._decides_by_dialog("approval"):
             found += [each for each in waits.approvals.values() if each.expires_at > at]
         if waits.lost and self._decides_by_dialog("settlement"):
             found += self._unsettled_calls(run, waits.lost)
-        ignored = self._house.sessions.state_of(caller.session).ignored
+        ignored = self._context.sessions.state_of(caller.session).ignored
         return [
             each
             for each in found
@@ -167,16 +167,16 @@ class ClientRequests:
         ]
 
     def _decides_by_dialog(self, kind: Kind) -> bool:
-        return may_decide(kind, "dialog", self._house.settings.approvals)
+        return may_decide(kind, "dialog", self._context.settings.approvals)
 
     def _unsettled_calls(self, run: RunRow, lost: Mapping[str, WaitingRow]) -> Iterator[UnsettledCall]:
-        standing = self._drivers.state_of(run)
+        standing = self._pool.state_of(run)
         for path, row in lost.items():
             match standing.runner.waiting.get(path):
                 case CallTool(call=call):
                     spec = standing.performer.reach.spec(call.name)
                     text = call.name if spec is None else as_arguments(spec, call.arguments)
-                    preview = as_shown(text, self._house.wiring.mask)
+                    preview = as_shown(text, self._context.factory.mask)
                     yield UnsettledCall(
                         path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)
                     )
@@ -185,12 +185,12 @@ class ClientRequests:
 
     def now(self) -> int:
         """The house's time in milliseconds, in which a state says when a client was asked."""
-        return self._house.clock()
+        return self._context.clock()
 
     def wanted_keys(self, run_id: str, caller: Caller) -> Collection[str]:
         """The steps and approvals for which an answer of a client still counts. A paused run takes what was asked
         before."""
-        run = self._house.find_run(run_id, caller)
+        run = self._context.find_run(run_id, caller)
         if run.outcome is not None:
             return ()
         waiting = approvals.waits(self._store.reader, run.n)
@@ -200,35 +200,35 @@ class ClientRequests:
     async def news(self, within_s: float = NEWS_S, *, calling: bool = True) -> None:
         """Return when something was committed, by this process or another, or `ring` was called; after a second at the
         latest. While nobody is `calling` other processes are looked after less often."""
-        await self._drivers.bell.wait(max(0.0, min(within_s, NEWS_S)), hurried=calling)
+        await self._pool.bell.wait(max(0.0, min(within_s, NEWS_S)), hurried=calling)
 
     def signal_change(self) -> None:
         """Something came of what a client was asked, be it no row."""
-        self._drivers.bell.notify()
+        self._pool.bell.notify()
 
     def is_silent(self, run_id: str, caller: Caller) -> bool:
         """Whether this session left a request without an answer before, and the run can do without it."""
-        if not self._house.sessions.state_of(caller.session).silent or not self.goes_through_clients(run_id, caller):
+        if not self._context.sessions.state_of(caller.session).silent or not self.goes_through_clients(run_id, caller):
             return False
-        return self._may_fall_back(self._house.find_run(run_id, caller))
+        return self._may_fall_back(self._context.find_run(run_id, caller))
 
     def was_silent(self, caller: Caller) -> None:
         """This session's model was asked and did not answer in time: it is remembered for this session alone."""
-        self._house.sessions.state_of(caller.session).silent = True
+        self._context.sessions.state_of(caller.session).silent = True
 
     def mark_ignored(self, run_id: str, key: str, digest: str, caller: Caller) -> None:
         """Nobody answered a dialog in this session: it is not shown there again, unless somebody asks for it."""
-        self._house.sessions.state_of(caller.session).ignore(self._house.find_run(run_id, caller).n, key, digest)
+        self._context.sessions.state_of(caller.session).ignore(self._context.find_run(run_id, caller).n, key, digest)
 
     def ask_again(self, run_id: str, caller: Caller) -> None:
         """Show this session the dialogs about the run once more that nobody has answered in it."""
-        self._house.sessions.state_of(caller.session).forget_ignored(self._house.find_run(run_id, caller).n)
+        self._context.sessions.state_of(caller.session).forget_ignored(self._context.find_run(run_id, caller).n)
 
     # -- asking ------------------------------------------------------------------------------------------------
 
     def register_call(self, run_id: str, caller: Caller) -> None:
         """A call of this session came that can ask about the run: it asks from now on, and no other session here."""
-        n = self._house.find_run(run_id, caller).n
+        n = self._context.find_run(run_id, caller).n
         self._askers[n] = caller.session
         self._askers.move_to_end(n)
         while len(self._askers) > ASKERS:
@@ -236,14 +236,14 @@ class ClientRequests:
 
     def asks_now(self, run_id: str, caller: Caller) -> bool:
         """Whether this session is the newest that came, so that it may ask; another one's silence holds nothing up."""
-        return self._askers.get(self._house.find_run(run_id, caller).n) == caller.session
+        return self._askers.get(self._context.find_run(run_id, caller).n) == caller.session
 
     def stands(self, run_id: str, request: int, caller: Caller) -> bool:
         """Whether no other session has taken over from a request of this one. Where one has, be it in another server,
         this one asks no more until it calls again."""
         if not client_requests.is_withdrawn(self._store.reader, request):
             return True
-        n = self._house.find_run(run_id, caller).n
+        n = self._context.find_run(run_id, caller).n
         if self._askers.get(n) == caller.session:
             self._askers[n] = TAKEN_OVER
         return False
@@ -251,26 +251,26 @@ class ClientRequests:
     async def begin(self, run_id: str, ask: OpenRequest, caller: Caller) -> int | None:
         """Note that this session's model is asked now; the request's number. None where something else comes first: the
         step waits no more, or what another session was asked is withdrawn and charged."""
-        run, at = self._house.find_run(run_id, caller), self._house.clock()
+        run, at = self._context.find_run(run_id, caller), self._context.clock()
         mine, new = await self._owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
         asked = await self._store.submit(lambda connection: client_requests.ask(connection, run, new, mine, at))
         if asked.requests:
             return asked.requests[0]
-        self._drivers.continue_run(run, mine, asked.fence)
+        self._pool.continue_run(run, mine, asked.fence)
         return None
 
     async def withdraw(self, run_id: str, request: int, caller: Caller) -> None:
         """Give up on a request: it is charged with its bound."""
-        run, at = self._house.find_run(run_id, caller), self._house.clock()
+        run, at = self._context.find_run(run_id, caller), self._context.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: client_requests.withdraw(connection, run, [request], mine, at)
         )
-        self._drivers.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, fence)
 
     async def mark_refused(self, request: int) -> None:
         """The client said that its model won't answer: that costs nothing."""
-        at = self._house.clock()
+        at = self._context.clock()
         await self._store.submit(lambda connection: client_requests.end(connection, [request], "refused", at))
 
     async def create_ask(
@@ -282,14 +282,14 @@ class ClientRequests:
         An ask stands for `again_s` seconds; None: for as long as it is unanswered. After that it counts as refused:
         None is given where the run may take another route.
         """
-        run = self._house.find_run_to_move(run_id, caller)
+        run = self._context.find_run_to_move(run_id, caller)
         unanswered = None if self._may_fall_back(run) else _waits("the client called again without an answer")
         asking = self._new_ask([each.path for each in found], caller, again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._owner(run)
         put = await self._store.submit(lambda connection: open_completions.put(connection, run, asking, new, mine))
         if isinstance(put, RequestOutcome):
-            self._drivers.continue_run(run, mine, put.fence)
+            self._pool.continue_run(run, mine, put.fence)
         return put
 
     async def create_approval_ask(
@@ -297,12 +297,12 @@ class ClientRequests:
     ) -> AskRow | None:
         """The same for what a person decides. One that stayed unanswered says that nobody is there: None, and this call
         asks no more."""
-        run = self._house.find_run_to_move(run_id, caller)
+        run = self._context.find_run_to_move(run_id, caller)
         asking = self._new_ask([each.key for each in found], caller, again_s, None)
         return await self._store.submit(lambda connection: open_completions.put_once(connection, run, asking))
 
     def _new_ask(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> NewAsk:
-        at = self._house.clock()
+        at = self._context.clock()
         return NewAsk(
             paths=tuple(keys),
             who=(caller.principal, caller.client),
@@ -314,7 +314,7 @@ class ClientRequests:
 
     def find_ask(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
-        run = self._house.find_run_to_move(run_id, caller)
+        run = self._context.find_run_to_move(run_id, caller)
         return next((row for row in open_completions.asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
@@ -322,27 +322,27 @@ class ClientRequests:
     async def take(self, run_id: str, nonce: str, replies: Mapping[str, ClientReply], caller: Caller) -> None:
         """Take the replies to an ask, by path; one that was taken before stores nothing."""
         if replies:
-            self._house.sessions.state_of(caller.session).silent = False
-        run = self._house.find_run_to_move(run_id, caller)
-        deposits, at = self._deposits(run, replies), self._house.clock()
+            self._context.sessions.state_of(caller.session).silent = False
+        run = self._context.find_run_to_move(run_id, caller)
+        deposits, at = self._deposits(run, replies), self._context.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
-        self._drivers.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, fence)
 
     async def deposit(self, run_id: str, path: str, reply: ClientReply, caller: Caller) -> None:
         """Deposit the reply to a push; one that comes too late stores nothing."""
         if reply.completion is not None:
             self._answered.add((caller.principal, caller.client))
-            self._house.sessions.state_of(caller.session).silent = False
-        run = self._house.find_run_to_move(run_id, caller)
-        deposits, at = self._deposits(run, {path: reply}), self._house.clock()
+            self._context.sessions.state_of(caller.session).silent = False
+        run = self._context.find_run_to_move(run_id, caller)
+        deposits, at = self._deposits(run, {path: reply}), self._context.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
             lambda connection: open_completions.deposit_open(connection, run, deposits, owner=mine, at=at)
         )
-        self._drivers.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, fence)
 
     async def decide(
         self,
@@ -354,7 +354,7 @@ class ClientRequests:
     ) -> None:
         """Take what users decided in dialogs, by key; an ask's own `nonce` makes it count once. What comes too late,
         or may not be decided in a dialog, stores nothing."""
-        run, at = self._house.find_run_to_move(run_id, caller), self._house.clock()
+        run, at = self._context.find_run_to_move(run_id, caller), self._context.clock()
         who = (caller.principal, "elicitation", caller.client)
         decided: list[Decision] = []
         settled: list[SettlementRequest] = []
@@ -375,36 +375,36 @@ class ClientRequests:
                 connection, run, nonce, decided, settled, who, owner=mine, at=at
             )
         )
-        self._drivers.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, fence)
 
     def _redacted(self, text: str | None) -> str | None:
-        return self._house.wiring.mask.text(text or "").text or None
+        return self._context.factory.mask.text(text or "").text or None
 
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
         """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody
         is there who may go on with the run."""
-        run = self._house.find_run_to_move(run_id, caller)
+        run = self._context.find_run_to_move(run_id, caller)
         if not self.goes_through_clients(run_id, caller):
             return True  # it has moved on without us
         if not self._may_fall_back(run):
             await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
             return False
-        route = after_sampling(self._house.wiring.minds(run, samples=True))
+        route = after_sampling(self._context.factory.minds(run, samples=True))
         note = f"sampling: {why}; the run went on with the route {route}."
-        mine, at = await self._owner(run), self._house.clock()
+        mine, at = await self._owner(run), self._context.clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
                 connection, run, route, caller.row, owner=mine, at=at, because=note
             )
         )
-        self._drivers.continue_run(run, mine, fence)
+        self._pool.continue_run(run, mine, fence)
         return await self._has_left_route(run_id, caller)
 
     # -- inside ------------------------------------------------------------------------------------------------
 
     async def _owner(self, run: RunRow) -> int:
         """Who is to go on with it: this server, if it may; else whoever finds it."""
-        return await self._store.own(self._house.clock()) if self._house.may_drive(run) else ownership.NOBODY
+        return await self._store.own(self._context.clock()) if self._context.may_drive(run) else ownership.NOBODY
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
         """Whether the run's owner has taken up that it goes another way."""
@@ -416,7 +416,7 @@ class ClientRequests:
         return True
 
     def _may_fall_back(self, run: RunRow) -> bool:
-        return self._house.wiring.load_spec(run).spec.asked_route == "auto"
+        return self._context.factory.load_spec(run).spec.asked_route == "auto"
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
         """Milliseconds that an answer may take; a closing has some when nothing is left."""
@@ -425,7 +425,7 @@ class ClientRequests:
 
     def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[Deposit]:
         """One for each reply whose step still waits."""
-        steps = self._house.open_steps(run)
+        steps = self._context.open_steps(run)
         found = []
         for path, reply in replies.items():
             match steps.get(path):
@@ -441,7 +441,7 @@ class ClientRequests:
         if reply.completion is None:
             over = account.refusal("milliseconds")
             return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
-        said = redact_values.completion(reply.completion, self._house.wiring.mask)
+        said = redact_values.completion(reply.completion, self._context.factory.mask)
         usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
         told = usage.cached_tokens, usage.exactness
@@ -450,7 +450,7 @@ class ClientRequests:
     def _cost_bound(self, run: RunRow, path: str, step: RequestCompletion, sent: Sent) -> Units:
         """The most that asking about the step costs."""
         counts = counts_of(step.purpose)._replace(rounds=0)
-        claim = self._drivers.state_of(run).performer.claim(path, step, run.route, counts)
+        claim = self._pool.state_of(run).performer.claim(path, step, run.route, counts)
         read, written = claim.input_bound, sent.max_tokens or step.max_tokens
         return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 

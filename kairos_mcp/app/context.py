@@ -30,8 +30,8 @@ class AppContext:
 
     settings: Settings
     store: Store
-    wiring: RunFactory
-    drivers: RunPool
+    factory: RunFactory
+    pool: RunPool
     clock: Callable[[], int]
     new_id: Callable[[], str]
     by_hand: bool
@@ -39,12 +39,12 @@ class AppContext:
 
     async def register_use(self) -> None:
         """Something was asked of this server: it may own runs now, and looks for ownerless ones."""
-        await self.wiring.repair_texts()
+        await self.factory.repair_texts()
         if not self.by_hand:
-            self.drivers.wake()
+            self.pool.wake()
             if self.store.exists and self.store.own_number < 0:
                 await self.store.own(self.clock())  # so that a command knows who goes on with what it leaves
-            await self.drivers.pick_up()
+            await self.pool.pick_up()
 
     def find_run(self, run_id: str, caller: Caller) -> RunRow:
         """The run, to be looked at: that may be done from anywhere. Raises UnknownRun."""
@@ -82,7 +82,7 @@ class AppContext:
     def open_steps(self, run: RunRow) -> dict[str, Step]:
         """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
         waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
-        steps = self.drivers.state_of(run).runner.waiting if waiting else {}
+        steps = self.pool.state_of(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
 
     def steps(self, run: RunRow) -> Mapping[str, Step]:
@@ -92,9 +92,9 @@ class AppContext:
         rows alone, and nothing is opened.
         """
         if self.serves(run.workspace):
-            return self.drivers.state_of(run).runner.waiting
-        self.wiring.check_version(run)
-        runner = Runner(self.wiring.load_spec(run).flow())
+            return self.pool.state_of(run).runner.waiting
+        self.factory.check_version(run)
+        runner = Runner(self.factory.load_spec(run).flow())
         try:
             runner.replay_all(
                 RecordedStep(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n)
@@ -108,7 +108,7 @@ class AppContext:
     def may_drive(self, run: RunRow) -> bool:
         """A person's command acts on the run's own workspace, a server on those it was given; neither goes on with a
         run whose tools or route it does not have."""
-        return next(self.wiring.lacks(run, by_hand=self.by_hand), None) is None
+        return next(self.factory.lacks(run, by_hand=self.by_hand), None) is None
 
     @property
     def commands(self) -> CommandLine:

@@ -58,17 +58,17 @@ class RunPurpose:
 
 
 def report_run(
-    house: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False
+    context: AppContext, run_id: str, caller: Caller, *, full: bool = True, attached: bool = False
 ) -> RunReport:
     """What the run looks like now; without `full` waiting items are keys and kinds. Raises UnknownRun."""
-    return _word_commands(house, _read_report(house, run_id, caller, full=full, attached=attached), caller)
+    return _word_commands(context, _read_report(context, run_id, caller, full=full, attached=attached), caller)
 
 
-def _word_commands(house: AppContext, found: RunReport, caller: Caller) -> RunReport:
+def _word_commands(context: AppContext, found: RunReport, caller: Caller) -> RunReport:
     """The report with its commands as this caller is shown them."""
     if not caller.is_local:
         return found
-    commands = house.commands
+    commands = context.commands
     items = [
         {**item, "command": commands.complete(item["command"])} if "command" in item else item for item in found.waiting
     ]
@@ -82,38 +82,40 @@ def _word_commands(house: AppContext, found: RunReport, caller: Caller) -> RunRe
     )
 
 
-def _read_report(house: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
-    run = house.find_run(run_id, caller)
-    steps = (lambda: house.steps(run)) if full else None
-    around = replace(_circumstances(house, run, attached), decides=_decides(house, run, caller), caller=caller)
+def _read_report(context: AppContext, run_id: str, caller: Caller, *, full: bool, attached: bool) -> RunReport:
+    run = context.find_run(run_id, caller)
+    steps = (lambda: context.steps(run)) if full else None
+    around = replace(_circumstances(context, run, attached), decides=_decides(context, run, caller), caller=caller)
     try:
-        return _report(house, run, around, steps)
+        return _report(context, run, around, steps)
     except (Stale, StoreCorrupt) as trouble:  # it can't go on; what its rows say is shown all the same
         around = replace(around, trouble=trouble)
     try:
-        return _report(house, run, around, None)
+        return _report(context, run, around, None)
     except Unreadable:
-        return unreadable(house.store.reader, run, around)
+        return unreadable(context.store.reader, run, around)
 
 
-def _report(house: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
+def _report(context: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
     with naming.rows_of(run):
-        return report(house.store.reader, run, around, steps)
+        return report(context.store.reader, run, around, steps)
 
 
-def _circumstances(house: AppContext, run: RunRow, attached: bool = False) -> ServerView:
-    moves = house.drivers.moves(run.n)
-    lives = moves or (run.owner is not None and ownership.owner_lives(house.store.reader, house.store.home, run.owner))
-    overdue = run.resume_at is not None and queries.is_due(run.resume_at, house.clock())
+def _circumstances(context: AppContext, run: RunRow, attached: bool = False) -> ServerView:
+    moves = context.pool.moves(run.n)
+    lives = moves or (
+        run.owner is not None and ownership.owner_lives(context.store.reader, context.store.home, run.owner)
+    )
+    overdue = run.resume_at is not None and queries.is_due(run.resume_at, context.clock())
     left = run.outcome is None and (run.owner is not None or overdue)
-    lacks = tuple(house.wiring.lacks(run, by_hand=house.by_hand)) if left and not lives else ()
-    asleep = house.asleep(run) if lives and not moves and run.outcome is None else None
-    trouble, backing_off = house.drivers.trouble(run.n) or asleep, tuple(house.drivers.failed_attempts(run.n))
-    return ServerView(lives, trouble, lacks, attached, at=house.clock(), backing_off=backing_off)
+    lacks = tuple(context.factory.lacks(run, by_hand=context.by_hand)) if left and not lives else ()
+    asleep = context.asleep(run) if lives and not moves and run.outcome is None else None
+    trouble, backing_off = context.pool.trouble(run.n) or asleep, tuple(context.pool.failed_attempts(run.n))
+    return ServerView(lives, trouble, lacks, attached, at=context.clock(), backing_off=backing_off)
 
 
 async def wait(
-    house: AppContext,
+    context: AppContext,
     run_ids: Sequence[str],
     *,
     until: Until,
@@ -125,71 +127,71 @@ async def wait(
     """Block until the runs are as wanted, at most `wait_s` seconds. `attention`: one waits, is paused or has
     ended; `news`: one has news since the `seq` that `since` says of it, or without one waits, is paused or has ended;
     `done`: all have ended; `rest`: nothing of them moves. Raises UnknownRun."""
-    await house.register_use()
+    await context.register_use()
     await asyncio.sleep(0)  # whoever asks in a loop lets others run
-    runs_now = [house.find_run(run_id, caller) for run_id in run_ids]
+    runs_now = [context.find_run(run_id, caller) for run_id in run_ids]
     for run in runs_now:
-        house.drivers.retry_run(run.n)
+        context.pool.retry_run(run.n)
     until_s = time.monotonic() + wait_s
     beat_s = 0.0
-    while not _is(house, until, runs_now, since or {}):
+    while not _is(context, until, runs_now, since or {}):
         now = time.monotonic()
         if now >= until_s:
             return
         if on_beat is not None and now - beat_s >= BEAT_S:
             beat_s = now
-            await on_beat(_beat(house, runs_now[0]))
+            await on_beat(_beat(context, runs_now[0]))
         within_s = min(until_s - now, BEAT_S)
-        if until in ("attention", "news") or not await house.drivers.wait_until_stopped(
+        if until in ("attention", "news") or not await context.pool.wait_until_stopped(
             [run.n for run in runs_now], within_s
         ):
-            await house.drivers.bell.wait(within_s)
-        runs_now = [house.find_run(run_id, caller) for run_id in run_ids]
+            await context.pool.bell.wait(within_s)
+        runs_now = [context.find_run(run_id, caller) for run_id in run_ids]
 
 
-def _is(house: AppContext, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
+def _is(context: AppContext, until: Until, runs_now: Sequence[RunRow], since: Mapping[str, int]) -> bool:
     match until:
         case "news":
-            return any(_has_news(house, run, since.get(run.id)) for run in runs_now)
+            return any(_has_news(context, run, since.get(run.id)) for run in runs_now)
         case "done":
             return all(run.outcome is not None for run in runs_now)
         case "rest":
-            return not any(house.drivers.moves(run.n) or _status(house, run) == "working" for run in runs_now)
+            return not any(context.pool.moves(run.n) or _status(context, run) == "working" for run in runs_now)
         case "attention":
-            return any(_status(house, run) != "working" for run in runs_now)
+            return any(_status(context, run) != "working" for run in runs_now)
 
 
-def _has_news(house: AppContext, run: RunRow, since: int | None) -> bool:
+def _has_news(context: AppContext, run: RunRow, since: int | None) -> bool:
     """Whether something changed that whoever has seen the run at `since` can use. A number that is ahead of the run was
     not given by it."""
     if since is None:
-        return _status(house, run) != "working"
+        return _status(context, run) != "working"
     return not run.news_seq <= since <= run.seq
 
 
-def _status(house: AppContext, run: RunRow) -> str:
+def _status(context: AppContext, run: RunRow) -> str:
     try:
-        waits = approvals.waits(house.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
-        return status_of(run, waits, _circumstances(house, run))
+        waits = approvals.waits(context.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+        return status_of(run, waits, _circumstances(context, run))
     except Unreadable:
-        return report_run(house, run.id, Caller(run.principal), full=False).status
+        return report_run(context, run.id, Caller(run.principal), full=False).status
 
 
-def _decides(house: AppContext, run: RunRow, caller: Caller) -> Decides:
+def _decides(context: AppContext, run: RunRow, caller: Caller) -> Decides:
     """Who decides about approvals; about lost calls by the same rights (a test of the table holds the two equal). Where
     nobody answered a dialog in this session, a person does, elsewhere."""
-    if may_decide("approval", "argument", house.settings.approvals):
+    if may_decide("approval", "argument", context.settings.approvals):
         return "caller"
-    shows = caller.elicits and may_decide("approval", "dialog", house.settings.approvals)
-    return "client" if shows and not _nobody_answers(house, run, caller) else "person"
+    shows = caller.elicits and may_decide("approval", "dialog", context.settings.approvals)
+    return "client" if shows and not _nobody_answers(context, run, caller) else "person"
 
 
-def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
+def _nobody_answers(context: AppContext, run: RunRow, caller: Caller) -> bool:
     """Whether each dialog that could be shown to this session was, and nobody answered."""
-    ignored = house.sessions.state_of(caller.session).ignored
+    ignored = context.sessions.state_of(caller.session).ignored
     if not ignored or run.outcome is not None:
         return False
-    waits = approvals.waits(house.store.reader, run.n)
+    waits = approvals.waits(context.store.reader, run.n)
     asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
     asked += [
         (run.n, path + settlements.SUFFIX, settlements.digest_of(run, path, row)) for path, row in waits.lost.items()
@@ -197,80 +199,80 @@ def _nobody_answers(house: AppContext, run: RunRow, caller: Caller) -> bool:
     return bool(asked) and all(each in ignored for each in asked)
 
 
-def purpose(house: AppContext, run_id: str, caller: Caller) -> RunPurpose:
+def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     """What the run is for. Raises UnknownRun."""
-    run = house.find_run(run_id, caller)
+    run = context.find_run(run_id, caller)
     with naming.rows_of(run):
-        spec = house.wiring.load_spec(run).spec
+        spec = context.factory.load_spec(run).spec
     goal = None if run.flow == "call" else spec.goal
     folder = None if run.workspace is None else caller.path_shown(run.workspace)
-    return RunPurpose(run.id, goal, spec.mandate, folder, (house.clock() - run.created_at) / 1000)
+    return RunPurpose(run.id, goal, spec.mandate, folder, (context.clock() - run.created_at) / 1000)
 
 
-def beat(house: AppContext, run_id: str, caller: Caller) -> Heartbeat:
+def beat(context: AppContext, run_id: str, caller: Caller) -> Heartbeat:
     """A sign of life of the run."""
-    return _beat(house, house.find_run(run_id, caller))
+    return _beat(context, context.find_run(run_id, caller))
 
 
-def _beat(house: AppContext, run: RunRow) -> Heartbeat:
+def _beat(context: AppContext, run: RunRow) -> Heartbeat:
     with naming.rows_of(run):
-        account = read_account(house.store.reader, run.account)
-        last = newest_calls(house.store.reader, run, 1)
+        account = read_account(context.store.reader, run.account)
+        last = newest_calls(context.store.reader, run, 1)
     number = account.spent.rounds + account.held.rounds
     return Heartbeat(run.id, number, account.caps.rounds, last[0]["name"] if last else "", account.spent.nano_usd)
 
 
-def trace_run(house: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
+def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Caller) -> JsonObject:
     """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
     for and its flow has changed since."""
-    run, reader = house.find_run(run_id, caller), house.store.reader
+    run, reader = context.find_run(run_id, caller), context.store.reader
     record = queries.record(reader, run.n)
     with naming.rows_of(run):
         whole = TraceInput(
             run,
             record,
-            house.wiring.load_spec(run).planner_input,
-            lambda ref: house.store.whole_text(reader, run.n, ref),
+            context.factory.load_spec(run).planner_input,
+            lambda ref: context.store.whole_text(reader, run.n, ref),
             lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
-            lambda: _talks(house, run, record),
-            lambda: report_run(house, run_id, caller).output,
+            lambda: _talks(context, run, record),
+            lambda: report_run(context, run_id, caller).output,
             report_queries.decided(reader, run.n),
         )
         return trace(whole, query)
 
 
-def _talks(house: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
-    house.wiring.check_version(run)
+def _talks(context: AppContext, run: RunRow, record: Sequence[StepRow]) -> Iterable[Transcript]:
+    context.factory.check_version(run)
     try:
-        return talks(house.wiring.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
+        return talks(context.factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
     except ReplayDiffers as differs:
         raise out_of_step(run.id, differs) from differs
 
 
-def replay(house: AppContext, run_id: str, caller: Caller) -> ReplayReport:
+def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     """Build the run again from its rows and compare every step that was asked. Raises Stale for another version."""
-    run = house.find_run(run_id, caller)
-    house.wiring.check_version(run)
-    house.wiring.forget_specs()
-    with naming.rows_of(run), house.store.aside() as connection:
+    run = context.find_run(run_id, caller)
+    context.factory.check_version(run)
+    context.factory.forget_specs()
+    with naming.rows_of(run), context.store.aside() as connection:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
             RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
             for row in queries.record(connection, run.n)
         ]
-        thawed = house.wiring.load_spec(run)
+        thawed = context.factory.load_spec(run)
     return replay_check.replay(Recording(run.id, thawed, entries, run.outcome))
 
 
-def export(house: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
+def export(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     """The run as the lines of a file, read from one state of the store. Raises UnknownRun."""
     from kairos_mcp.history.export import export_lines
     from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
-    run = house.find_run(run_id, caller)
-    with naming.rows_of(run), house.store.aside() as connection:
-        brief = house.wiring.load_spec(run).planner_input
+    run = context.find_run(run_id, caller)
+    with naming.rows_of(run), context.store.aside() as connection:
+        brief = context.factory.load_spec(run).planner_input
         rows(connection, "begin")
         now = queries.run_by_number(connection, run.n)
-        yield from write_lines(export_lines(connection, now, brief, house.wiring.mask))
+        yield from write_lines(export_lines(connection, now, brief, context.factory.mask))

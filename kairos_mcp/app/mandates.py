@@ -75,39 +75,39 @@ class RunOptions:
     due: int | None = None
 
 
-async def save(house: AppContext, given: JsonObject, caller: Caller) -> JsonObject:
+async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonObject:
     """Save a mandate under its id, or one made of its digest, in the workspace that it names or this server's first.
     Raises BadArguments."""
-    mandate, secrets = _parse_mandate(house, given)
-    workspace = house.wiring.workspace(mandate.workspace)
-    registry = house.wiring.registry(workspace)
+    mandate, secrets = _parse_mandate(context, given)
+    workspace = context.factory.workspace(mandate.workspace)
+    registry = context.factory.registry(workspace)
     mandate = _with_id(mandate)
-    changed = await _save_mandate(house, mandate, workspace, caller)
-    saved = mandates.find(house.store.reader, caller.principal, workspace or "", mandate.id or "")
+    changed = await _save_mandate(context, mandate, workspace, caller)
+    saved = mandates.find(context.store.reader, caller.principal, workspace or "", mandate.id or "")
     assert saved is not None
     notes = [*([redact_values.note(secrets)] if secrets else []), *_absent(registry, mandate)]
-    following = {"tool": RUN, "arguments": _reference_to(house, saved), "why": "It runs its cycles."}
-    return {**_list_item(house, saved, caller), "changed": changed, "degraded": notes, "next": following}
+    following = {"tool": RUN, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
+    return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": following}
 
 
-async def move(house: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
+async def move(context: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
     """Put a mandate into another workspace, one of before mandates belonged to one first. Raises UnknownMandate,
     BadArguments."""
-    found = mandates.of_id(house.store.reader, caller.principal, mandate_id)
+    found = mandates.of_id(context.store.reader, caller.principal, mandate_id)
     rows = [row for row in found if row.workspace is None] or found
     if len(rows) != 1:
-        raise _ambiguous_mandate(rows, caller) if rows else _unknown(house, mandate_id, caller)
-    old, target = rows[0], house.wiring.workspace(workspace) or ""
+        raise _ambiguous_mandate(rows, caller) if rows else _unknown(context, mandate_id, caller)
+    old, target = rows[0], context.factory.workspace(workspace) or ""
     mandate = _mandate_of_row(old)
     mandate = replace(mandate, workspace=target) if mandate.workspace is not None else mandate
     new = replace(old, workspace=target, body=encode(mandate.as_json()), digest=mandate.digest)
     if target != old.workspace:
-        await house.store.submit(lambda connection: mandates.move(connection, old, new))
-    return _list_item(house, new, caller)
+        await context.store.submit(lambda connection: mandates.move(connection, old, new))
+    return _list_item(context, new, caller)
 
 
 def list_mandates(
-    house: AppContext, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
+    context: AppContext, status: str | None, cursor: str | None, caller: Caller, *, everywhere: bool = False
 ) -> JsonObject:
     """A page of the caller's mandates by id, with the status of each, those of one status where it is given; those of
     the workspaces at hand, or `everywhere`.
@@ -118,7 +118,7 @@ def list_mandates(
     """
     if cursor is not None and not _CURSOR.fullmatch(cursor):
         raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
-    reader, workspaces = house.store.reader, None if everywhere else house.listed_workspaces
+    reader, workspaces = context.store.reader, None if everywhere else context.listed_workspaces
     start = (cursor or "").partition(".")[0]
     rows = mandates.page(reader, caller.principal, workspaces, start, LOOKED_AT + 1)
     rows = list(dropwhile(lambda row: row.id == start and _place(row) != cursor, rows)) if cursor else rows
@@ -126,7 +126,7 @@ def list_mandates(
     found: list[JsonObject] = []
     room, last = LISTED_CHARS, cursor
     for row in rows[:LOOKED_AT]:
-        told = _list_item(house, row, caller)
+        told = _list_item(context, row, caller)
         if status in (None, told["status"]):
             room -= len(canonical_json(told))
             if room < 0 and found:
@@ -144,51 +144,51 @@ def _place(row: MandateRow) -> str:
     return f"{row.id}.{sha256((row.workspace or '').encode()).hexdigest()[:8]}"
 
 
-async def run_mandate(house: AppContext, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
+async def run_mandate(context: AppContext, meant: MandateRef, asked: RunOptions, caller: Caller) -> StartResult:
     """Start cycles of a mandate, or find its open run. Raises BadArguments, UnknownMandate, Stale, ConfigError."""
-    await house.register_use()
-    mandate, secrets, workspace = _find_mandate(house, meant, caller)
+    await context.register_use()
+    mandate, secrets, workspace = _find_mandate(context, meant, caller)
     mandate = _with_id(mandate)
     request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
-    ground = await _ground(house, mandate, workspace, caller)
+    ground = await _ground(context, mandate, workspace, caller)
     frozen = note_redactions(build_ooda.freeze_cycles(request, ground), secrets)
     if meant.mandate is not None:  # only now: nothing is saved where nothing can start
-        await _save_mandate(house, mandate, workspace, caller)
+        await _save_mandate(context, mandate, workspace, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(asked))
     wanted = NewRunPlan(frozen, ground.workspace, start, mandate=mandate.id, due=asked.due)
-    return await begin(house, wanted, caller)
+    return await begin(context, wanted, caller)
 
 
 async def phase(
-    house: AppContext, name: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
+    context: AppContext, name: Phase, meant: MandateRef, given: JsonObject | None, asked: RunOptions, caller: Caller
 ) -> StartResult:
     """Start one phase alone. Raises BadArguments, also for what the phase before did not give; UnknownMandate."""
-    await house.register_use()
-    mandate, secrets, workspace = _find_mandate(house, meant, caller)
+    await context.register_use()
+    mandate, secrets, workspace = _find_mandate(context, meant, caller)
     if meant.mandate is not None and mandate.day != UNLIMITED:
         raise BadArguments(
             "mandate: day is counted for mandates that are saved.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
-    plain = None if given is None else redact_values.given(given, house.wiring.mask)
+    plain = None if given is None else redact_values.given(given, context.factory.mask)
     before = PHASES[PHASES.index(name) - 1]
-    giver = None if plain is None else mandates.gave(house.store.reader, caller.principal, FLOWS[before], plain)
+    giver = None if plain is None else mandates.gave(context.store.reader, caller.principal, FLOWS[before], plain)
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
-    ground = await _ground(house, mandate, workspace, caller)
+    ground = await _ground(context, mandate, workspace, caller)
     frozen = note_redactions(build_ooda.freeze_phase(request, ground), secrets)
     about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(asked))
-    return await begin(house, NewRunPlan(frozen, ground.workspace, start), caller)
+    return await begin(context, NewRunPlan(frozen, ground.workspace, start), caller)
 
 
-def due_mandates(house: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
+def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[ScheduledTime]:
     """The times for which mandates of the workspaces at hand are to be run now, oldest first. Raises UnknownMandate,
     BadArguments."""
-    now, found = house.clock(), list[ScheduledTime]()
+    now, found = context.clock(), list[ScheduledTime]()
     if only is not None:
-        rows = [_find_saved(house, MandateRef(only), caller)]
+        rows = [_find_saved(context, MandateRef(only), caller)]
     else:
-        rows = mandates.page(house.store.reader, caller.principal, house.listed_workspaces)
+        rows = mandates.page(context.store.reader, caller.principal, context.listed_workspaces)
     for row in rows:
         schedule = _mandate_of_row(row).schedule
         if schedule is None and only is not None:
@@ -199,16 +199,16 @@ def due_mandates(house: AppContext, only: str | None, caller: Caller) -> list[Sc
     return found
 
 
-def notes_of_unplaced(house: AppContext, caller: Caller) -> list[str]:
+def notes_of_unplaced(context: AppContext, caller: Caller) -> list[str]:
     """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
-    rows = mandates.page(house.store.reader, caller.principal, ())
-    return [str(_homeless(house, row)) for row in rows if row.workspace is None]
+    rows = mandates.page(context.store.reader, caller.principal, ())
+    return [str(_homeless(context, row)) for row in rows if row.workspace is None]
 
 
-def _parse_mandate(house: AppContext, given: JsonObject) -> tuple[Mandate, int]:
+def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int]:
     """A mandate from outside, and how many secrets were taken out of it."""
     checked = mandate_of(given)
-    plain, secrets = redact_values.arguments(checked.as_json(), house.wiring.mask)
+    plain, secrets = redact_values.arguments(checked.as_json(), context.factory.mask)
     return (mandate_of(plain), secrets) if secrets else (checked, 0)
 
 
@@ -229,7 +229,7 @@ def _with_id(mandate: Mandate) -> Mandate:
     return replace(mandate, id=mandate.id or f"m-{mandate.digest[:ID_CHARS]}")
 
 
-async def _save_mandate(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
+async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> bool:
     """Save it; what it says of a day holds from now on, today included."""
     row = MandateRow(
         caller.principal,
@@ -238,9 +238,9 @@ async def _save_mandate(house: AppContext, mandate: Mandate, workspace: str | No
         encode(mandate.as_json()),
         mandate.digest,
         mandate.goal_hash,
-        house.clock(),
+        context.clock(),
     )
-    at, zone = house.clock(), house.settings.time_zone
+    at, zone = context.clock(), context.settings.time_zone
 
     def save(connection: apsw.Connection) -> bool:
         changed = mandates.save(connection, row)
@@ -250,40 +250,42 @@ async def _save_mandate(house: AppContext, mandate: Mandate, workspace: str | No
             accounts.mandate_account(connection, day.id, place, row.id, mandate.day)
         return changed
 
-    return await house.store.submit(save)
+    return await context.store.submit(save)
 
 
-def _find_mandate(house: AppContext, meant: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
+def _find_mandate(context: AppContext, meant: MandateRef, caller: Caller) -> tuple[Mandate, int, str | None]:
     """The mandate that is meant, how many secrets were taken out of it, and the workspace that it belongs to."""
     match meant:
         case MandateRef(mandate_id=str(), mandate=None, goal=None):
-            row = _find_saved(house, meant, caller)
+            row = _find_saved(context, meant, caller)
             return _mandate_of_row(row), 0, row.workspace or None
         case MandateRef(mandate_id=None, mandate=dict(given), goal=None):
-            mandate, secrets = _parse_mandate(house, given)
+            mandate, secrets = _parse_mandate(context, given)
         case MandateRef(mandate_id=None, mandate=None, goal=str(goal)):
-            mandate, secrets = _parse_mandate(house, {"goal": goal})
+            mandate, secrets = _parse_mandate(context, {"goal": goal})
         case _:
             raise BadArguments("Which mandate is meant?", "Give just one: mandate_id, mandate, or for a phase goal.")
-    workspace = house.wiring.workspace(meant.workspace if mandate.workspace is None else mandate.workspace)
-    if meant.workspace is not None and house.wiring.workspace(meant.workspace) != workspace:
+    workspace = context.factory.workspace(meant.workspace if mandate.workspace is None else mandate.workspace)
+    if meant.workspace is not None and context.factory.workspace(meant.workspace) != workspace:
         raise BadArguments("The mandate names another workspace than the call.", "Leave `workspace` out of the call.")
     return mandate, secrets, workspace
 
 
-def _find_saved(house: AppContext, meant: MandateRef, caller: Caller) -> MandateRow:
+def _find_saved(context: AppContext, meant: MandateRef, caller: Caller) -> MandateRow:
     """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
     UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
     mandate_id = meant.mandate_id or ""
-    rows = mandates.of_id(house.store.reader, caller.principal, mandate_id)
-    wanted = house.listed_workspaces if meant.workspace is None else (house.wiring.workspace(meant.workspace) or "",)
+    rows = mandates.of_id(context.store.reader, caller.principal, mandate_id)
+    wanted = (
+        context.listed_workspaces if meant.workspace is None else (context.factory.workspace(meant.workspace) or "",)
+    )
     found = [row for row in rows if row.workspace in wanted]
     if len(found) == 1:
         return found[0]
     if found:
         raise _ambiguous_mandate(found, caller)
     homeless = next((row for row in rows if row.workspace is None), None)
-    raise _homeless(house, homeless) if homeless is not None else _unknown(house, mandate_id, caller)
+    raise _homeless(context, homeless) if homeless is not None else _unknown(context, mandate_id, caller)
 
 
 def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
@@ -291,17 +293,17 @@ def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArgumen
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
 
 
-def _homeless(house: AppContext, row: MandateRow) -> BadArguments:
-    folder = shlex.quote(str(house.settings.workspaces[0])) if len(house.settings.workspaces) == 1 else "DIR"
+def _homeless(context: AppContext, row: MandateRow) -> BadArguments:
+    folder = shlex.quote(str(context.settings.workspaces[0])) if len(context.settings.workspaces) == 1 else "DIR"
     return BadArguments(
         f"The mandate {row.id} was saved before mandates belonged to a folder, and is not run until one is said.",
         f"A person says it: `kairos-mcp mandate edit {row.id} --workspace {folder}`.",
     )
 
 
-def _unknown(house: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
+def _unknown(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
     """Another principal's looks like an unknown one; one's own in another folder is named with that."""
-    reader, principal = house.store.reader, caller.principal
+    reader, principal = context.store.reader, caller.principal
     elsewhere = [row.workspace for row in mandates.of_id(reader, principal, mandate_id) if row.workspace]
     if elsewhere:
         folders = " and ".join(map(caller.path_shown, elsewhere))
@@ -309,15 +311,15 @@ def _unknown(house: AppContext, mandate_id: str, caller: Caller) -> UnknownManda
             f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
             "Run it where that folder is served.",
         )
-    ids = dict.fromkeys(row.id for row in mandates.page(reader, principal, house.listed_workspaces, limit=SHOWN_IDS))
+    ids = dict.fromkeys(row.id for row in mandates.page(reader, principal, context.listed_workspaces, limit=SHOWN_IDS))
     saved = ", ".join(ids) or "none"
     return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
 
 
-def _reference_to(house: AppContext, row: MandateRow) -> JsonObject:
+def _reference_to(context: AppContext, row: MandateRow) -> JsonObject:
     """How a call names a saved mandate: with its folder only where another one of this server has its id too."""
-    rows = mandates.of_id(house.store.reader, row.principal, row.id)
-    alone = sum(each.workspace in house.listed_workspaces for each in rows) == 1
+    rows = mandates.of_id(context.store.reader, row.principal, row.id)
+    alone = sum(each.workspace in context.listed_workspaces for each in rows) == 1
     return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
 
@@ -325,13 +327,13 @@ def _mandate_of_row(row: MandateRow) -> Mandate:
     return read_mandate(row.body)
 
 
-async def _ground(house: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
+async def _ground(context: AppContext, mandate: Mandate, workspace: str | None, caller: Caller) -> CycleSettings:
     observed = tuple(look.tool for look in mandate.observe)
-    registry = await house.wiring.ready_registry(workspace, mandate.tools, observed)
+    registry = await context.factory.ready_registry(workspace, mandate.tools, observed)
     output = None
     if mandate.id is not None:
-        output = mandates.newest_output(house.store.reader, caller.principal, workspace or "", mandate.id)
-    return CycleSettings(house.settings, registry, workspace, caller.samples, output)
+        output = mandates.newest_output(context.store.reader, caller.principal, workspace or "", mandate.id)
+    return CycleSettings(context.settings, registry, workspace, caller.samples, output)
 
 
 def _digest_of_options(asked: RunOptions) -> bytes:
@@ -339,8 +341,8 @@ def _digest_of_options(asked: RunOptions) -> bytes:
     return canonical_json(told).encode()
 
 
-def _list_item(house: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
-    mandate, reader = _mandate_of_row(row), house.store.reader
+def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
+    mandate, reader = _mandate_of_row(row), context.store.reader
     goal = mandate.goal if len(mandate.goal) <= GOAL_CHARS else f"{mandate.goal[: GOAL_CHARS - 1]}…"
     told: JsonObject = {
         "mandate_id": row.id,
@@ -354,7 +356,7 @@ def _list_item(house: AppContext, row: MandateRow, caller: Caller) -> JsonObject
         told["schedule"] = mandate.schedule.as_json()
         told["last_due"] = None if row.last_due is None else iso(row.last_due)
     if row.workspace is None:
-        told["hint"] = house.word_for(_homeless(house, row).hint, caller)
+        told["hint"] = context.word_for(_homeless(context, row).hint, caller)
     newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
     if newest is None:
         return told

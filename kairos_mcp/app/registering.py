@@ -41,15 +41,15 @@ RESERVED = frozenset(
 """Names of ours, offered at this moment or not: nobody else's tool may be taken for one of these."""
 
 
-async def propose(house: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
+async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> JsonObject:
     """Keep a proposal until a person decides; the same one again changes nothing. Raises BadArguments, TooLarge,
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
-    made = proposal(spec, house.wiring.mask)
-    check_place(house, made)
+    made = proposal(spec, context.factory.mask)
+    check_place(context, made)
     client = " ".join(made_visible(caller.client[:CLIENT_CHARS])[0].split())
     by = f"{caller.principal} ({client})" if client else caller.principal
-    definitions = DefinitionTable(house.store)
-    state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, house.clock())
+    definitions = DefinitionTable(context.store)
+    state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, context.clock())
     if state == "removed":
         raise Denied("A person has removed this very definition.", "Go on without it, or propose another.")
     told: JsonObject = {"name": made.name, "kind": made.kind, "status": state, "pin": made.hash[:PIN_CHARS]}
@@ -59,27 +59,27 @@ async def propose(house: AppContext, spec: JsonObject, caller: Caller) -> JsonOb
     return told | {
         "message": "Nobody can call it yet: a person has to approve it on the command line of this machine, after "
         "looking at it. Show your user the two commands; no tool approves.",
-        "show": _command_for(house, command("show", made.name), caller),
-        "approve": _command_for(house, command("approve", made.name, made.hash), caller),
+        "show": _command_for(context, command("show", made.name), caller),
+        "approve": _command_for(context, command("approve", made.name, made.hash), caller),
     }
 
 
-def _command_for(house: AppContext, said: str, caller: Caller) -> str:
+def _command_for(context: AppContext, said: str, caller: Caller) -> str:
     """A command as this caller is shown it: ready to paste for the person whose state folder it is."""
-    return house.commands.complete(said) if caller.is_local else said
+    return context.commands.complete(said) if caller.is_local else said
 
 
-def check_place(house: AppContext, made: Proposal) -> None:
+def check_place(context: AppContext, made: Proposal) -> None:
     """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
-    registry = house.wiring.registry(house.wiring.workspace(None))
+    registry = context.factory.registry(context.factory.workspace(None))
     taken = {spec.name for spec in registry.specs_beside(REGISTERED)}
-    taken |= RESERVED | {server.name for server in house.settings.servers}
+    taken |= RESERVED | {server.name for server in context.settings.servers}
     if made.kind == "server":  # its tools are called NAME__TOOL
         taken |= {name.partition("__")[0] for name in taken if "__" in name}
     if made.name in taken:
         raise BadArguments(f"There is a tool or a server {made.name!r} already.", "Propose it under another name.")
     url = made.address
-    if url is None or any(rule.includes(url) for rule in house.settings.private_hosts):
+    if url is None or any(rule.includes(url) for rule in context.settings.private_hosts):
         return
     if (what := plainly_local(url)) is not None:
         listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'

@@ -36,37 +36,37 @@ PICKED_UP_S = 3 * IDLE_LOOK_S  # how long a command waits for a server that goes
 
 
 async def answer(
-    house: AppContext, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
+    context: AppContext, run_id: str, answers: Mapping[str, object], caller: Caller, *, drive: bool = True
 ) -> None:
     """Deposit answers and decisions for what waits; all are checked before any is stored.
 
     `drive=False` leaves the run to whoever finds it. Raises UnknownRun, NotWaiting, AlreadyAnswered, BadArguments, and
     for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
     """
-    await house.register_use()
+    await context.register_use()
     placeholders.refuse(dict(answers))
-    answers = {key: redact_values.answer(value, house.wiring.mask) for key, value in answers.items()}
-    run = house.find_run_to_move(run_id, caller)
+    answers = {key: redact_values.answer(value, context.factory.mask) for key, value in answers.items()}
+    run = context.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
-        steps, said, settled = answering.split(answers, lambda key: _is_approval(house, run, key), caller.row)
-        _check_may_decide(house, run, said, settled, caller)
-        approved = approvals.of_run(house.store.reader, run.n) if steps else {}
+        steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.row)
+        _check_may_decide(context, run, said, settled, caller)
+        approved = approvals.of_run(context.store.reader, run.n) if steps else {}
         try:
             deposits = answering.deposits(
-                _unanswered_steps(house, run, steps),
-                house.open_steps(run),
+                _unanswered_steps(context, run, steps),
+                context.open_steps(run),
                 approved,
                 run_id,
-                house.settings.shown_chars,
+                context.settings.shown_chars,
             )
         except (NotWaiting, AlreadyAnswered) as stale:
-            raise type(stale)(stale.message, _waits_now(house, run), run_id=run.id) from stale
+            raise type(stale)(stale.message, _waits_now(context, run), run_id=run.id) from stale
     if deposits or said or settled:
-        await _leave(house, run, deposits, said, caller, drive=drive, settled=settled)
+        await _leave(context, run, deposits, said, caller, drive=drive, settled=settled)
 
 
 async def decide(
-    house: AppContext,
+    context: AppContext,
     run_id: str,
     key: str,
     said: Said,
@@ -81,21 +81,21 @@ async def decide(
 
     Raises UnknownRun, NotWaiting, ApprovalRequired, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
-    await house.register_use()
-    run = house.find_run_to_move(run_id, caller)
+    await context.register_use()
+    run = context.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
-        found = approvals.at_key(house.store.reader, run.n, key)
+        found = approvals.at_key(context.store.reader, run.n, key)
     if found is None:
-        waiting = ", ".join(approvals.waits(house.store.reader, run.n).approvals) or "none"
+        waiting = ", ".join(approvals.waits(context.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
-    told = house.wiring.mask.text(feedback).text if feedback else None
+    told = context.factory.mask.text(feedback).text if feedback else None
     decided = Decision(key, said, digest or found.digest, caller.row, told)
-    await _leave(house, run, [], [decided], caller, drive=drive)
+    await _leave(context, run, [], [decided], caller, drive=drive)
     return found
 
 
 async def _leave(
-    house: AppContext,
+    context: AppContext,
     run: RunRow,
     deposits: Sequence[Deposit],
     said: Sequence[Decision],
@@ -106,48 +106,48 @@ async def _leave(
 ) -> None:
     """Leave answers and decisions, all or none, and see to it that somebody goes on with the run. Whatever door a
     decision comes through, it passes here; those of dialogs come through `Asks`."""
-    _check_may_decide(house, run, said, settled, caller)
-    house.check_awake(run)
-    at, dead = house.clock(), house.dead_owner(run)
-    drives = drive and not house.is_served(run) and house.may_drive(run)
-    mine = await house.store.own(at) if drives else ownership.NOBODY
+    _check_may_decide(context, run, said, settled, caller)
+    context.check_awake(run)
+    at, dead = context.clock(), context.dead_owner(run)
+    drives = drive and not context.is_served(run) and context.may_drive(run)
+    mine = await context.store.own(at) if drives else ownership.NOBODY
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
         with naming.rows_of(run):
-            fence = await house.store.submit(
+            fence = await context.store.submit(
                 lambda connection: decisions.leave(
                     connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
                 )
             )
     except ApprovalExpired:
-        await expire(house)
+        await expire(context)
         raise
-    house.drivers.continue_run(run, mine, fence)
+    context.pool.continue_run(run, mine, fence)
 
 
 def _check_may_decide(
-    house: AppContext, run: RunRow, said: Sequence[Decision], settled: Sequence[SettlementRequest], caller: Caller
+    context: AppContext, run: RunRow, said: Sequence[Decision], settled: Sequence[SettlementRequest], caller: Caller
 ) -> None:
     """Whoever calls a tool may be the model that wants the call. Raises ApprovalRequired."""
     for decision in said:
-        house.check_may_decide("approval", caller, command_of(run, decision.key), run_id=run.id)
+        context.check_may_decide("approval", caller, command_of(run, decision.key), run_id=run.id)
     for each in settled:
-        house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
+        context.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
 
 
-async def expire(house: AppContext) -> None:
+async def expire(context: AppContext) -> None:
     """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
-    at = house.clock()
-    if await house.store.submit(lambda connection: decisions.expire(connection, at)):
-        await house.register_use()
+    at = context.clock()
+    if await context.store.submit(lambda connection: decisions.expire(connection, at)):
+        await context.register_use()
 
 
-def _waits_now(house: AppContext, run: RunRow) -> str:
+def _waits_now(context: AppContext, run: RunRow) -> str:
     """The note for whoever answers too late, in place of what they answered."""
     if run.outcome is not None:
         return "The run has ended; run_status shows what it came to."
-    waits = approvals.waits(house.store.reader, run.n)
+    waits = approvals.waits(context.store.reader, run.n)
     open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
     keys = [*open_steps, *waits.approvals, *(path + SUFFIX for path in waits.lost)]
     more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
@@ -155,24 +155,24 @@ def _waits_now(house: AppContext, run: RunRow) -> str:
     return f"{named} run_status shows where the run stands."
 
 
-def _is_approval(house: AppContext, run: RunRow, key: str) -> bool:
-    return approvals.at_key(house.store.reader, run.n, key) is not None
+def _is_approval(context: AppContext, run: RunRow, key: str) -> bool:
+    return approvals.at_key(context.store.reader, run.n, key) is not None
 
 
-def _unanswered_steps(house: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
+def _unanswered_steps(context: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
     """The answers for steps that have none yet; the same one again is passed over."""
     fresh = {}
     for path, value in answers.items():
-        body = queries.body_at(house.store.reader, run.n, path)
+        body = queries.body_at(context.store.reader, run.n, path)
         if body is None:
             fresh[path] = value
         else:
-            answering.check_repeated_answer(path, value, decode_answer(body), run.id, house.settings.shown_chars)
+            answering.check_repeated_answer(path, value, decode_answer(body), run.id, context.settings.shown_chars)
     return fresh
 
 
 async def control(
-    house: AppContext,
+    context: AppContext,
     run_id: str,
     action: Action,
     caller: Caller,
@@ -181,55 +181,55 @@ async def control(
     route: str | None = None,
 ) -> None:
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
-    await house.register_use()
-    run = house.find_run(run_id, caller) if action in FROM_ANYWHERE else house.find_run_to_move(run_id, caller)
+    await context.register_use()
+    run = context.find_run(run_id, caller) if action in FROM_ANYWHERE else context.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
-        body, because = _wish_body(house, run, action, limits, route, caller)
+        body, because = _wish_body(context, run, action, limits, route, caller)
     if action == "reroute":
-        house.sessions.state_of(caller.session).silent = False  # whoever sends a run there wants it to be tried
-    house.check_awake(run)
-    at, dead = house.clock(), house.dead_owner(run)
+        context.sessions.state_of(caller.session).silent = False  # whoever sends a run there wants it to be tried
+    context.check_awake(run)
+    at, dead = context.clock(), context.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
-    drives = action == "cancel" or (not house.is_served(run) and house.may_drive(then))
-    mine = await house.store.own(at) if drives else ownership.NOBODY
+    drives = action == "cancel" or (not context.is_served(run) and context.may_drive(then))
+    mine = await context.store.own(at) if drives else ownership.NOBODY
 
     def left(connection: apsw.Connection) -> int | None:
-        say, why = _extend_caps(house, run, limits, connection) if action == "extend" and limits else (body, because)
+        say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
         return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
 
     with naming.rows_of(run):
-        fence = await house.store.submit(left)
+        fence = await context.store.submit(left)
     try:
-        house.drivers.continue_run(run, mine, fence, interrupt=action == "cancel")
+        context.pool.continue_run(run, mine, fence, interrupt=action == "cancel")
     except KairosError:  # nothing can be built from its rows: they alone end it
         if action != "cancel" or fence is None:
             raise
-        await house.drivers.break_off(run, fence)
+        await context.pool.break_off(run, fence)
     until_s = time.monotonic() + TAKEN_UP_S
-    while house.drivers.moves(run.n) and queries.wishes(house.store.reader, run.n):
+    while context.pool.moves(run.n) and queries.wishes(context.store.reader, run.n):
         if time.monotonic() >= until_s:
             return  # the wish is in the rows; its driver is busy and takes it up next
-        await house.drivers.bell.wait(BEAT_S)
+        await context.pool.bell.wait(BEAT_S)
 
 
 def _wish_body(
-    house: AppContext, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
+    context: AppContext, run: RunRow, action: Action, limits: Limits | None, route: str | None, caller: Caller
 ) -> tuple[str, str | None]:
     """What the wish says, and what is noted with it: where it is carried out otherwise than asked."""
     match action:
         case "extend":
-            return _extend_caps(house, run, limits or Limits(), house.store.reader)
+            return _extend_caps(context, run, limits or Limits(), context.store.reader)
         case "reroute":
-            capped = read_account(house.store.reader, run.account).caps.nano_usd
-            own = capped is not None and capped != house.settings.limits.nano_usd
-            there = house.wiring.minds(run, samples=caller.samples)
+            capped = read_account(context.store.reader, run.account).caps.nano_usd
+            own = capped is not None and capped != context.settings.limits.nano_usd
+            there = context.factory.minds(run, samples=caller.samples)
             taken, said = build.routed(route or "auto", there, priced=own)
             if own or (capped is not None and taken == "provider"):
-                _refuse_unpriced(house, run, taken)
-            if taken == "provider" and house.settings.day.nano_usd is not None:
-                _refuse_unpriced(house, run, taken, "day.usd")
+                _refuse_unpriced(context, run, taken)
+            if taken == "provider" and context.settings.day.nano_usd is not None:
+                _refuse_unpriced(context, run, taken, "day.usd")
             return taken, said[0] if said else None
         case "pause":
             return "asked", None
@@ -237,11 +237,11 @@ def _wish_body(
             return "", None
 
 
-def _extend_caps(house: AppContext, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
+def _extend_caps(context: AppContext, run: RunRow, more: Limits, connection: apsw.Connection) -> tuple[str, str | None]:
     """The caps after adding `more`, within what the configuration allows, and what was cut; on top of extensions that
     the run's owner has not taken up yet, so that of two that come at once none is lost. Raises BadArguments."""
     if more.nano_usd is not None:
-        _refuse_unpriced(house, run, run.route)
+        _refuse_unpriced(context, run, run.route)
     now = asdict(read_account(connection, run.account).caps)
     for earlier in queries.wishes(connection, run.n):
         if earlier.kind == "extend":
@@ -249,71 +249,71 @@ def _extend_caps(house: AppContext, run: RunRow, more: Limits, connection: apsw.
     caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
     if not caps:
         raise BadArguments("None of these limits is set on this run.", "run_status shows them under `remaining`.")
-    allowed = asdict(house.settings.limits)
+    allowed = asdict(context.settings.limits)
     within = {unit: cap if allowed[unit] is None else min(cap, allowed[unit]) for unit, cap in caps.items()}
     cut = [f"limits.{unit} is {within[unit]}, not {cap}" for unit, cap in caps.items() if within[unit] < cap]
     because = f"Extended to what the configuration allows: {', '.join(cut)}." if cut else None
     return encode(Limits(**within)), because
 
 
-def _refuse_unpriced(house: AppContext, run: RunRow, route: str, limit: str = "limits.usd") -> None:
-    model = decode(Spec, run.spec).model or house.settings.model
-    build.refuse_unpriced(route, model, house.settings, limit)
+def _refuse_unpriced(context: AppContext, run: RunRow, route: str, limit: str = "limits.usd") -> None:
+    model = decode(Spec, run.spec).model or context.settings.model
+    build.refuse_unpriced(route, model, context.settings, limit)
 
 
-async def resume(house: AppContext, run_id: str, caller: Caller) -> None:
+async def resume(context: AppContext, run_id: str, caller: Caller) -> None:
     """Go on with a run as a person's command may: with one that was paused, and with one whose server has ended. One
     that waits for an answer, moves or has ended stays as it is. Raises UnknownRun, Busy."""
-    run = house.find_run(run_id, caller)
-    house.check_awake(run)
-    if run.outcome is None and _is_paused(house, run):
-        await control(house, run_id, "resume", caller)
-    await drive_here(house, run_id)
+    run = context.find_run(run_id, caller)
+    context.check_awake(run)
+    if run.outcome is None and _is_paused(context, run):
+        await control(context, run_id, "resume", caller)
+    await drive_here(context, run_id)
 
 
-def _is_paused(house: AppContext, run: RunRow) -> bool:
+def _is_paused(context: AppContext, run: RunRow) -> bool:
     """By a person, by an empty account, or by its flow, which waits for leave to go on."""
     if run.paused is not None or run.resume_at is not None:
         return True
     with naming.rows_of(run):
-        return any(row.kind == "pause" for row in approvals.waits(house.store.reader, run.n).steps.values())
+        return any(row.kind == "pause" for row in approvals.waits(context.store.reader, run.n).steps.values())
 
 
-async def drive_here(house: AppContext, run_id: str) -> None:
+async def drive_here(context: AppContext, run_id: str) -> None:
     """See to it that somebody drives a run: a server that lives and has its folder, which acts by its own settings and
     is given a moment to take it; else this command, where it has what that takes. Raises UnknownRun."""
-    run = queries.run_by_id(house.store.reader, run_id)
-    if run.outcome is not None or house.drivers.moves(run.n):
+    run = queries.run_by_id(context.store.reader, run_id)
+    if run.outcome is not None or context.pool.moves(run.n):
         return
-    if house.is_served(run) or not house.may_drive(run):
-        await _wait_until_picked_up(house, run)
-        run = queries.run_by_number(house.store.reader, run.n)
-        if run.outcome is not None or not house.dead_owner(run):
+    if context.is_served(run) or not context.may_drive(run):
+        await _wait_until_picked_up(context, run)
+        run = queries.run_by_number(context.store.reader, run.n)
+        if run.outcome is not None or not context.dead_owner(run):
             return
-    if house.may_drive(run):
-        dead = ownership.dead_owners(house.store.reader, house.store.home, house.store.own_number)
-        await house.drivers.take(run, dead)
+    if context.may_drive(run):
+        dead = ownership.dead_owners(context.store.reader, context.store.home, context.store.own_number)
+        await context.pool.take(run, dead)
 
 
-async def _wait_until_picked_up(house: AppContext, run: RunRow) -> None:
+async def _wait_until_picked_up(context: AppContext, run: RunRow) -> None:
     """Return once a server has taken the run, be it that it is done with it; at the latest after PICKED_UP_S."""
     until_s = time.monotonic() + PICKED_UP_S
-    while run.outcome is None and house.dead_owner(run) and time.monotonic() < until_s:
-        await house.drivers.bell.wait(LOOK_S)
-        run = queries.run_by_number(house.store.reader, run.n)
+    while run.outcome is None and context.dead_owner(run) and time.monotonic() < until_s:
+        await context.pool.bell.wait(LOOK_S)
+        run = queries.run_by_number(context.store.reader, run.n)
 
 
-async def release(house: AppContext, owner: int, caller: Caller) -> int:
+async def release(context: AppContext, owner: int, caller: Caller) -> int:
     """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
     ApprovalRequired."""
-    house.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
-    if all(each.number != owner for each in ownership.living(house.store.reader, house.store.home)):
+    context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
+    if all(each.number != owner for each in ownership.living(context.store.reader, context.store.home)):
         raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
-    return await house.store.submit(lambda connection: ownership.release(connection, owner))
+    return await context.store.submit(lambda connection: ownership.release(connection, owner))
 
 
 async def settle(
-    house: AppContext,
+    context: AppContext,
     run_id: str,
     key: str,
     settlement: Settlement,
@@ -326,9 +326,9 @@ async def settle(
     """Say of a call whose end nobody knows whether it is to be made again, or was done already. `digest`: of what was
     shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
     AlreadyAnswered."""
-    await house.register_use()
-    run, path = house.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
+    await context.register_use()
+    run, path = context.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
-        meant = digest or settlements.digest_now(house.store.reader, run, path) or ""
-    said = SettlementRequest(path, settlement, note and house.wiring.mask.text(note).text, meant)
-    await _leave(house, run, [], [], caller, drive=drive, settled=[said])
+        meant = digest or settlements.digest_now(context.store.reader, run, path) or ""
+    said = SettlementRequest(path, settlement, note and context.factory.mask.text(note).text, meant)
+    await _leave(context, run, [], [], caller, drive=drive, settled=[said])

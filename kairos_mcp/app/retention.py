@@ -39,22 +39,22 @@ class PruneResult:
 class RetentionSweep:
     """Where `keep_days` is set, a server that starts runs removes the old ones beside its work, once a day."""
 
-    def __init__(self, house: AppContext) -> None:
-        self._house = house
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
         self._last: int | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
     def nudge(self) -> None:
         """A run was started; is it time?"""
-        now = self._house.clock()
-        if self._house.settings.keep_days is None or (self._last is not None and 0 <= now - self._last < DAY_MS):
+        now = self._context.clock()
+        if self._context.settings.keep_days is None or (self._last is not None and 0 <= now - self._last < DAY_MS):
             return
         self._last = now
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(self._house.settings.keep_days))
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(self._context.settings.keep_days))
 
     async def _sweep(self, days: int) -> None:
         try:
-            await prune_runs(self._house, self._house.clock() - days * DAY_MS, shrink=False)
+            await prune_runs(self._context, self._context.clock() - days * DAY_MS, shrink=False)
         except KairosError:
             return  # whoever works on the store meets the same, and is told; tomorrow it is tried again
 
@@ -65,20 +65,20 @@ class RetentionSweep:
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
 
-async def prune_runs(house: AppContext, before: int, *, shrink: bool) -> PruneResult:
+async def prune_runs(context: AppContext, before: int, *, shrink: bool) -> PruneResult:
     """Remove the runs that ended before this moment (milliseconds since 1970) and that no kept run needs.
 
     `shrink`: give the space back to the disk, which is done only while no server lives on the store; else it is used
     again by what comes. Raises the store's errors.
     """
-    store = house.store
+    store = context.store
     if not store.exists:
         return PruneResult(0, 0, 0, 0)
     size, gone, shrunk = _size(store), 0, False
     numbers = retention.going(store.reader, before)
     for at in range(0, len(numbers), retention.AT_ONCE):
         gone += await store.submit(_removal(numbers[at : at + retention.AT_ONCE], before))
-    texts = await _texts_removed(house) if gone else 0
+    texts = await _texts_removed(context) if gone else 0
     if shrink and gone and not ownership.living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
     return PruneResult(gone, texts, size, _size(store), shrunk, tuple(retention.unreadable(store.reader, before)))
@@ -93,13 +93,13 @@ def _removal(numbers: Sequence[int], before: int) -> Job[int]:
     return lambda connection: retention.remove(connection, numbers, before)
 
 
-async def _texts_removed(house: AppContext) -> int | None:
+async def _texts_removed(context: AppContext) -> int | None:
     """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
     for _ in range(TRIES):
-        with house.store.aside() as watch:
+        with context.store.aside() as watch:
             seen = data_version(watch)
-            found = await asyncio.to_thread(_unreferenced_texts, house.store)
-            if not found or await house.store.submit(_removal_of_texts(found, watch, seen)):
+            found = await asyncio.to_thread(_unreferenced_texts, context.store)
+            if not found or await context.store.submit(_removal_of_texts(found, watch, seen)):
                 return len(found)
     return None
 
@@ -136,11 +136,11 @@ def _shrink(store: Store) -> bool:
         connection.close()
 
 
-async def trust_clock(house: AppContext, principal: str) -> list[str]:
+async def trust_clock(context: AppContext, principal: str) -> list[str]:
     """Call the days after today a mistake of the clock, as a person says, and let runs that were paused for it go on;
     gives the names of those days."""
-    at = house.clock()
-    today = day_at(at, house.settings.time_zone).name
+    at = context.clock()
+    today = day_at(at, context.settings.time_zone).name
 
     def correct(connection: apsw.Connection) -> list[str]:
         gone = accounts.call_mistaken(connection, principal, today, at)
@@ -148,4 +148,4 @@ async def trust_clock(house: AppContext, principal: str) -> list[str]:
         rows(connection, wake, (at, principal, no_day(principal)))
         return gone
 
-    return await house.store.submit(correct)
+    return await context.store.submit(correct)

@@ -60,12 +60,12 @@ class ChangeSignal:
 class RunPool:
     """One driver for each run that moves here; parked ones are kept as a cache."""
 
-    def __init__(self, store: Store, wiring: RunFactory, clock: Callable[[], int]) -> None:
-        self._days = DailyAccounts(wiring.settings, store)
+    def __init__(self, store: Store, factory: RunFactory, clock: Callable[[], int]) -> None:
+        self._days = DailyAccounts(factory.settings, store)
         self.bell = ChangeSignal()
         self.picks_up = False  # only once a tool has been called: some hosts start servers only to probe them
         self._store = store
-        self._wiring = wiring
+        self._factory = factory
         self._clock = clock
         self._moving: dict[int, tuple[RunWorker, asyncio.Task[None]]] = {}
         self._parked: OrderedDict[int, RunWorker] = OrderedDict()
@@ -118,7 +118,7 @@ class RunPool:
         parked = self._parked.get(run.n)
         if parked is not None and parked.fence == run.fence and run.owner is None:
             return parked.standing
-        self._wiring.check_version(run)
+        self._factory.check_version(run)
         driver = self._driver(run, run.fence)
         try:
             driver.standing.fold(self._store.reader)
@@ -174,7 +174,7 @@ class RunPool:
         def summarise() -> str:
             return transcript.summary(queries.record(self._store.reader, run.n))
 
-        standing = self._wiring.new_state(run)
+        standing = self._factory.new_state(run)
         return RunWorker(
             self._store,
             standing,
@@ -224,10 +224,10 @@ class RunPool:
             await self._store.submit(lambda connection: decisions.expire(connection, at))
         dead = ownership.dead_owners(reader, self._store.home, mine)
         for run in queries.due(reader, self._clock(), dead):
-            if self._wiring.can_perform(run):
+            if self._factory.can_perform(run):
                 await self._go_on_after_pause(run, dead)
         for run in queries.owned_by(reader, dead) if dead else ():
-            if run.paused is None and self._wiring.can_perform(run):
+            if run.paused is None and self._factory.can_perform(run):
                 await self.take(run, dead)
 
     async def _go_on_after_pause(self, run: RunRow, dead: list[int]) -> None:

@@ -18,28 +18,28 @@ NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
 
 
-def read_spending(house: AppContext, scope: str | None, caller: Caller) -> JsonObject:
+def read_spending(context: AppContext, scope: str | None, caller: Caller) -> JsonObject:
     """`scope` is `day` (the default), `days`, `mandate:ID`, or a run's id. Raises UnknownRun, UnknownMandate."""
     match scope:
         case None | "day":
-            return _day_spending(house, caller)
+            return _day_spending(context, caller)
         case "days":
-            found = accounts.days(house.store.reader, caller.principal, NEWEST_DAYS)
-            uncounted = unpriced.by_account(house.store.reader)
+            found = accounts.days(context.store.reader, caller.principal, NEWEST_DAYS)
+            uncounted = unpriced.by_account(context.store.reader)
             days = [
                 {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
                 for each in found
             ]
             return {"scope": "days", "days": days}
         case str(named) if named.startswith(OF_A_MANDATE):
-            return _mandate_spending(house, named.removeprefix(OF_A_MANDATE), caller)
+            return _mandate_spending(context, named.removeprefix(OF_A_MANDATE), caller)
         case run_id:
-            return _run_spending(house, run_id, caller)
+            return _run_spending(context, run_id, caller)
 
 
-def _run_spending(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
+def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
-    reader, run = house.store.reader, house.find_run(run_id, caller)
+    reader, run = context.store.reader, context.find_run(run_id, caller)
     with naming.rows_of(run):
         inner = [
             {"branch": path, **_figures(read_account(reader, number), None)}
@@ -50,16 +50,16 @@ def _run_spending(house: AppContext, run_id: str, caller: Caller) -> JsonObject:
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
-def _day_spending(house: AppContext, caller: Caller) -> JsonObject:
-    meant = _today(house, caller)
+def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
+    meant = _today(context, caller)
     today = meant.day
-    account = Account(0, house.settings.day, NOTHING, NOTHING)
-    used = accounts.find_day(house.store.reader, caller.principal, today.name) if house.store.exists else None
-    told = {"scope": "day", **_period(house, meant, caller)}
+    account = Account(0, context.settings.day, NOTHING, NOTHING)
+    used = accounts.find_day(context.store.reader, caller.principal, today.name) if context.store.exists else None
+    told = {"scope": "day", **_period(context, meant, caller)}
     if used is None:
         return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
-    account = Account(used.id, house.settings.day, used.held, used.spent)
-    uncounted = unpriced.by_account(house.store.reader)
+    account = Account(used.id, context.settings.day, used.held, used.spent)
+    uncounted = unpriced.by_account(context.store.reader)
     mandates = [
         {
             "mandate": each.mandate,
@@ -67,19 +67,19 @@ def _day_spending(house: AppContext, caller: Caller) -> JsonObject:
             **_figures(each.account, DAY_CAPS),
             "unpriced": uncounted.get(each.account.id),
         }
-        for each in accounts.mandates_of(house.store.reader, used.id)
+        for each in accounts.mandates_of(context.store.reader, used.id)
     ]
     own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
-    return {**told, **own, "by": _usage_shares(house, used.id), "mandates": mandates}
+    return {**told, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
 
 
-def _mandate_spending(house: AppContext, mandate: str, caller: Caller) -> JsonObject:
+def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> JsonObject:
     """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
     folders have one of this id."""
-    meant, reader = _today(house, caller), house.store.reader
-    day = accounts.find_day(reader, caller.principal, meant.day.name) if house.store.exists else None
+    meant, reader = _today(context, caller), context.store.reader
+    day = accounts.find_day(reader, caller.principal, meant.day.name) if context.store.exists else None
     used = accounts.mandates_of(reader, day.id) if day is not None else []
-    found = [each for each in used if each.mandate == mandate and each.workspace in house.listed_workspaces]
+    found = [each for each in used if each.mandate == mandate and each.workspace in context.listed_workspaces]
     if not found:
         raise UnknownMandate(
             f"Nothing was used for a mandate {mandate[:64]!r} today.",
@@ -92,20 +92,20 @@ def _mandate_spending(house: AppContext, mandate: str, caller: Caller) -> JsonOb
     told = {
         "scope": f"{OF_A_MANDATE}{mandate}",
         "workspace": caller.path_shown(found[0].workspace) or None,
-        **_period(house, meant, caller),
+        **_period(context, meant, caller),
     }
     uncounted = unpriced.by_account(reader)
     return {
         **told,
         **_figures(account, DAY_CAPS),
         "unpriced": uncounted.get(account.id),
-        "by": _usage_shares(house, account.id),
+        "by": _usage_shares(context, account.id),
     }
 
 
-def _usage_shares(house: AppContext, account: int) -> list[JsonObject]:
+def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
-    uncounted = unpriced.by_account(house.store.reader).get(account, [])
+    uncounted = unpriced.by_account(context.store.reader).get(account, [])
     return [
         {
             "route": each.route,
@@ -116,20 +116,20 @@ def _usage_shares(house: AppContext, account: int) -> list[JsonObject]:
             **_outside(each.spent, DAY_CAPS),
             "unpriced": [each.model] if each.model in uncounted else None,
         }
-        for each in accounts.shares(house.store.reader, account)
+        for each in accounts.shares(context.store.reader, account)
     ]
 
 
-def _today(house: AppContext, caller: Caller) -> DayToCharge:
-    zone = house.settings.time_zone
-    if not house.store.exists:
-        return DayToCharge(day_at(house.clock(), zone))
-    return day_to_charge(house.store.reader, caller.principal, house.clock(), zone)
+def _today(context: AppContext, caller: Caller) -> DayToCharge:
+    zone = context.settings.time_zone
+    if not context.store.exists:
+        return DayToCharge(day_at(context.clock(), zone))
+    return day_to_charge(context.store.reader, caller.principal, context.clock(), zone)
 
 
-def _period(house: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
+def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
     today = meant.day
-    told = {"day": today.name, "time_zone": house.settings.time_zone, "resets_at": moment(today.ends)}
+    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": moment(today.ends)}
     if meant.barred:
         return told | {"note": no_day(caller.principal)}
     if meant.ahead:

@@ -30,30 +30,30 @@ class StartResult:
     attached: bool
 
 
-async def planner(house: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
+async def planner(context: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
-    await house.register_use()
-    request, secrets = redact_values.request(request, house.wiring.mask)
+    await context.register_use()
+    request, secrets = redact_values.request(request, context.factory.mask)
     asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
     start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
-    workspace = _workspace(house, request, caller)
-    past = _past(house, request.continues, caller) if request.continues is not None else None
-    registry = await house.wiring.ready_registry(workspace, request.tools)
+    workspace = _workspace(context, request, caller)
+    past = _past(context, request.continues, caller) if request.continues is not None else None
+    registry = await context.factory.ready_registry(workspace, request.tools)
     frozen = note_redactions(
-        build.freeze_planner(request, house.settings, registry, past, samples=caller.samples), secrets
+        build.freeze_planner(request, context.settings, registry, past, samples=caller.samples), secrets
     )
-    return await begin(house, NewRunPlan(frozen, workspace, start, request.key), caller)
+    return await begin(context, NewRunPlan(frozen, workspace, start, request.key), caller)
 
 
-async def call(house: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
+async def call(context: AppContext, name: str, arguments: JsonObject, caller: Caller) -> str:
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
-    await house.register_use()
-    workspace = house.wiring.workspace(None)
-    given, secrets = redact_values.arguments(arguments, house.wiring.mask)
-    registry = await house.wiring.ready_registry(workspace, (name,))
-    frozen = note_redactions(build.freeze_call(name, given, house.settings, registry), secrets)
-    unique = house.new_id().encode()  # a call made twice is two calls
-    return (await begin(house, NewRunPlan(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
+    await context.register_use()
+    workspace = context.factory.workspace(None)
+    given, secrets = redact_values.arguments(arguments, context.factory.mask)
+    registry = await context.factory.ready_registry(workspace, (name,))
+    frozen = note_redactions(build.freeze_call(name, given, context.settings, registry), secrets)
+    unique = context.new_id().encode()  # a call made twice is two calls
+    return (await begin(context, NewRunPlan(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
 def note_redactions(frozen: BuiltSpec, secrets: int) -> BuiltSpec:
@@ -74,14 +74,14 @@ class NewRunPlan:
     due: int | None = None
 
 
-async def begin(house: AppContext, wanted: NewRunPlan, caller: Caller) -> StartResult:
+async def begin(context: AppContext, wanted: NewRunPlan, caller: Caller) -> StartResult:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
-    spec, texts = redact_values.frozen(frozen.spec, frozen.texts, house.wiring.mask)
-    at = house.clock()
-    owner = await house.store.own(at)
+    spec, texts = redact_values.frozen(frozen.spec, frozen.texts, context.factory.mask)
+    at = context.clock()
+    owner = await context.store.own(at)
     new = NewRun(
-        id=house.new_id(),
+        id=context.new_id(),
         flow=spec.flow,
         version=frozen.version,
         spec=encode(spec),
@@ -99,21 +99,21 @@ async def begin(house: AppContext, wanted: NewRunPlan, caller: Caller) -> StartR
         mandate=wanted.mandate,
         due=wanted.due,
     )
-    made = await house.store.submit(lambda connection: runs.create(connection, new, owner))
+    made = await context.store.submit(lambda connection: runs.create(connection, new, owner))
     if not made.attached:
-        house.drivers.start(made.run, made.run.fence)
+        context.pool.start(made.run, made.run.fence)
     return StartResult(made.run.id, made.attached)
 
 
-def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
+def _workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
     """The folder that the run is to work in: the one that is asked for, else that of the run it continues, else the
     first. Raises BadArguments where it would go on in another folder than the run before it."""
     if request.continues is None:
-        return house.wiring.workspace(request.workspace)
-    before = house.find_run(request.continues, caller).workspace
-    if request.workspace is None and house.serves(before):
+        return context.factory.workspace(request.workspace)
+    before = context.find_run(request.continues, caller).workspace
+    if request.workspace is None and context.serves(before):
         return before
-    if before is None or house.wiring.workspace(request.workspace) != before:
+    if before is None or context.factory.workspace(request.workspace) != before:
         where = "in no folder" if before is None else f"in {caller.path_shown(before)}"
         raise BadArguments(
             f"That run worked {where}, and a run that continues it works in the same.",
@@ -123,37 +123,37 @@ def _workspace(house: AppContext, request: PlannerRequest, caller: Caller) -> st
     return before
 
 
-def _past(house: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
+def _past(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     """The conversation of a run that has ended or can't go on, and the newest summaries of those that led to it."""
-    run = house.find_run(run_id, caller)
-    if run.outcome is None and not _is_stuck(house, run):
+    run = context.find_run(run_id, caller)
+    if run.outcome is None and not _is_stuck(context, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with naming.rows_of(run):
-        brief = house.wiring.load_spec(run).planner_input
-        told = transcript.conversation(brief, queries.record(house.store.reader, run.n)) if brief is not None else ()
+        brief = context.factory.load_spec(run).planner_input
+        told = transcript.conversation(brief, queries.record(context.store.reader, run.n)) if brief is not None else ()
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
     summaries: list[str] = []
     before: str | None = run_id
     while before is not None and len(summaries) < EARLIER:
-        earlier = house.find_run(before, caller)
-        summaries.append(_summary(house, earlier))
+        earlier = context.find_run(before, caller)
+        summaries.append(_summary(context, earlier))
         spec: Spec = decode(Spec, earlier.spec)
         before = spec.continues
     return ContinuedRun(run_id, told, tuple(reversed(summaries)))
 
 
-def _is_stuck(house: AppContext, run: RunRow) -> bool:
+def _is_stuck(context: AppContext, run: RunRow) -> bool:
     """Whether the run's record does not fit its flow any more: a new run may go on from it, itself it can't."""
     try:
-        house.drivers.state_of(run)
+        context.pool.state_of(run)
     except Stale:
         return True
     return False
 
 
-def _summary(house: AppContext, run: RunRow) -> str:
+def _summary(context: AppContext, run: RunRow) -> str:
     if run.outcome is None:
-        return transcript.summary(queries.record(house.store.reader, run.n))
+        return transcript.summary(queries.record(context.store.reader, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)
     return outcome.summary or ""

@@ -101,12 +101,12 @@ class ToolDetails:
         return {"name": self.name, "tool": self.offered, "definitions": told, "diff": self.diff} | remarks
 
 
-async def list_tools(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
+async def list_tools(context: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
-    registry = await house.wiring.ready_registry(
-        house.wiring.workspace(None), ("*",), soon_s=NAMED_S
+    registry = await context.factory.ready_registry(
+        context.factory.workspace(None), ("*",), soon_s=NAMED_S
     )  # a person has the time
-    known = _pending_definitions(house)
+    known = _pending_definitions(context)
     at = {each.offered: each for each in known if each.row.state == "approved"}
     lines = [_offered_tool(spec, at.get(spec.name)) for spec in registry.specs]
     for each in known:
@@ -115,16 +115,16 @@ async def list_tools(house: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[
             lines.append(ToolSummary(each.offered, "-", each.source, each.source, state, each.address, each.pin))
         elif each.row.state == "approved" and each.is_server:
             lines.append(ToolSummary(each.offered, "-", each.source, each.source, "registered", each.address, each.pin))
-    return tuple(lines), (*registry.notes(("*",)), *idle(house))
+    return tuple(lines), (*registry.notes(("*",)), *idle(context))
 
 
-async def sheet(house: AppContext, name: str) -> ToolDetails:
+async def sheet(context: AppContext, name: str) -> ToolDetails:
     """A tool by the name it is offered by, or a definition by SOURCE/NAME. Raises UnknownTool."""
-    known = [each for each in _pending_definitions(house) if name in (each.offered, each.address)]
+    known = [each for each in _pending_definitions(context) if name in (each.offered, each.address)]
     called = known[0].offered if known else name
-    registry = await house.wiring.ready_registry(house.wiring.workspace(None), (called,))
+    registry = await context.factory.ready_registry(context.factory.workspace(None), (called,))
     if not known:  # a server that was met only now
-        known = [each for each in _pending_definitions(house) if name in (each.offered, each.address)]
+        known = [each for each in _pending_definitions(context) if name in (each.offered, each.address)]
         called = known[0].offered if known else name
     try:
         offered: JsonObject | None = registry.search(names=(called,)).as_json()["tools"][0]
@@ -138,16 +138,16 @@ async def sheet(house: AppContext, name: str) -> ToolDetails:
 
 
 async def decide_definition(
-    house: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
+    context: AppContext, address: str, decision: Decision, pin: str | None, caller: Caller
 ) -> tuple[PendingDefinition, ...]:
     """Approve the definition of this address that waits, or remove those that wait or count; gives which.
 
     `pin` means one definition, whatever its state: the beginning of its hash, as it is listed. Raises BadArguments,
     NotFound, EgressDenied, ApprovalRequired.
     """
-    house.check_may_decide("registration", caller, "kairos-mcp tools list")
+    context.check_may_decide("registration", caller, "kairos-mcp tools list")
     by = caller.principal
-    known = [each for each in _pending_definitions(house) if address in (each.address, each.offered)]
+    known = [each for each in _pending_definitions(context) if address in (each.address, each.offered)]
     if pin is not None and len(pin) < PIN_CHARS:
         raise BadArguments(f"A pin has {PIN_CHARS} characters at least.", "Copy it from `kairos-mcp tools list`.")
     wanted = ("pending",) if decision == "approved" else ("pending", "approved")
@@ -158,30 +158,30 @@ async def decide_definition(
     if not meant:
         nothing = "of that pin " if pin is not None else ""
         raise NotFound(f"No definition {nothing}waits under {address[:160]!r}.", "`kairos-mcp tools list` has them.")
-    definitions, at = DefinitionTable(house.store), house.clock()
+    definitions, at = DefinitionTable(context.store), context.clock()
     for each in meant if decision == "approved" else ():
         if each.row.source == REGISTERED:  # what was free when it was proposed may be taken now
-            registering.check_place(house, stored(each.row.body))
+            registering.check_place(context, stored(each.row.body))
     for each in meant:
         key = (each.row.source, each.row.name, each.row.hash)
         (definitions.approve if decision == "approved" else definitions.remove)(*key, by, at)
     return tuple(meant)
 
 
-def source_notes(house: AppContext) -> tuple[str, ...]:
+def source_notes(context: AppContext) -> tuple[str, ...]:
     """What the sources have to say without being asked anew: no server is started."""
-    registry = house.wiring.registry(house.wiring.workspace(None))
-    return (*registry.notes(("*",)), *_adopted_servers(house), *idle(house))
+    registry = context.factory.registry(context.factory.workspace(None))
+    return (*registry.notes(("*",)), *_adopted_servers(context), *idle(context))
 
 
-def _adopted_servers(house: AppContext) -> Iterator[str]:
+def _adopted_servers(context: AppContext) -> Iterator[str]:
     """The servers whose tools were approved when less stood in their pins, and have been taken over since."""
-    servers = _servers(house, _registrations(house)) if house.store.exists else []
+    servers = _servers(context, _registrations(context)) if context.store.exists else []
     if not servers:
         return
     from kairos_mcp.tools.mcp_servers import source_of
 
-    adopted = DefinitionTable(house.store).adopted()
+    adopted = DefinitionTable(context.store).adopted()
     for setting in servers:
         if source_of(setting) in adopted:
             yield (
@@ -190,16 +190,16 @@ def _adopted_servers(house: AppContext) -> Iterator[str]:
             )
 
 
-def idle(house: AppContext) -> tuple[str, ...]:
+def idle(context: AppContext) -> tuple[str, ...]:
     """The rules of the gate that fit no tool known so far; a server that was never met may have any tool whose name
     begins with its own."""
-    if not house.settings.gate:
+    if not context.settings.gate:
         return ()
-    registry = house.wiring.registry(house.wiring.workspace(None))
-    defined = _pending_definitions(house)
+    registry = context.factory.registry(context.factory.workspace(None))
+    defined = _pending_definitions(context)
     unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
     names = (*registry.names, *(each.offered for each in defined))
-    return idle_rules(house.settings.gate, names, (f"{name}__" for name in unmet))
+    return idle_rules(context.settings.gate, names, (f"{name}__" for name in unmet))
 
 
 def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
@@ -209,33 +209,33 @@ def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSumm
     return ToolSummary(spec.name, spec.effect, source, spec.category, "offered", defined.address, defined.pin)
 
 
-def _pending_definitions(house: AppContext) -> list[PendingDefinition]:
+def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
     """What was registered, then the definitions of the servers that are configured or registered now, by name."""
-    found = _registrations(house)
-    servers = _servers(house, found)
+    found = _registrations(context)
+    servers = _servers(context, found)
     if not servers:
         return found
     from kairos_mcp.tools.mcp_servers import offered_as, settled_source
 
-    definitions = DefinitionTable(house.store)
+    definitions = DefinitionTable(context.store)
     for setting in servers:
-        for row in definitions.of(settled_source(setting, definitions, house.clock())) or ():
+        for row in definitions.of(settled_source(setting, definitions, context.clock())) or ():
             found.append(PendingDefinition(f"{setting.name}/{row.name}", offered_as(row), row, _address_of(setting)))
     return found
 
 
-def _registrations(house: AppContext) -> list[PendingDefinition]:
-    if not house.settings.servers and not house.store.exists:
+def _registrations(context: AppContext) -> list[PendingDefinition]:
+    if not context.settings.servers and not context.store.exists:
         return []
-    assert house.store.reader is not None  # opened, so the table is there
+    assert context.store.reader is not None  # opened, so the table is there
     return [
-        PendingDefinition(registering.address_of(row.name), row.name, row) for row in registered(house.store.reader)
+        PendingDefinition(registering.address_of(row.name), row.name, row) for row in registered(context.store.reader)
     ]
 
 
-def _servers(house: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
+def _servers(context: AppContext, registrations: Sequence[PendingDefinition]) -> list[ServerSetting]:
     """The servers that are configured, then those that were registered and are approved."""
-    servers = list(house.settings.servers)
+    servers = list(context.settings.servers)
     for each in registrations:
         if each.row.state == "approved" and each.is_server:
             try:

@@ -89,12 +89,12 @@ class Teams(RunFactory):
 
 def team_host(settings: Settings, team: Team, clock: Callable[[], int], new_id: Callable[[], str]) -> App:
     host = App(settings, "mcp", clock, new_id)
-    wiring = Teams(settings, host._store)
-    wiring.team = team
-    host._wiring = wiring
-    host._drivers = RunPool(host._store, wiring, clock)
-    host._house = replace(host._house, wiring=wiring, drivers=host._drivers)
-    host.asks = ClientRequests(host._house)
+    factory = Teams(settings, host._store)
+    factory.team = team
+    host._factory = factory
+    host._pool = RunPool(host._store, factory, clock)
+    host._context = replace(host._context, factory=factory, pool=host._pool)
+    host.asks = ClientRequests(host._context)
     return host
 
 

@@ -96,7 +96,7 @@ async def test_resumed_too_early_it_is_paused_again(place: Place) -> None:
             assert (report.status, report.rounds) == ("paused", 2)
             assert place.rows("select resume_at from run") == [(MIDNIGHT,)]
         clock.now = MIDNIGHT - 1
-        await asyncio.gather(*(host._drivers.pick_up() for _ in range(3)))
+        await asyncio.gather(*(host._pool.pick_up() for _ in range(3)))
         assert (await rests(host, run_id)).status == "paused"
 
 
@@ -131,14 +131,14 @@ async def settled(one: App, other: App, runs: list[str]) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             await asyncio.gather(*(host.wait(runs, until="rest", wait_s=WITHIN_S, caller=ME) for host in (one, other)))
-            now = one._house.clock()
+            now = one._context.clock()
             again = [one.report(run_id, ME) for run_id in runs]
             later = [report for report in again if report.resume_at is not None]
             if all(report.status in ("completed", "paused") for report in again) and not any(
                 at_ms <= now for (at_ms,) in due_rows(one)
             ):
                 return
-            await one._drivers.bell.wait(0.05 if later else 0.01)
+            await one._pool.bell.wait(0.05 if later else 0.01)
 
 
 def due_rows(host: App) -> list[tuple[int]]:

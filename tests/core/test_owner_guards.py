@@ -183,4 +183,4 @@ class Forestalling:
             *found[0],
             *ME.row,
         )
-        self._host._drivers.nudge(found[0][0], interrupt=True)
+        self._host._pool.nudge(found[0][0], interrupt=True)

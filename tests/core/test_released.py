@@ -49,7 +49,7 @@ async def test_a_command_that_waits_for_a_thread_is_not_run_after_a_release(plac
         async with App.open(place.settings(), via="command") as person:
             assert await person.release(owner, PERSON) == THREADS + 1
         hold.unlink()
-        threads = host._wiring._workers
+        threads = host._factory._workers
         assert threads is not None
         await so(lambda: len(threads._idle) == THREADS)
         assert not late.exists()

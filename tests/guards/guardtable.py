@@ -1057,7 +1057,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/respond.py",
-        "    drives = drive and not house.is_served(run) and house.may_drive(run)\n",
+        "    drives = drive and not context.is_served(run) and context.may_drive(run)\n",
         "    drives = drive and house.may_drive(run)\n",
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
@@ -1069,7 +1069,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/respond.py",
-        'house.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)',
+        'context.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)',
         "pass",
         RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
         quick=True,
@@ -1404,7 +1404,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "app/client_requests.py",
-        "        return self._askers.get(self._house.find_run(run_id, caller).n) == caller.session\n",
+        "        return self._askers.get(self._context.find_run(run_id, caller).n) == caller.session\n",
         "        return True\n",
         GIVEN_UP + "another_client_takes_the_ask_over_at_once_and_the_silent_one_is_held_against_nobody",
     ),
@@ -1442,13 +1442,13 @@ WHOSE_RUN = (
     ),
     Guard(
         "app/client_requests.py",
-        "if not self.goes_through_clients(run_id, caller) or not self._house.serves(run.workspace):",
+        "if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):",
         "if not self.goes_through_clients(run_id, caller):",
         WHOSE + "the_model_of_another_folders_client_is_asked_nothing_of_a_run",
     ),
     Guard(
         "app/client_requests.py",
-        "if not self._house.serves(run.workspace):  # whoever",
+        "if not self._context.serves(run.workspace):  # whoever",
         "if False:  # whoever",
         WHOSE + "a_dialog_of_another_folders_run_is_never_shown",
     ),

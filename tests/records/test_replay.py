@@ -28,7 +28,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
         run = queries.run_by_id(host._store.reader, run_id)
         rows = queries.record(host._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
-        return Recording(run_id, host._wiring.load_spec(run), entries, run.outcome)
+        return Recording(run_id, host._factory.load_spec(run), entries, run.outcome)
 
 
 Change = Callable[[Any], Any]

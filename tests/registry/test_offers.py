@@ -141,7 +141,7 @@ async def test_a_tool_of_another_pin_than_the_offered_one_is_not_called(desk: De
         definitions.meet(row.source, {"echo": (other, body)}, 1)
         definitions.approve(row.source, "echo", other, "me", 2)
     async with watched(settings) as host:
-        assert host._wiring.registry(host._wiring.workspace(None)).find("x__echo") is not None
+        assert host._factory.registry(host._factory.workspace(None)).find("x__echo") is not None
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(host, run_id)
     assert report.status == "completed"

@@ -146,7 +146,7 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
         await person(desk, *typed(told))
         run_id = (await host.start_planner(PlannerRequest("go", caller_tools=(ask,)), ME)).run_id
         await rests(host, run_id)
-        begun = host._wiring.registry(host._wiring.workspace(None)).find("pet")
+        begun = host._factory.registry(host._factory.workspace(None)).find("pet")
         assert begun is not None
         await person(desk, "tools", "remove", "registered:pet")
         around = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)

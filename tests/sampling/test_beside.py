@@ -60,10 +60,10 @@ class PairHost(App):
 
     def __init__(self, settings: Settings, **clockwork: Any) -> None:
         super().__init__(settings, "mcp", **clockwork)
-        self._wiring = Pairs(settings, self._store)
-        self._drivers = RunPool(self._store, self._wiring, clockwork["clock"])
-        self._house = replace(self._house, wiring=self._wiring, drivers=self._drivers)
-        self.asks = ClientRequests(self._house)
+        self._factory = Pairs(settings, self._store)
+        self._pool = RunPool(self._store, self._factory, clockwork["clock"])
+        self._context = replace(self._context, factory=self._factory, pool=self._pool)
+        self.asks = ClientRequests(self._context)
 
 
 @asynccontextmanager
