@@ -25,20 +25,22 @@ from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.errors import BadArguments, ConfigError, Denied, KairosError, StaleFile
 from kairos_mcp.core.messages import JsonObject, Risk, ToolSet, ToolSpec, canonical_json
 from kairos_mcp.core.paths import plain_path
-from kairos_mcp.core.patterns import glob
+from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.core.scopes import PATH_CHARS, Scope, Scopes
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.skills import READ_SKILL
 from kairos_mcp.tools.touched_paths import TouchedPaths, TouchedSet
 
 NAMES_ALONE = frozenset({"list_files", "file_tree"})  # they show names and no text
-OFF = frozenset({"http_fetch"})  # denied until a rule says otherwise
-SEVERAL = frozenset({"plan_edits", "apply_edit_plan", "apply_edits"})  # an edit of several files, whatever their number
+DENIED_BY_DEFAULT = frozenset({"http_fetch"})  # denied until a rule says otherwise
+MULTI_FILE_EDITS = frozenset(
+    {"plan_edits", "apply_edit_plan", "apply_edits"}
+)  # an edit of several files, whatever their number
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 
-Word = Literal["allow", "ask", "deny"]
+Decision = Literal["allow", "ask", "deny"]
 ScopeOf = Callable[[str], Scope]
-Default = Callable[[JsonObject], Word]
+Default = Callable[[JsonObject], Decision]
 
 _DOES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 
@@ -47,12 +49,12 @@ _DOES = {"allow": "may be made", "ask": "ask a person", "deny": "are not made"}
 class Verdict:
     """`because` names the rule, or the default, in words that a model may read."""
 
-    decision: Word
-    because: str
+    decision: Decision
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class WantedCall:
+class ToolCallRequest:
     """A call that somebody wants to be made. `tool` None: nobody knows it.
 
     `agent` and `mandate` name for whom. `found` are paths that the call stands on beside those that it names, as a
@@ -71,15 +73,15 @@ class WantedCall:
     brings_hidden: bool = False
 
 
-def idle_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[str]) -> tuple[str, ...]:
+def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each rule whose glob fits no tool: a slip there, as in a deny rule, protects nothing. `known`: the
     names of tools; `unmet`: what names of tools begin with that nobody has asked for yet, as those of a server."""
-    names, beginnings = (*known, *OFF, *SEVERAL), tuple(unmet)
+    names, beginnings = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unmet)
     found = []
     for rule in rules:
         fits = any(fnmatchcase(name, rule.tools) for name in names)
         if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):
-            told = _CompiledRule(rule).told
+            told = _CompiledRule(rule).description
             near = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             meant = f"; {near[0]!r} may be meant" if near else ""
             found.append(f"{told[:1].upper()}{told[1:]} of the gate fits no tool known so far{meant}.")
@@ -110,48 +112,48 @@ class Gate:
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 
-    def verdict(self, wanted: WantedCall) -> Verdict:
+    def verdict(self, wanted: ToolCallRequest) -> Verdict:
         tool = wanted.tool
         if tool is None:
             return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
-        seen = self._seen(wanted)
+        seen = self._call_facts(wanted)
         if seen.effect != "read" and "L0" in seen.scopes:
-            return Verdict("deny", _why_own(seen))
+            return Verdict("deny", _own_file_reason(seen))
         for row in self._rules:
             if row.rule.verdict == "deny" and row.matches(seen):
-                return Verdict("deny", row.told)
+                return Verdict("deny", row.description)
         for row in self._rules:
             if row.matches(seen):
-                return self._kept_asking(Verdict(row.rule.verdict, row.told), row, seen)
+                return self._ask_instead(Verdict(row.rule.verdict, row.description), row, seen)
         if _reads_env_file(tool, seen):
             return Verdict("ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it")
         if (default := self._defaults.get(tool.name)) is not None:
             decision = default(wanted.arguments)
             return Verdict(decision, f"calls of {tool.name} like this {_DOES[decision]}")
-        return self._kept_asking(_default(tool), None, seen)
+        return self._ask_instead(_default(tool), None, seen)
 
-    def must_look(self, tool: ToolSpec) -> bool:
+    def reads_file_system(self, tool: ToolSpec) -> bool:
         """Whether the file system has to be looked at before a call of this tool can be judged: it is none of ours,
         and where its paths lead can make a difference."""
         if tool.source == "builtin":
             return False
-        judged = any(row.is_about(tool) and not row.looks_no_further for row in self._rules)
+        judged = any(row.is_about(tool) and not row.is_by_name_alone for row in self._rules)
         return judged or tool.source != "caller"
 
-    def looked(self, wanted: WantedCall) -> WantedCall:
+    def with_touched_paths(self, wanted: ToolCallRequest) -> ToolCallRequest:
         """The call with what it touches now. Reads the file system where `must_look` says so."""
         return replace(wanted, touched=self._paths.of(wanted.tool, wanted.arguments))
 
-    def check_still(self, wanted: WantedCall, approved: Mapping[str, str | None] | None) -> None:
+    def recheck(self, wanted: ToolCallRequest, approved: Mapping[str, str | None] | None) -> None:
         """Look again, right before the call, whether it touches what it was judged by. `approved`: what a person was
         shown that it touches; None: nobody was asked. Raises Denied, StaleFile."""
         tool = wanted.tool
-        if tool is None or not self.must_look(tool):
+        if tool is None or not self.reads_file_system(tool):
             return
-        wanted = self.looked(wanted)
+        wanted = self.with_touched_paths(wanted)
         verdict = self.verdict(wanted)
         if verdict.decision == "deny":
-            raise Denied(f"{tool.name} was not run: {verdict.because}.", "Go on without it.")
+            raise Denied(f"{tool.name} was not run: {verdict.reason}.", "Go on without it.")
         now = set(wanted.touched.names) if wanted.touched is not None else set()
         if verdict.decision == "allow" if approved is None else now == set(approved):
             return
@@ -160,24 +162,26 @@ class Gate:
             "Call it again: it is judged anew.",
         )
 
-    def leave_to_read(self, tool: ToolSpec) -> bool:
+    def allows_every_read(self, tool: ToolSpec) -> bool:
         """Whether every call of this tool may be made, whatever its arguments and for whom: it only reads, and no rule
         that could say otherwise looks further than its name."""
-        if tool.effect != "read" or tool.name in OFF:
+        if tool.effect != "read" or tool.name in DENIED_BY_DEFAULT:
             return False
         if _reads_at_paths(tool):
             return False  # a file like .env may be among them
         about = [row for row in self._rules if row.is_about(tool)]
-        return all(row.looks_no_further for row in about) and self.verdict(WantedCall(tool, {})).decision == "allow"
+        return (
+            all(row.is_by_name_alone for row in about) and self.verdict(ToolCallRequest(tool, {})).decision == "allow"
+        )
 
-    def shuts(self, wanted: WantedCall) -> Callable[[str], bool] | None:
+    def hidden_paths(self, wanted: ToolCallRequest) -> Callable[[str], bool] | None:
         """What a call that looks around in a folder must not show of it: whatever the same call would be denied, or a
         person be asked about, at that very path, if it may be made without a question here. None: no rule is about
         paths or scopes of this tool."""
         tool = wanted.tool
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # nobody can keep another's tool from showing what it finds: it is judged by its folder
-        if not any(row.is_about(tool) and row.looks_at_paths for row in self._rules):
+        if not any(row.is_about(tool) and row.restricts_paths for row in self._rules):
             if not _reads_at_paths(tool) or self.allows_by_rule(wanted):
                 return None
             return is_env_file
@@ -189,16 +193,16 @@ class Gate:
 
         return shut
 
-    def allows_by_rule(self, wanted: WantedCall) -> bool:
+    def allows_by_rule(self, wanted: ToolCallRequest) -> bool:
         """Whether a rule allows this very call, so that the default is not asked."""
-        seen = self._seen(wanted)
+        seen = self._call_facts(wanted)
         return any(row.rule.verdict == "allow" and row.matches(seen) for row in self._rules)
 
-    def risk(self, wanted: WantedCall) -> Risk:
+    def risk(self, wanted: ToolCallRequest) -> Risk:
         """What the call risks; see risk_of."""
-        return self._seen(wanted).risk
+        return self._call_facts(wanted).risk
 
-    def _seen(self, wanted: WantedCall) -> _CallFacts:
+    def _call_facts(self, wanted: ToolCallRequest) -> _CallFacts:
         tool = wanted.tool
         touched = wanted.touched or self._paths.of(tool, wanted.arguments)
         inside = tuple(dict.fromkeys((*touched.inside, *wanted.found)))
@@ -222,7 +226,7 @@ class Gate:
             is_callers=tool is not None and tool.source == "caller",
         )
 
-    def _kept_asking(self, verdict: Verdict, by: _CompiledRule | None, seen: _CallFacts) -> Verdict:
+    def _ask_instead(self, verdict: Verdict, by: _CompiledRule | None, seen: _CallFacts) -> Verdict:
         """A question instead of what is allowed, where no rule can allow it, or only one that names it (`by`)."""
         touched, named = seen.touched, by is not None and bool(by.rule.paths)
         if verdict.decision != "allow" or seen.is_callers:
@@ -239,8 +243,8 @@ class Gate:
             if touched.instructs and not named:
                 return Verdict("ask", "it names a folder that may hold instructions to agents, and no rule its path")
         for row in self._rules:
-            if not named and row.rule.verdict != "allow" and row.is_held_by(touched.folders, seen):
-                return Verdict("ask", f"it names a folder that holds what {row.told} is about")
+            if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, seen):
+                return Verdict("ask", f"it names a folder that holds what {row.description} is about")
         return verdict
 
     def _scopes(self, tool: ToolSpec | None, paths: Sequence[str]) -> tuple[Scope, ...]:
@@ -261,7 +265,7 @@ class Gate:
             return None
 
 
-def _why_own(seen: _CallFacts) -> str:
+def _own_file_reason(seen: _CallFacts) -> str:
     """Why a call is denied that would write what is the server's own, or can't be told from it."""
     for path in seen.paths:
         if odd := [character for character in path if not character.isprintable()]:
@@ -273,10 +277,10 @@ def _why_own(seen: _CallFacts) -> str:
 
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
     """The fixed table of RULINGS.md; `scopes` are those of the paths of the call. A model can only raise it."""
-    return max(_fixed(tool, scopes), declared, key=RISKS.index)
+    return max(_table_risk(tool, scopes), declared, key=RISKS.index)
 
 
-def _fixed(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
+def _table_risk(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
     match tool:
         case ToolSpec(effect="read"):
             return "low"
@@ -286,23 +290,23 @@ def _fixed(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
             return "high"
         case ToolSpec(effect="idempotent"):
             return "medium"
-        case ToolSpec(name=name) if name in SEVERAL or "L1" in scopes or len(scopes) > 1:
+        case ToolSpec(name=name) if name in MULTI_FILE_EDITS or "L1" in scopes or len(scopes) > 1:
             return "medium"
         case _:
             return "low" if scopes else "high"  # what it changes is not known
 
 
-def pin_of(tool: ToolSpec) -> str:
+def tool_pin(tool: ToolSpec) -> str:
     """What an approval means by this tool: its name, description, schema, effect and where it comes from."""
     return sha256(ToolSet([tool]).digest + tool.source.encode()).hexdigest()
 
 
-def digest_of_ask(
+def approval_digest(
     tool: ToolSpec, arguments: JsonObject, workspace: str | None, preview: str, base: Mapping[str, str | None]
 ) -> str:
     """SHA-256 in hex over exactly what leave is asked for: the tool and its pin, the arguments, the workspace, what a
     person is shown, and the files that it stands on. Whatever differs in one of them is another ask."""
-    asked = [tool.name, pin_of(tool), arguments, workspace, preview, dict(base)]
+    asked = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]
     return sha256(canonical_json(asked).encode()).hexdigest()
 
 
@@ -335,9 +339,9 @@ class _CompiledRule:
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "exact", tuple(glob(text) for text in self.rule.paths))
-            object.__setattr__(self, "folded", tuple(glob(text.casefold()) for text in self.rule.paths))
-            absolute = tuple(glob(text) for text in self.rule.paths if text.startswith("/"))
+            object.__setattr__(self, "exact", tuple(compile_glob(text) for text in self.rule.paths))
+            object.__setattr__(self, "folded", tuple(compile_glob(text.casefold()) for text in self.rule.paths))
+            absolute = tuple(compile_glob(text) for text in self.rule.paths if text.startswith("/"))
             object.__setattr__(self, "absolute", absolute)
         except BadArguments as error:
             raise ConfigError(
@@ -345,7 +349,7 @@ class _CompiledRule:
             ) from None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         rule = self.rule
         narrowed = [f'"{", ".join(rule.paths)}"'] if rule.paths else []
         narrowed += [part for part in (rule.scope, rule.effect, rule.risk and f"{rule.risk} risk") if part]
@@ -356,11 +360,11 @@ class _CompiledRule:
         return fnmatchcase(tool.name, self.rule.tools) and self.rule.effect in (None, tool.effect)
 
     @property
-    def looks_at_paths(self) -> bool:
+    def restricts_paths(self) -> bool:
         return self.rule.verdict != "allow" and bool(self.rule.paths or self.rule.scope)
 
     @property
-    def looks_no_further(self) -> bool:
+    def is_by_name_alone(self) -> bool:
         rule = self.rule
         return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
 
@@ -396,7 +400,7 @@ class _CompiledRule:
         """Whether a glob of this rule that begins with a slash means this path outside the workspace."""
         return any(fits(path.lstrip("/")) for fits in self.absolute)
 
-    def is_held_by(self, folders: Sequence[str], seen: _CallFacts) -> bool:
+    def is_inside_folders(self, folders: Sequence[str], seen: _CallFacts) -> bool:
         """Whether one of these folders holds what this rule is about, by the names before its first wildcard."""
         rule = self.rule
         if not folders or not rule.paths or not self.fits_call(seen):
@@ -436,7 +440,7 @@ def _default(tool: ToolSpec) -> Verdict:
     match tool:
         case ToolSpec(source="caller"):
             return Verdict("allow", "the caller executes its own tools")
-        case ToolSpec(name=name) if name in OFF:
+        case ToolSpec(name=name) if name in DENIED_BY_DEFAULT:
             return Verdict("deny", f"{name} is off until a rule of the gate allows it or asks")
         case ToolSpec(effect="read"):
             return Verdict("allow", "it only reads")

@@ -8,7 +8,7 @@ import apsw
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
-from kairos_mcp.specs.build import VERSIONS, thaw
+from kairos_mcp.specs.build import VERSIONS, load_spec
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import connect, rows
@@ -40,7 +40,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
         for row in queries.record(connection, n)
     ]
     try:
-        thawed = thaw(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")
+        thawed = load_spec(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")
         found = replay(Recording(run.id, thawed, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"

@@ -19,7 +19,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.decision_rights import Kind, may_decide
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.core.routes import after_sampling
+from kairos_mcp.core.routes import route_after_sampling
 from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
 from kairos_mcp.execution.accounting import estimated, tokens_of
 from kairos_mcp.execution.authorization import as_shown
@@ -389,12 +389,12 @@ class ClientRequests:
         if not self._may_fall_back(run):
             await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
             return False
-        route = after_sampling(self._context.factory.minds(run, samples=True))
+        route = route_after_sampling(self._context.factory.minds(run, samples=True))
         note = f"sampling: {why}; the run went on with the route {route}."
         mine, at = await self._owner(run), self._context.clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
-                connection, run, route, caller.row, owner=mine, at=at, because=note
+                connection, run, route, caller.as_row, owner=mine, at=at, because=note
             )
         )
         self._pool.continue_run(run, mine, fence)
@@ -420,7 +420,7 @@ class ClientRequests:
 
     def _time_left(self, run: RunRow, step: RequestCompletion) -> int | None:
         """Milliseconds that an answer may take; a closing has some when nothing is left."""
-        left = read_account(self._store.reader, run.account).left("milliseconds")
+        left = read_account(self._store.reader, run.account).remaining_of("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
     def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[Deposit]:
@@ -439,9 +439,9 @@ class ClientRequests:
         account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
         took = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
-            over = account.refusal("milliseconds")
+            over = account.refuse("milliseconds")
             return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
-        said = redact_values.completion(reply.completion, self._context.factory.mask)
+        said = redact_values.redact_completion(reply.completion, self._context.factory.mask)
         usage = said.usage or estimated(step, said)
         spent = tokens_of(usage)._replace(milliseconds=took)
         told = usage.cached_tokens, usage.exactness

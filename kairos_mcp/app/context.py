@@ -11,7 +11,7 @@ from kairos_mcp.app.client_memory import ClientStates
 from kairos_mcp.app.command_text import CommandLine, for_this_terminal, program_words
 from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.app.run_pool import RunPool
-from kairos_mcp.core.decision_rights import Kind, check, way_of
+from kairos_mcp.core.decision_rights import Kind, check_decision_right, decision_way
 from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
@@ -55,7 +55,10 @@ class AppContext:
         run's folder is served, since nobody there sees another folder. Raises UnknownRun, PathDenied."""
         run = self.find_run(run_id, caller)
         if caller.via != "command" and not self.serves(run.workspace):
-            folder, elsewhere = caller.path_shown(run.workspace or ""), "It can be looked at, paused and cancelled here"
+            folder, elsewhere = (
+                caller.visible_path(run.workspace or ""),
+                "It can be looked at, paused and cancelled here",
+            )
             cure = (
                 f"start one with --workspace {shlex.quote(folder)}" if caller.is_local else "ask whoever runs this one"
             )
@@ -77,7 +80,7 @@ class AppContext:
 
     def check_may_decide(self, kind: Kind, caller: Caller, command: str = "", *, run_id: str | None = None) -> None:
         """Raises ApprovalRequired where this caller's way to decide is closed; `command` is how a person does."""
-        check(kind, way_of(caller.via), self.settings.approvals, command, run_id=run_id)
+        check_decision_right(kind, decision_way(caller.via), self.settings.approvals, command, run_id=run_id)
 
     def open_steps(self, run: RunRow) -> dict[str, Step]:
         """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""

@@ -205,7 +205,7 @@ def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     with naming.rows_of(run):
         spec = context.factory.load_spec(run).spec
     goal = None if run.flow == "call" else spec.goal
-    folder = None if run.workspace is None else caller.path_shown(run.workspace)
+    folder = None if run.workspace is None else caller.visible_path(run.workspace)
     return RunPurpose(run.id, goal, spec.mandate, folder, (context.clock() - run.created_at) / 1000)
 
 

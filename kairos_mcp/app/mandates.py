@@ -18,10 +18,10 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import BadArguments, UnknownMandate, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import UNLIMITED, Limits
-from kairos_mcp.core.mandate import Mandate, mandate_of
+from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
-from kairos_mcp.core.schedule import due
+from kairos_mcp.core.schedule import newest_due_time
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING
 from kairos_mcp.flows.ooda.phases import PHASES
@@ -85,7 +85,7 @@ async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonOb
     changed = await _save_mandate(context, mandate, workspace, caller)
     saved = mandates.find(context.store.reader, caller.principal, workspace or "", mandate.id or "")
     assert saved is not None
-    notes = [*([redact_values.note(secrets)] if secrets else []), *_absent(registry, mandate)]
+    notes = [*([redact_values.redaction_note(secrets)] if secrets else []), *_absent(registry, mandate)]
     following = {"tool": RUN, "arguments": _reference_to(context, saved), "why": "It runs its cycles."}
     return {**_list_item(context, saved, caller), "changed": changed, "degraded": notes, "next": following}
 
@@ -151,7 +151,7 @@ async def run_mandate(context: AppContext, meant: MandateRef, asked: RunOptions,
     mandate = _with_id(mandate)
     request = CyclesRequest(mandate, asked.cycles, asked.route, asked.limits, asked.due)
     ground = await _ground(context, mandate, workspace, caller)
-    frozen = note_redactions(build_ooda.freeze_cycles(request, ground), secrets)
+    frozen = note_redactions(build_ooda.build_cycles_spec(request, ground), secrets)
     if meant.mandate is not None:  # only now: nothing is saved where nothing can start
         await _save_mandate(context, mandate, workspace, caller)
     start = digest_of(b"ooda_run", caller.principal.encode(), mandate.canonical.encode(), _digest_of_options(asked))
@@ -170,12 +170,12 @@ async def phase(
             "mandate: day is counted for mandates that are saved.",
             "mandate_save it and give mandate_id, or leave day out.",
         )
-    plain = None if given is None else redact_values.given(given, context.factory.mask)
+    plain = None if given is None else redact_values.redact_value(given, context.factory.mask)
     before = PHASES[PHASES.index(name) - 1]
     giver = None if plain is None else mandates.gave(context.store.reader, caller.principal, FLOWS[before], plain)
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
     ground = await _ground(context, mandate, workspace, caller)
-    frozen = note_redactions(build_ooda.freeze_phase(request, ground), secrets)
+    frozen = note_redactions(build_ooda.build_phase_spec(request, ground), secrets)
     about = canonical_json({"mandate": mandate.as_json(), "given": plain}).encode()
     start = digest_of(FLOWS[name].encode(), caller.principal.encode(), about, _digest_of_options(asked))
     return await begin(context, NewRunPlan(frozen, ground.workspace, start), caller)
@@ -195,7 +195,7 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
             raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
         if schedule is not None and row.workspace is not None:
             last = row.saved_at if row.last_due is None else row.last_due
-            found += [ScheduledTime(row.id, row.workspace, at) for at in due(schedule, last, now)]
+            found += [ScheduledTime(row.id, row.workspace, at) for at in newest_due_time(schedule, last, now)]
     return found
 
 
@@ -207,9 +207,9 @@ def notes_of_unplaced(context: AppContext, caller: Caller) -> list[str]:
 
 def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int]:
     """A mandate from outside, and how many secrets were taken out of it."""
-    checked = mandate_of(given)
-    plain, secrets = redact_values.arguments(checked.as_json(), context.factory.mask)
-    return (mandate_of(plain), secrets) if secrets else (checked, 0)
+    checked = parse_mandate(given)
+    plain, secrets = redact_values.redact_arguments(checked.as_json(), context.factory.mask)
+    return (parse_mandate(plain), secrets) if secrets else (checked, 0)
 
 
 def _absent(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _find_saved(context: AppContext, meant: MandateRef, caller: Caller) -> Manda
 
 
 def _ambiguous_mandate(rows: Sequence[MandateRow], caller: Caller) -> BadArguments:
-    folders = " and ".join(caller.path_shown(row.workspace) if row.workspace else "no folder" for row in rows)
+    folders = " and ".join(caller.visible_path(row.workspace) if row.workspace else "no folder" for row in rows)
     return BadArguments(f"There is a mandate {rows[0].id} in {folders}.", "Say which by `workspace`.")
 
 
@@ -306,7 +306,7 @@ def _unknown(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMan
     reader, principal = context.store.reader, caller.principal
     elsewhere = [row.workspace for row in mandates.of_id(reader, principal, mandate_id) if row.workspace]
     if elsewhere:
-        folders = " and ".join(map(caller.path_shown, elsewhere))
+        folders = " and ".join(map(caller.visible_path, elsewhere))
         return UnknownMandate(
             f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
             "Run it where that folder is served.",
@@ -347,7 +347,7 @@ def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObje
     told: JsonObject = {
         "mandate_id": row.id,
         "goal": goal,
-        "workspace": caller.path_shown(row.workspace) if row.workspace else None,
+        "workspace": caller.visible_path(row.workspace) if row.workspace else None,
         "status": "created",
         "digest": row.digest,
         "saved_at": iso(row.saved_at),

@@ -12,7 +12,7 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.errors import BadArguments, Denied, EgressDenied
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.text import make_visible
 from kairos_mcp.settings.proposal import Proposal, proposal
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionTable
 from kairos_mcp.tools.http.addresses import plainly_local
@@ -46,7 +46,7 @@ async def propose(context: AppContext, spec: JsonObject, caller: Caller) -> Json
     EgressDenied, ApprovalsFull; Denied for what a person has removed."""
     made = proposal(spec, context.factory.mask)
     check_place(context, made)
-    client = " ".join(made_visible(caller.client[:CLIENT_CHARS])[0].split())
+    client = " ".join(make_visible(caller.client[:CLIENT_CHARS])[0].split())
     by = f"{caller.principal} ({client})" if client else caller.principal
     definitions = DefinitionTable(context.store)
     state = await asyncio.to_thread(definitions.propose, made.name, made.hash, made.body, by, context.clock())
@@ -115,7 +115,7 @@ def describe_proposal(made: Proposal) -> tuple[str, ...]:
             ]
         lines += [f"Its tools {glob} count as {effect}" for glob, effect in server.effects]
     lines += [f"It is given the secret at {reference}, as it is there at each use." for reference in made.secrets]
-    return tuple(made_visible(line)[0] for line in lines)
+    return tuple(make_visible(line)[0] for line in lines)
 
 
 def _effect(effect: str) -> list[str]:

@@ -44,11 +44,11 @@ async def answer(
     for decisions ApprovalRequired, ApprovalMismatch, ApprovalExpired.
     """
     await context.register_use()
-    placeholders.refuse(dict(answers))
-    answers = {key: redact_values.answer(value, context.factory.mask) for key, value in answers.items()}
+    placeholders.refuse_placeholders(dict(answers))
+    answers = {key: redact_values.redact_answer(value, context.factory.mask) for key, value in answers.items()}
     run = context.find_run_to_move(run_id, caller)
     with naming.rows_of(run):
-        steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.row)
+        steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.as_row)
         _check_may_decide(context, run, said, settled, caller)
         approved = approvals.of_run(context.store.reader, run.n) if steps else {}
         try:
@@ -89,7 +89,7 @@ async def decide(
         waiting = ", ".join(approvals.waits(context.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
     told = context.factory.mask.text(feedback).text if feedback else None
-    decided = Decision(key, said, digest or found.digest, caller.row, told)
+    decided = Decision(key, said, digest or found.digest, caller.as_row, told)
     await _leave(context, run, [], [decided], caller, drive=drive)
     return found
 
@@ -117,7 +117,7 @@ async def _leave(
         with naming.rows_of(run):
             fence = await context.store.submit(
                 lambda connection: decisions.leave(
-                    connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.row
+                    connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.as_row
                 )
             )
     except ApprovalExpired:
@@ -197,7 +197,7 @@ async def control(
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
-        return wish(connection, run, action, say, caller.row, mine, at, because=why, dead=dead)
+        return wish(connection, run, action, say, caller.as_row, mine, at, because=why, dead=dead)
 
     with naming.rows_of(run):
         fence = await context.store.submit(left)
@@ -225,7 +225,7 @@ def _wish_body(
             capped = read_account(context.store.reader, run.account).caps.nano_usd
             own = capped is not None and capped != context.settings.limits.nano_usd
             there = context.factory.minds(run, samples=caller.samples)
-            taken, said = build.routed(route or "auto", there, priced=own)
+            taken, said = build.choose_priced_route(route or "auto", there, priced=own)
             if own or (capped is not None and taken == "provider"):
                 _refuse_unpriced(context, run, taken)
             if taken == "provider" and context.settings.day.nano_usd is not None:

@@ -31,7 +31,7 @@ from kairos_mcp.models.scripted import Script
 from kairos_mcp.settings.secret_refs import secret
 from kairos_mcp.settings.settings import Settings, skill_folders
 from kairos_mcp.specs import build, rebuilt_texts
-from kairos_mcp.specs.build import VERSIONS, LoadedSpec, thaw
+from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
 from kairos_mcp.store import mandates, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import no
@@ -114,7 +114,7 @@ class RunFactory:
 
     def minds(self, run: RunRow, *, samples: bool) -> AvailableRoutes:
         """What there is to think with for this run, here and with this client."""
-        return build.minds(self.settings, self.load_spec(run).script is not None, samples)
+        return build.available_routes(self.settings, self.load_spec(run).script is not None, samples)
 
     def check_version(self, run: RunRow) -> None:
         """Raises Stale for a run whose flow has changed since: its rows are readable, itself it can't go on."""
@@ -135,7 +135,7 @@ class RunFactory:
         return self._thawed(run.spec, run.workspace, run.n)
 
     def _thaw(self, spec: str, workspace: str | None, run: int) -> LoadedSpec:
-        return thaw(spec, lambda content_hash: self._text(content_hash, workspace, run))
+        return load_spec(spec, lambda content_hash: self._text(content_hash, workspace, run))
 
     async def repair_texts(self) -> None:
         """Write the texts that were found damaged, or gone, and could be made again; each of their runs says so."""
@@ -179,7 +179,9 @@ class RunFactory:
         registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
         performer = StepExecutor(
             run.id,
-            ToolAccess(thawed.offered, registry, means.gate, thawed.behind, thawed.spec.mandate, thawed.spec.joining),
+            ToolAccess(
+                thawed.offered, registry, means.gate, thawed.searchable, thawed.spec.mandate, thawed.spec.joining
+            ),
             means,
             models,
             thawed.spec.model,
@@ -242,7 +244,7 @@ class RunFactory:
             {f"mcp:{each.name}": stands_in(each, folder) for each in self.settings.servers},
         )
         paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
-        gate = Gate(self.settings.gate, (scopes or Scopes()).of, judged, paths)
+        gate = Gate(self.settings.gate, (scopes or Scopes()).scope_of, judged, paths)
         return Resources(
             registry, gate, self._workers, self.settings.shown_chars, self.mask, workspace, self._approval_ms
         )
@@ -273,7 +275,7 @@ class RunFactory:
             registry, thawed = self.registry(run.workspace), self.load_spec(run)
         except KairosError:
             return False  # its row is damaged, or its folder is gone: that must not stop other runs
-        granted = [spec for spec in (*thawed.offered, *thawed.behind) if spec.source != "caller"]
+        granted = [spec for spec in (*thawed.offered, *thawed.searchable) if spec.source != "caller"]
         return all(registry.knows(spec.name) or (thawed.searches and spec.name == SEARCH) for spec in granted)
 
     def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
@@ -287,7 +289,7 @@ class RunFactory:
             return found or ""
         rest = trouble.body if isinstance(trouble, DamagedText) else b""
         served = workspace if workspace is not None and Path(workspace) in self.settings.workspaces else None
-        for body in rebuilt_texts.at_hand(self.settings, self.registry(served), served, rest):
+        for body in rebuilt_texts.rebuilt_texts(self.settings, self.registry(served), served, rest):
             if sha256(body.encode()).hexdigest() == content_hash:
                 self._mended[content_hash, run] = body
                 return body

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kairos_mcp.app.context import AppContext
 from kairos_mcp.budget.units import NOTHING, Account, Units
-from kairos_mcp.core.calendar import day_at, moment
+from kairos_mcp.core.calendar import day_at, parse_timestamp
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.identity import Caller
-from kairos_mcp.core.limits import DAY_CAPS, Limits, outside_limits
+from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, branches, naming, unpriced
@@ -63,7 +63,7 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
     mandates = [
         {
             "mandate": each.mandate,
-            "workspace": caller.path_shown(each.workspace) or None,
+            "workspace": caller.visible_path(each.workspace) or None,
             **_figures(each.account, DAY_CAPS),
             "unpriced": uncounted.get(each.account.id),
         }
@@ -86,12 +86,12 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
             "budget_status without a scope names those of today.",
         )
     if len(found) > 1:
-        folders = " and ".join(caller.path_shown(each.workspace) or "no folder" for each in found)
+        folders = " and ".join(caller.visible_path(each.workspace) or "no folder" for each in found)
         raise BadArguments(f"There is a mandate {mandate} in {folders}.", "budget_status without a scope has each.")
     account = found[0].account
     told = {
         "scope": f"{OF_A_MANDATE}{mandate}",
-        "workspace": caller.path_shown(found[0].workspace) or None,
+        "workspace": caller.visible_path(found[0].workspace) or None,
         **_period(context, meant, caller),
     }
     uncounted = unpriced.by_account(reader)
@@ -129,7 +129,7 @@ def _today(context: AppContext, caller: Caller) -> DayToCharge:
 
 def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
     today = meant.day
-    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": moment(today.ends)}
+    told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": parse_timestamp(today.ends)}
     if meant.barred:
         return told | {"note": no_day(caller.principal)}
     if meant.ahead:
@@ -138,8 +138,8 @@ def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObje
 
 
 def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
-    left = Units(*((account.left(unit) or 0) for unit in Units._fields))
-    limits = outside_limits(account.caps)
+    left = Units(*((account.remaining_of(unit) or 0) for unit in Units._fields))
+    limits = limits_to_json(account.caps)
     remaining = {name: None if limits[name] is None else value for name, value in _outside(left, units).items()}
     return {
         "limits": {name: limits[name] for name in remaining},
@@ -150,5 +150,5 @@ def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
 
 
 def _outside(amount: Units, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
-    told = outside_limits(Limits(*amount))
+    told = limits_to_json(Limits(*amount))
     return told if units is None else {name: told[name] for name in units}

@@ -33,14 +33,14 @@ class StartResult:
 async def planner(context: AppContext, request: PlannerRequest, caller: Caller) -> StartResult:
     """Start a planner run. Raises BadArguments and its leaves, UnknownRun, UnknownTool, Stale, ConfigError."""
     await context.register_use()
-    request, secrets = redact_values.request(request, context.factory.mask)
+    request, secrets = redact_values.redact_request(request, context.factory.mask)
     asked = encode(replace(request, workspace=None))  # it has a column of its own beside the digest
     start = digest_of(b"planner_run", caller.principal.encode(), asked.encode())
     workspace = _workspace(context, request, caller)
     past = _past(context, request.continues, caller) if request.continues is not None else None
     registry = await context.factory.ready_registry(workspace, request.tools)
     frozen = note_redactions(
-        build.freeze_planner(request, context.settings, registry, past, samples=caller.samples), secrets
+        build.build_planner_spec(request, context.settings, registry, past, samples=caller.samples), secrets
     )
     return await begin(context, NewRunPlan(frozen, workspace, start, request.key), caller)
 
@@ -49,16 +49,16 @@ async def call(context: AppContext, name: str, arguments: JsonObject, caller: Ca
     """Start a run of one tool call. Raises UnknownTool, BadArguments."""
     await context.register_use()
     workspace = context.factory.workspace(None)
-    given, secrets = redact_values.arguments(arguments, context.factory.mask)
+    given, secrets = redact_values.redact_arguments(arguments, context.factory.mask)
     registry = await context.factory.ready_registry(workspace, (name,))
-    frozen = note_redactions(build.freeze_call(name, given, context.settings, registry), secrets)
+    frozen = note_redactions(build.build_call_spec(name, given, context.settings, registry), secrets)
     unique = context.new_id().encode()  # a call made twice is two calls
     return (await begin(context, NewRunPlan(frozen, workspace, digest_of(b"registry_call", unique)), caller)).run_id
 
 
 def note_redactions(frozen: BuiltSpec, secrets: int) -> BuiltSpec:
     """With a note where secrets were taken out."""
-    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, redact_values.note(secrets)))
+    return frozen if not secrets else replace(frozen, notes=(*frozen.notes, redact_values.redaction_note(secrets)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class NewRunPlan:
 async def begin(context: AppContext, wanted: NewRunPlan, caller: Caller) -> StartResult:
     """Make the run and drive it, or find the one that it would be. Raises BadArguments, Stale."""
     frozen = wanted.frozen
-    spec, texts = redact_values.frozen(frozen.spec, frozen.texts, context.factory.mask)
+    spec, texts = redact_values.redact_spec(frozen.spec, frozen.texts, context.factory.mask)
     at = context.clock()
     owner = await context.store.own(at)
     new = NewRun(
@@ -114,7 +114,7 @@ def _workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> 
     if request.workspace is None and context.serves(before):
         return before
     if before is None or context.factory.workspace(request.workspace) != before:
-        where = "in no folder" if before is None else f"in {caller.path_shown(before)}"
+        where = "in no folder" if before is None else f"in {caller.visible_path(before)}"
         raise BadArguments(
             f"That run worked {where}, and a run that continues it works in the same.",
             "Leave out workspace, on a server of that folder; or start without `continues`.",

@@ -18,8 +18,8 @@ from kairos_mcp.app.registering import PIN_CHARS
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, UnknownTool
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject, ToolSpec
-from kairos_mcp.core.text import made_visible
-from kairos_mcp.gate import idle_rules
+from kairos_mcp.core.text import make_visible
+from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, registered
@@ -199,7 +199,7 @@ def idle(context: AppContext) -> tuple[str, ...]:
     defined = _pending_definitions(context)
     unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
     names = (*registry.names, *(each.offered for each in defined))
-    return idle_rules(context.settings.gate, names, (f"{name}__" for name in unmet))
+    return unused_rules(context.settings.gate, names, (f"{name}__" for name in unmet))
 
 
 def _offered_tool(spec: ToolSpec, defined: PendingDefinition | None) -> ToolSummary:
@@ -249,7 +249,7 @@ def _address_of(setting: ServerSetting) -> str:
     """How a server is reached, with the names of what it is given."""
     given = ", ".join(name for name, _ in (*setting.env, *setting.headers))
     where = setting.url or shlex.join(setting.command)
-    return made_visible(where + (f", in {setting.cwd}" if setting.cwd else "") + (f", with {given}" if given else ""))[
+    return make_visible(where + (f", in {setting.cwd}" if setting.cwd else "") + (f", with {given}" if given else ""))[
         0
     ]
 
@@ -265,7 +265,7 @@ def _remarks(known: Sequence[PendingDefinition]) -> tuple[str, ...]:
         told = registering.describe_proposal(stored(meant.row.body))
     except KairosError as error:
         told = (f"It can't be used: {error.message}",)
-    return (*told, *made_visible("\n".join(_pretty(meant.row.body)))[1])
+    return (*told, *make_visible("\n".join(_pretty(meant.row.body)))[1])
 
 
 def _diff(known: Sequence[PendingDefinition]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kairos_mcp.budget.units import Account
 
 
-def standing_line(account: Account, *, closing: bool = False) -> str | None:
+def format_status_line(account: Account, *, closing: bool = False) -> str | None:
     """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`. The
     closing call is no further round, and has been told that it is the last."""
     caps, spent = account.caps, account.spent
@@ -21,7 +21,7 @@ def standing_line(account: Account, *, closing: bool = False) -> str | None:
         ("output_tokens", "tokens out"),
     ):
         if (cap := getattr(caps, unit)) is not None:
-            parts.append(f"{_short(getattr(spent, unit))} of {_short(cap)} {name}")
+            parts.append(f"{_short_number(getattr(spent, unit))} of {_short_number(cap)} {name}")
     if caps.nano_usd is not None:
         parts.append(f"${spent.nano_usd / 1e9:.2f} of ${caps.nano_usd / 1e9:.2f}")
     if caps.milliseconds is not None:
@@ -33,7 +33,7 @@ def standing_line(account: Account, *, closing: bool = False) -> str | None:
 
 def _warning(account: Account) -> str:
     """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
-    rest, caps = account.rest, account.caps
+    rest, caps = account.remaining, account.caps
     if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
         return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"
     for unit in (
@@ -51,5 +51,5 @@ def _warning(account: Account) -> str:
     return ""
 
 
-def _short(tokens: int) -> str:
+def _short_number(tokens: int) -> str:
     return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)

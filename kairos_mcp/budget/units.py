@@ -16,7 +16,7 @@ class Price(NamedTuple):
     read: int
     written: int
 
-    def of(self, read: int, written: int) -> int:
+    def cost(self, read: int, written: int) -> int:
         return self.read * read + self.written * written
 
 
@@ -80,13 +80,13 @@ class Account(NamedTuple):
     scope: str = "run"
 
     @property
-    def rest(self) -> Remaining:
+    def remaining(self) -> Remaining:
         caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)
         return Remaining(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
 
-    def left(self, unit: str) -> int | None:
+    def remaining_of(self, unit: str) -> int | None:
         """What is left of one unit."""
-        rest: int | None = getattr(self.rest, unit)
+        rest: int | None = getattr(self.remaining, unit)
         return rest
 
     def settle(self, held: Units, spent: Units) -> Account:
@@ -96,11 +96,11 @@ class Account(NamedTuple):
     def hold(self, held: Units) -> Account:
         return Account(self.id, self.caps, self.held.plus(held), self.spent, self.scope)
 
-    def over(self, more_ms: int) -> int:
+    def remaining_with_overtime(self, more_ms: int) -> int:
         """The time that is left where so much more is allowed: however often it is tried, once in all."""
         return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds
 
-    def refusal(self, unit: str) -> Refused:
+    def refuse(self, unit: str) -> Refused:
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return Refused(unit, used, getattr(self.caps, unit), self.scope)
 

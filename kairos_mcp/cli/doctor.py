@@ -14,11 +14,11 @@ from kairos_mcp.cli.exit_codes import COMPLETED, FAILED
 from kairos_mcp.cli.output import commands_of
 from kairos_mcp.cli.session import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import ConfigError, KairosError, StoreCorrupt
-from kairos_mcp.core.limits import outside_limits
+from kairos_mcp.core.limits import limits_to_json
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.secret_forms import without_passwords
+from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
@@ -48,7 +48,7 @@ def examine(flags: Flags, *, as_json: bool) -> int:
     worded = commands_of(flags).complete_all
     shown = {} if settings is None else {name: _safe(row) for name, row in _effective(settings)}
     found = [
-        replace(each, text=worded(without_passwords(each.text)), cure=worded(without_passwords(each.cure)))
+        replace(each, text=worded(strip_passwords(each.text)), cure=worded(strip_passwords(each.cure)))
         for each in found
     ]
     if as_json:
@@ -64,7 +64,7 @@ def _safe(value: Any) -> Any:
     """A setting as it is shown: no URL with its password."""
     match value:
         case str():
-            return without_passwords(value)
+            return strip_passwords(value)
         case dict():
             return {name: _safe(part) for name, part in value.items()}
         case list():
@@ -97,7 +97,9 @@ def _store(settings: Settings) -> Iterator[Finding]:
     for text in health["damage"]:
         yield Finding("store", "bad", text, _DAMAGED if text.startswith(BROKEN) else _UNFIT)
     if not health["damage"]:
-        size = f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {many(health['runs']['total'], 'run')}"
+        size = (
+            f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"
+        )
         yield Finding("store", "ok", f"{health['store']}: {size}")
     yield from _room(health, settings)
     yield from _tools(settings)
@@ -130,7 +132,7 @@ def _room(health: JsonObject, settings: Settings) -> Iterator[Finding]:
 
 def _effective(settings: Settings) -> Iterator[tuple[str, JsonObject]]:
     """Each setting in the words of the file, with its value and where it came from."""
-    caps = {"limits": outside_limits(settings.limits), "day": outside_limits(settings.day)}
+    caps = {"limits": limits_to_json(settings.limits), "day": limits_to_json(settings.day)}
     yield "home", {"value": str(settings.home), "from": settings.origins["home"]}
     yield (
         "config",

@@ -274,11 +274,11 @@ def _check_key(reference: str) -> Finding:
 
 def _route(settings: Settings) -> Finding:
     """What a run gets here that asks for no route. A client that offers its model is known only when it calls."""
-    from kairos_mcp.core.routes import chosen
-    from kairos_mcp.specs.build import minds
+    from kairos_mcp.core.routes import choose_route
+    from kairos_mcp.specs.build import available_routes
 
     try:
-        route, why = chosen(settings.route, minds(settings, settings.script is not None, False))
+        route, why = choose_route(settings.route, available_routes(settings, settings.script is not None, False))
     except BadArguments as error:
         return Finding("route", "bad", error.message, error.hint)
     said = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)

@@ -14,10 +14,10 @@ from kairos_mcp.cli.output import age_of, commands_of, project_of
 from kairos_mcp.cli.run import limits_of, settings_at_hand, settings_here
 from kairos_mcp.cli.session import PERSON, code_of, speak, stay, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.strict_json import Undecodable, strict_json
+from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.settings.settings import Flags, Route
 from kairos_mcp.views.run_report import RunReport
 from kairos_mcp.views.waiting import iso
@@ -80,7 +80,7 @@ def list_mandates(flags: Flags, *, everywhere: bool, as_json: bool) -> int:
         if "hint" in each:
             say(f"  {each['hint']}")
     if found["elsewhere"]:
-        say(f"{many(found['elsewhere'], 'mandate')} of other workspaces: --all shows them")
+        say(f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows them")
     return COMPLETED
 
 
@@ -152,7 +152,7 @@ def _read_mandate_file(file: str) -> JsonObject:
     """The mandate of a file: an object as JSON, or as TOML where its name says so. Raises BadArguments."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        given = tomllib.loads(text) if file.endswith(".toml") else strict_json(text)
+        given = tomllib.loads(text) if file.endswith(".toml") else parse_strict_json(text)
     except OSError as error:
         raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that is there, or -.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from kairos_mcp.app.command_text import CommandLine, for_this_terminal
 from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.core import placeholders
-from kairos_mcp.core.counting import age, many
+from kairos_mcp.core.counting import count_of, format_age
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.views.run_report import RunReport
@@ -34,7 +34,7 @@ def purpose_line(report: RunReport, where: str) -> str:
 
 def age_of(moment: str) -> str:
     """How long ago a moment of a report was."""
-    return age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+    return format_age((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
 
 
 def project_of(workspace: str | None) -> str:
@@ -53,10 +53,10 @@ def call_line(call: JsonObject) -> str:
 def usage_line(report: RunReport) -> str:
     usage = report.usage
     tokens = usage["input_tokens"] + usage["output_tokens"]
-    rounds = f"{many(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
+    rounds = f"{count_of(report.rounds, 'round')} · " if report.rounds or report.flow == "planner" else ""
     return (
-        f"{rounds}{many(usage['model_calls'], 'model call')} · "
-        f"{many(usage['tool_calls'], 'tool call')} · {many(tokens, 'token')} ({usage['exactness']}) · "
+        f"{rounds}{count_of(usage['model_calls'], 'model call')} · "
+        f"{count_of(usage['tool_calls'], 'tool call')} · {count_of(tokens, 'token')} ({usage['exactness']}) · "
         f"{dollars(usage['usd'], usage['unpriced'])} · {usage['seconds']:.1f} s"
     )
 

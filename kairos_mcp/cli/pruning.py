@@ -11,7 +11,7 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import commands_of
 from kairos_mcp.cli.session import with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -36,7 +36,7 @@ def prune_runs(flags: Flags, older_than: str | None, *, asked: bool, as_json: bo
         sizes = {"bytes_before": done.before, "bytes_after": done.after}
         say_json({"runs": done.runs, "texts": done.texts, **sizes, "unreadable": list(done.unreadable)})
         return COMPLETED
-    say(f"{many(done.runs, 'run')} removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
+    say(f"{count_of(done.runs, 'run')} removed, {done.before >> 10} KB before, {done.after >> 10} KB now")
     for run_id in done.unreadable:
         where = commands_of(flags).complete_all("`kairos-mcp doctor` says what is wrong with it.")
         say(f"Run {run_id} can't be read, and was left; {where}")

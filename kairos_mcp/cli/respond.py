@@ -12,7 +12,7 @@ from kairos_mcp.cli.session import PERSON, person, settings_for, speak, stay, wi
 from kairos_mcp.cli.speech import say, say_json, tell
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.strict_json import Undecodable, strict_json
+from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.views.run_report import RunReport
@@ -83,7 +83,7 @@ def _answer(text: str | None, file: str | None) -> JsonObject:
             if sys.stdin.isatty():
                 tell("The answer, one JSON object; Ctrl-D ends it:")
             text = sys.stdin.read()
-        answer = strict_json(text)
+        answer = parse_strict_json(text)
     except (OSError, UnicodeDecodeError) as error:
         raise BadArguments(f"The answer can't be read: {error}.", "Give one JSON object as UTF-8.") from error
     except Undecodable as error:

@@ -12,7 +12,7 @@ from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
 from kairos_mcp.cli.session import PERSON, speak, stay
 from kairos_mcp.cli.speech import tell
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.limits import Limits, inside_limits
+from kairos_mcp.core.limits import Limits, limits_from_json
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.file_ownership import readable_secrets
 from kairos_mcp.settings.load import load_settings
@@ -128,7 +128,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
         if not value or name in given:
             raise BadArguments(f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8.")
         given[name] = value
-    return Limits(**inside_limits(caps_from_texts(given)))
+    return Limits(**limits_from_json(caps_from_texts(given)))
 
 
 def _next_line() -> str | None:

@@ -13,7 +13,7 @@ from kairos_mcp.cli.output import age_of, commands_of, project_of, report_of, sa
 from kairos_mcp.cli.run import settings_at_hand
 from kairos_mcp.cli.session import PERSON, person, with_host
 from kairos_mcp.cli.speech import line_of, say, say_json, tell
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
@@ -55,7 +55,11 @@ def _say_runs(flags: Flags, reports: list[RunReport], elsewhere: int, *, as_json
         say(commands_of(flags).complete_all("No runs yet; try `kairos-mcp demo`."))
     for report in reports:
         reason = report.stop_reason or ""
-        far = many(report.rounds, "round") if report.flow == "planner" else many(report.usage["model_calls"], "call")
+        far = (
+            count_of(report.rounds, "round")
+            if report.flow == "planner"
+            else count_of(report.usage["model_calls"], "call")
+        )
         whose = f"{age_of(report.created_at):>6} {project_of(report.workspace):<16}"
         stands = f"{report.status:<14} {reason:<15} {far:>10}"
         goal = (
@@ -63,7 +67,7 @@ def _say_runs(flags: Flags, reports: list[RunReport], elsewhere: int, *, as_json
         )  # of one that can't be read: the way on
         say(f"{report.run_id} {whose} {stands}  {goal}".rstrip())
     if elsewhere:
-        say(f"{many(elsewhere, 'run')} of other workspaces: --all shows them")
+        say(f"{count_of(elsewhere, 'run')} of other workspaces: --all shows them")
 
 
 def show_run(flags: Flags, run_id: str, view: str, ref: str | None, *, principal: str, as_json: bool) -> int:
@@ -121,7 +125,7 @@ def speak_of(replayed: ReplayReport, *, as_json: bool) -> int:
 
 def _of_replay(replayed: ReplayReport) -> Iterator[str]:
     if replayed.difference is None:
-        yield f"run {replayed.run_id}: {many(replayed.steps, 'step')} built again from the record, all identical"
+        yield f"run {replayed.run_id}: {count_of(replayed.steps, 'step')} built again from the record, all identical"
         if replayed.by_shape:
             yield f"of {replayed.by_shape} only path and kind were compared: a secret was taken out before them"
         return

@@ -9,7 +9,7 @@ from kairos_mcp.cli.exit_codes import COMPLETED
 from kairos_mcp.cli.output import dollars
 from kairos_mcp.cli.session import PERSON, person, with_host
 from kairos_mcp.cli.speech import say, say_json
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
@@ -41,7 +41,7 @@ def show_budget(flags: Flags, run_id: str | None, *, days: bool, as_json: bool) 
             for each in told["by"]:
                 whom = [each["route"], *(each[name] for name in ("model", "agent") if each[name])]
                 mandate = f" for {each['mandate']}" if each["mandate"] else ""
-                used = f"{_amounts(each, each['unpriced'])} in {many(each['attempts'], 'attempt')}"
+                used = f"{_amounts(each, each['unpriced'])} in {count_of(each['attempts'], 'attempt')}"
                 say(f"  {' '.join(whom)}{mandate}: {used}")
             for each in told.get("mandates", ()):
                 say(f"  mandate {each['mandate']}")
@@ -83,7 +83,7 @@ def _say_figures(told: JsonObject, margin: str = "  ") -> None:
 
 
 def _amounts(spent: JsonObject, unpriced: list[str] | None) -> str:
-    calls, tokens = many(spent["model_calls"], "call"), many(spent["total_tokens"], "token")
+    calls, tokens = count_of(spent["model_calls"], "call"), count_of(spent["total_tokens"], "token")
     return f"{calls}, {tokens}, {dollars(spent['usd'], unpriced)}"
 
 

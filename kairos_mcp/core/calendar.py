@@ -29,25 +29,25 @@ class Day:
 
 def day_at(at: int, time_zone: str) -> Day:
     """The day that a moment (milliseconds since 1970) belongs to. Raises ConfigError for an unknown zone."""
-    zone = zone_named(time_zone)
-    return day_named(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
+    zone = load_time_zone(time_zone)
+    return parse_day(datetime.fromtimestamp(at / 1000, zone).date().isoformat(), time_zone)
 
 
-def moment(at: int) -> str:
+def parse_timestamp(at: int) -> str:
     """Milliseconds since 1970 as ISO 8601, in UTC, to the second."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def day_named(name: str, time_zone: str) -> Day:
+def parse_day(name: str, time_zone: str) -> Day:
     """The day of this name (`2026-11-22`). Raises ValueError for what names none, ConfigError for an unknown zone."""
-    zone, day = zone_named(time_zone), date.fromisoformat(name)
+    zone, day = load_time_zone(time_zone), date.fromisoformat(name)
     begins = _midnight(day, zone)
     ends = _midnight(day + ONE_DAY, zone) if day < date.max else begins + ONE_DAY // timedelta(milliseconds=1)
     return Day(day.isoformat(), begins, ends)
 
 
 @lru_cache(maxsize=4)
-def zone_named(name: str) -> tzinfo:
+def load_time_zone(name: str) -> tzinfo:
     """A zone of the IANA database, as `Europe/Berlin`. Raises ConfigError."""
     if name == "UTC":
         return UTC

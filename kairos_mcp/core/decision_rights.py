@@ -56,7 +56,7 @@ _WORDS: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-def way_of(through: str) -> Way:
+def decision_way(through: str) -> Way:
     """The way that the record names: what is neither a dialog nor a command came as an argument of a tool."""
     return _WAY_OF.get(through, "argument")
 
@@ -66,7 +66,9 @@ def may_decide(kind: Kind, way: Way, approvals: Approvals) -> bool:
     return approvals in RIGHTS[kind].get(way, ())
 
 
-def check(kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_id: str | None = None) -> None:
+def check_decision_right(
+    kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_id: str | None = None
+) -> None:
     """Raises ApprovalRequired where the decision may not be made in this way; `command` is how a person makes it."""
     if may_decide(kind, way, approvals):
         return
@@ -76,7 +78,7 @@ def check(kind: Kind, way: Way, approvals: Approvals, command: str = "", *, run_
     raise ApprovalRequired(f"A person decides {_WORDS[kind]}, not {whoever}.", hint, run_id=run_id)
 
 
-def cells() -> Iterator[tuple[Kind, Way, str]]:
+def table_cells() -> Iterator[tuple[Kind, Way, str]]:
     """The table as it is read: for each kind and way `yes`, `no such way`, or the settings under which it is open."""
     for kind in KINDS:
         for way in WAYS:

@@ -24,7 +24,7 @@ def is_env_file(path: str) -> bool:
     return name.startswith(".env") and name != _SHOWN
 
 
-def masked_env(text: str, *, told_apart: bool = False) -> Redacted:
+def redact_env_file(text: str, *, told_apart: bool = False) -> Redacted:
     """The text of such a file without its values. `told_apart`: two different values are two different marks, so that
     a comparison finds what changed; `alike` makes them one again."""
     lines: list[str] = []

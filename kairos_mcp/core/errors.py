@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kairos_mcp.core.secret_forms import without_passwords
+from kairos_mcp.core.secret_forms import strip_passwords
 
 
 class KairosError(Exception):
@@ -42,9 +42,9 @@ class KairosError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, hint: str = "", *, run_id: str | None = None) -> None:
-        super().__init__(without_passwords(message))
-        self.message = without_passwords(message)
-        self.hint = without_passwords(hint)
+        super().__init__(strip_passwords(message))
+        self.message = strip_passwords(message)
+        self.hint = strip_passwords(hint)
         self.run_id = run_id
 
     def __str__(self) -> str:

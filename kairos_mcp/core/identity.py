@@ -21,7 +21,7 @@ class Caller:
     session: str = ""
 
     @property
-    def row(self) -> tuple[str, str, str]:
+    def as_row(self) -> tuple[str, str, str]:
         return (self.principal, self.via, self.client)
 
     @property
@@ -29,7 +29,7 @@ class Caller:
         """Whether it is the person who owns the state folder: they alone are shown whole paths and commands."""
         return self.principal == LOCAL
 
-    def path_shown(self, folder: str) -> str:
+    def visible_path(self, folder: str) -> str:
         """A folder as this caller may see it: whole, or its last part alone."""
         return folder if self.is_local else folder.rstrip("/").rpartition("/")[2]
 

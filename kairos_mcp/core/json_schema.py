@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from kairos_mcp.core.errors import SchemaRejected
 from kairos_mcp.core.json_schema_rules import guarded, problem_text, safe_pattern, shown
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.strict_json import unfit
+from kairos_mcp.core.strict_json import find_unfit_value
 
 SCHEMA_BYTES = 200_000
 SCHEMA_NODES = 2_000
@@ -54,7 +54,7 @@ class Schema:
 
     def problems(self, value: object) -> list[str]:
         """What is wrong with the value, at most 5 texts `at /a/b: ...` without an echo of it."""
-        if (reason := unfit(value)) is not None:
+        if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
         return [problem_text(error) for error in islice(self.validator.iter_errors(value), PROBLEMS)]
 

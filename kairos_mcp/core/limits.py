@@ -50,7 +50,7 @@ class BranchShare(NamedTuple):
     reserved: Limits = UNLIMITED
 
 
-def outside_limits(limits: Limits) -> dict[str, int | float | None]:
+def limits_to_json(limits: Limits) -> dict[str, int | float | None]:
     """Limits in the words and units of the outside: dollars and seconds."""
     usd, seconds = limits.nano_usd, limits.milliseconds
     return {
@@ -65,7 +65,7 @@ def outside_limits(limits: Limits) -> dict[str, int | float | None]:
     }
 
 
-def inside_limits(given: Mapping[str, int | float]) -> dict[str, int]:
+def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
     """The fields of Limits for caps that were already checked, turned from dollars and seconds."""
     inside = {name: int(given[name]) for name in given if name not in ("usd", "seconds")}
     if "usd" in given:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, inside_limits
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json
 from kairos_mcp.core.messages import JsonObject, Risk, canonical_json
-from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, schedule_of
+from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
-from kairos_mcp.core.strict_json import unfit
+from kairos_mcp.core.strict_json import find_unfit_value
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
 
@@ -132,9 +132,9 @@ def goal_hash(goal: str) -> str:
     return sha256(goal.encode()).hexdigest()
 
 
-def mandate_of(given: object) -> Mandate:
+def parse_mandate(given: object) -> Mandate:
     """A mandate from JSON. Raises BadArguments with everything that is wrong."""
-    if (reason := unfit(given)) is not None:
+    if (reason := find_unfit_value(given)) is not None:
         raise BadArguments(f"mandate: {reason}.", "Send plain JSON.")
     values: Any = _present(given)
     if problems := compile_schema(MANDATE_SCHEMA).problems(values):
@@ -152,11 +152,11 @@ def mandate_of(given: object) -> Mandate:
     if "tools" in values:
         values["tools"] = tuple(dict.fromkeys(values["tools"]))
     if "limits" in values:
-        values["limits"] = Limits(**inside_limits(values["limits"]))
+        values["limits"] = Limits(**limits_from_json(values["limits"]))
     if "day" in values:
-        values["day"] = Limits(**inside_limits(values["day"]))
+        values["day"] = Limits(**limits_from_json(values["day"]))
     if "schedule" in values:
-        values["schedule"] = schedule_of(values["schedule"])
+        values["schedule"] = parse_schedule(values["schedule"])
     return Mandate(**values, **_hints(hints))
 
 

@@ -45,18 +45,18 @@ _SPELLED = re.compile(r"⟦U\+([0-9A-F]{1,6})(?:\*([1-9]\d{0,6}))?⟧")
 _MOST = 1_000_000  # characters that one spelling may stand for
 
 
-def seen(text: str) -> str:
+def show_with_note(text: str) -> str:
     """The text as a model may read it, with a note at its end where something is spelled."""
     shown, unseen, imitating = _counted(text)
     return f"{shown}\n{_note(unseen, imitating)}" if unseen or imitating else text
 
 
-def spelled(text: str) -> str:
+def spell_hidden(text: str) -> str:
     """The same without the note, for a text that is a part of something."""
     return _counted(text)[0]
 
 
-def meant(text: str) -> str:
+def unspell(text: str) -> str:
     """The text that was spelled so: for whoever has to find in a file what a model quotes from a result."""
     return _SPELLED.sub(_unspelled, text) if "⟦U+" in text else text
 

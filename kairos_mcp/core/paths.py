@@ -40,10 +40,10 @@ def plain_path(text: str) -> str:
         raise BadArguments("The path starts with a drive letter.", HINT)
     if text.startswith("/"):
         raise PathDenied("Absolute paths are refused, also those inside the workspace.", HINT)
-    return _resolved(text)
+    return _resolve_parts(text)
 
 
-def _resolved(text: str) -> str:
+def _resolve_parts(text: str) -> str:
     """Taken apart as text, which is what the kernel would do, since no link is ever followed."""
     parts: list[str] = []
     for part in text.split("/"):
@@ -58,12 +58,12 @@ def _resolved(text: str) -> str:
     return "/".join(parts) or "."
 
 
-def said(path: str) -> str:
+def shorten_path(path: str) -> str:
     """A path in a sentence: its end is what tells files apart, and a long one is not echoed whole."""
     return path if len(path) <= SAID_CHARS else f"…{path[-SAID_CHARS:]}"
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name as it is in a listing: bytes that are no UTF-8, and control characters, are spelled out."""
     if name.isascii() and name.isprintable():
         return name

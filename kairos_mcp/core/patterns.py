@@ -16,7 +16,7 @@ SYNTAX = "RE2 syntax: no backreferences, no look-around; (?i) ignores case; \\ m
 GLOB_SYNTAX = "As in *.py, src/**/*.{ts,tsx}, docs/[a-c]?.md."
 
 
-def line_pattern(text: str) -> Any:
+def compile_line_pattern(text: str) -> Any:
     """A compiled RE2 pattern over bytes that never matches across a line's end, ^ and $ at every line.
 
     Raises BadArguments with RE2's own reason. Untyped, since google-re2 ships no types.
@@ -29,7 +29,7 @@ def line_pattern(text: str) -> Any:
     return pattern
 
 
-def glob(text: str) -> Callable[[str], bool]:
+def compile_glob(text: str) -> Callable[[str], bool]:
     """Whether a path, relative to where a search starts, fits. Without / a glob is about names at any depth.
 
     Raises BadArguments for one that is too long or holds too many **.

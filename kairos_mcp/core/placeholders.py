@@ -19,7 +19,7 @@ MANDATE = "<the mandate of this call, unchanged>"
 ALL = frozenset((ANSWER, RESULT, DECISION, DIGEST, SETTLEMENT, OUTPUT, MANDATE))
 
 
-def refuse(given: Any) -> None:
+def refuse_placeholders(given: Any) -> None:
     """Raise BadArguments where a placeholder stands anywhere in these arguments."""
     left: list[tuple[str, Any]] = [("", given)]
     while left:

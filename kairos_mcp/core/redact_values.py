@@ -20,7 +20,7 @@ Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
 
 
-def result(found: ToolResult, mask: Redactor) -> ToolResult:
+def redact_result(found: ToolResult, mask: Redactor) -> ToolResult:
     """What a tool gave, or a caller for one."""
     content = mask.text(found.content)
     has_some = found.data is not None and mask.text(json.dumps(found.data, ensure_ascii=False)).count
@@ -29,7 +29,7 @@ def result(found: ToolResult, mask: Redactor) -> ToolResult:
     return replace(found, content=content.text, data=mask.json(found.data)[0])
 
 
-def completion(said: Completion, mask: Redactor) -> Completion:
+def redact_completion(said: Completion, mask: Redactor) -> Completion:
     """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
     is signed in it is thinking, which was never shown a key."""
     content, calls = mask.values(said.content), tuple(_call(call, mask) for call in said.tool_calls)
@@ -41,13 +41,13 @@ def completion(said: Completion, mask: Redactor) -> Completion:
     return replace(said, content=content.text, tool_calls=calls, private=private)
 
 
-def failure(found: Failure, mask: Redactor) -> Failure:
+def redact_failure(found: Failure, mask: Redactor) -> Failure:
     """Why no turn could be had: a provider may repeat what it was sent."""
     said = mask.text(found.message)
     return replace(found, message=said.text) if said.count else found
 
 
-def answer(brought: object, mask: Redactor) -> object:
+def redact_answer(brought: object, mask: Redactor) -> object:
     """What a caller brings for an open step: a result, or a turn with the calls that are to be made."""
     match brought:
         case {"tool_calls": calls, **rest}:
@@ -56,18 +56,18 @@ def answer(brought: object, mask: Redactor) -> object:
             return mask.json(brought)[0]
 
 
-def arguments(given: JsonObject, mask: Redactor) -> tuple[JsonObject, int]:
+def redact_arguments(given: JsonObject, mask: Redactor) -> tuple[JsonObject, int]:
     """The arguments of a call from outside, and how many secrets were taken out."""
     return mask.json(given)
 
 
-def given(value: JsonObject, mask: Redactor) -> JsonObject:
+def redact_value(value: JsonObject, mask: Redactor) -> JsonObject:
     """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
     plain: JsonObject = _values(value, mask)
     return plain
 
 
-def request(asked: PlannerRequest, mask: Redactor) -> tuple[PlannerRequest, int]:
+def redact_request(asked: PlannerRequest, mask: Redactor) -> tuple[PlannerRequest, int]:
     """What a run is started with, and how many secrets were taken out."""
     texts = {name: mask.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
     texts |= {name: mask.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
@@ -79,12 +79,12 @@ def request(asked: PlannerRequest, mask: Redactor) -> tuple[PlannerRequest, int]
     return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
 
 
-def label(name: str, mask: Redactor) -> str:
+def redact_label(name: str, mask: Redactor) -> str:
     """What a client calls itself; cut only then, since half a secret is not known as one."""
     return mask.text(name).text.strip()[:LABEL_CHARS]
 
 
-def frozen(spec: Spec, texts: Texts, mask: Redactor) -> tuple[Spec, Texts]:
+def redact_spec(spec: Spec, texts: Texts, mask: Redactor) -> tuple[Spec, Texts]:
     """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
     plain = {name: mask.values(body) for name, body in texts}
     if not any(found.count for found in plain.values()):
@@ -96,7 +96,7 @@ def frozen(spec: Spec, texts: Texts, mask: Redactor) -> tuple[Spec, Texts]:
     return replace(spec, **renamed), tuple((named[name], found.text) for name, found in plain.items())
 
 
-def note(count: int) -> str:
+def redaction_note(count: int) -> str:
     """What is said of a start from which secrets were taken out."""
     what = "one secret was" if count == 1 else f"{count} secrets were"
     return f"{what} taken out of what this run was started with; a tool is given a key by its configuration."

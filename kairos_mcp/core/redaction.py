@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from kairos_mcp.core.secret_forms import LEAST_CHARS, MASK, forms_of
+from kairos_mcp.core.secret_forms import LEAST_CHARS, MASK, encoded_forms
 
 ONE_CLASS_CHARS = 16  # a shorter one of nothing but letters, or of nothing but digits, is a word or a number
 
@@ -161,7 +161,7 @@ class Redactor:
     @cached_property
     def _forms(self) -> Any:
         """The known values in each of the usual forms; the longest first."""
-        forms = {form for value in self._known for form in forms_of(value)}
+        forms = {form for value in self._known for form in encoded_forms(value)}
         return _compiled(sorted(forms, key=len, reverse=True))
 
 

@@ -16,7 +16,7 @@ class AvailableRoutes:
     sampling: bool
     sampling_first: bool = False
 
-    def there(self) -> tuple[str, ...]:
+    def in_order(self) -> tuple[str, ...]:
         """The routes that could be taken, best first; the caller is always there."""
         between = ("sampling", "provider") if self.sampling_first else ("provider", "sampling")
         order = ("scripted", *between, "caller")
@@ -24,10 +24,10 @@ class AvailableRoutes:
         return tuple(route for route in order if has[route])
 
 
-def chosen(wanted: str, minds: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
+def choose_route(wanted: str, minds: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
     """The route, and the note that says why where `auto` chose it. Raises BadArguments for one that is not there."""
     if wanted == "auto":
-        route = minds.there()[0]
+        route = minds.in_order()[0]
         return route, (f"route auto chose {route}: {_REASONS[route]}.",)
     if wanted == "scripted" and not minds.script:
         raise BadArguments("There is no script.", "Start the server with KAIROS_SCRIPT=FILE, or use another route.")
@@ -40,9 +40,9 @@ def chosen(wanted: str, minds: AvailableRoutes) -> tuple[str, tuple[str, ...]]:
     return wanted, ()
 
 
-def after_sampling(minds: AvailableRoutes) -> str:
+def route_after_sampling(minds: AvailableRoutes) -> str:
     """The route for a run on `auto` whose client would not answer."""
-    there = minds.there()
+    there = minds.in_order()
     return there[there.index("sampling") + 1] if "sampling" in there else there[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from cronsim import CronSim, CronSimError
 
-from kairos_mcp.core.calendar import zone_named
+from kairos_mcp.core.calendar import load_time_zone
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
 
@@ -48,7 +48,7 @@ class Schedule:
         return told | ({"bound": self.bound} if self.catch_up == "bounded" else {})
 
 
-def schedule_of(given: dict[str, Any]) -> Schedule:
+def parse_schedule(given: dict[str, Any]) -> Schedule:
     """A schedule that fits SCHEDULE_SCHEMA, checked. Raises BadArguments."""
     schedule = Schedule(**{**given, "rule": " ".join(given["rule"].split())})
     if len(schedule.rule.split()) != 5:
@@ -64,7 +64,7 @@ def schedule_of(given: dict[str, Any]) -> Schedule:
     return schedule
 
 
-def due(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
+def newest_due_time(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
     """The times to run for, oldest first, in milliseconds since 1970: those after `last` and not after `now`.
 
     `last` is the time of the last run, or the moment the mandate was saved where there was none. Times that a rule
@@ -94,6 +94,6 @@ def _first(times: Any, most: int) -> list[int]:
 
 def _zone(name: str) -> tzinfo:
     try:
-        return zone_named(name)
+        return load_time_zone(name)
     except ConfigError as error:
         raise BadArguments(f"mandate: {error.message}", error.hint) from None

@@ -35,7 +35,7 @@ class Scopes:
     own: tuple[str, ...] = OWN
     instructions: tuple[str, ...] = INSTRUCTIONS
 
-    def of(self, path: str) -> Scope:
+    def scope_of(self, path: str) -> Scope:
         """The scope of a path; one that is not plain can't be told from one of the server's own."""
         plain = plain_or_none(path)
         if plain is None or _any(self.own, plain):
@@ -57,7 +57,7 @@ class Globs:
     _paths: tuple[str, ...] = ()
 
     @staticmethod
-    def of(globs: Iterable[str]) -> Globs:
+    def compile(globs: Iterable[str]) -> Globs:
         given = tuple(dict.fromkeys(globs))
         names = tuple(each for each in given if not _WILD.search(each))
         wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
@@ -65,7 +65,7 @@ class Globs:
         whole = [each.removesuffix("/*") for each in paths]  # with all that lies in it, a folder is meant itself
         return Globs(names, frozenset(map(str.casefold, names)), _either(wild), _either([*paths, *whole]), tuple(paths))
 
-    def fit(self, path: str) -> bool:
+    def matches(self, path: str) -> bool:
         """Whether a plain path is meant, when no folder above it is."""
         folded = path.casefold()
         name = folded.rpartition("/")[2]
@@ -73,7 +73,7 @@ class Globs:
             return True
         return self._path is not None and self._path.match(folded) is not None
 
-    def may_fit_below(self, folder: str) -> bool:
+    def may_match_below(self, folder: str) -> bool:
         """Whether a glob with a slash could mean something that lies in this folder."""
         parts = folder.casefold().split("/")
         return any(_may_lead(glob.split("/"), parts) for glob in self._paths)

@@ -16,7 +16,7 @@ _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"'?#]{0,200}:)[
 _ANY_BASE64 = "[A-Za-z0-9+/_-]"
 
 
-def forms_of(value: str) -> Iterator[str]:
+def encoded_forms(value: str) -> Iterator[str]:
     """Yield a pattern for each form of a value; some may be the same."""
     for text in (value, *_in_urls(value), *_in_json(value), *_in_html(value)):
         yield _literal(text)
@@ -26,7 +26,7 @@ def forms_of(value: str) -> Iterator[str]:
     yield from _in_base64(value.encode())
 
 
-def without_passwords(text: str) -> str:
+def strip_passwords(text: str) -> str:
     """The text with the password of each `scheme://user:password@host` left out, however short or plain it is."""
     return _USERINFO.sub(rf"\1{MASK}@", text) if "://" in text else text
 

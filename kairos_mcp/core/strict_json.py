@@ -47,19 +47,19 @@ def decode_object(text: str) -> JsonObject:
     if not bare:
         raise Undecodable("the reply is empty; one JSON object is needed")
     try:
-        return _object(strict_json(bare))
+        return _object(parse_strict_json(bare))
     except _NotJson as broken:
         whole = broken
     fenced = _outermost_fences(bare)
     if len(fenced) == 1:
         try:
-            return _object(strict_json(fenced[0].strip(_INVISIBLE)))
+            return _object(parse_strict_json(fenced[0].strip(_INVISIBLE)))
         except _NotJson as broken:
             whole = broken
     return _only_balanced(bare, whole)
 
 
-def strict_json(text: str) -> Any:
+def parse_strict_json(text: str) -> Any:
     """One JSON value and nothing else. Raises Undecodable."""
     _refuse_size(text)
     _refuse_depth(text)
@@ -67,12 +67,12 @@ def strict_json(text: str) -> Any:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise _NotJson(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
-    if (reason := unfit(value)) is not None:
+    if (reason := find_unfit_value(value)) is not None:
         raise Undecodable(reason)
     return value
 
 
-def unfit(value: object) -> str | None:
+def find_unfit_value(value: object) -> str | None:
     """Why a value may not enter as JSON (NaN, lone surrogate, huge integer, too deep, too large), or None."""
     size = 0
     level: list[object] = [value]
@@ -174,7 +174,7 @@ def _brackets_in_prose(text: str) -> list[re.Match[str]]:
 
 def _parsed_or_none(text: str) -> Any:
     try:
-        return strict_json(text)
+        return parse_strict_json(text)
     except _NotJson:
         return None
 

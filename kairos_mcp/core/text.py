@@ -22,7 +22,7 @@ _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U000
 _DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
 
-def made_visible(text: str) -> tuple[str, tuple[str, ...]]:
+def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with everything invisible spelled out as `\\u{200b}`, and a remark on each way in which something in it
     might escape a reader. Nothing is cut."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():

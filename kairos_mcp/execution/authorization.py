@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from kairos_mcp.core.counting import many
-from kairos_mcp.core.decision_rights import way_of
+from kairos_mcp.core.counting import count_of
+from kairos_mcp.core.decision_rights import decision_way
 from kairos_mcp.core.errors import Denied
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.core.text import made_visible
-from kairos_mcp.gate import Gate, WantedCall, digest_of_ask
+from kairos_mcp.core.text import make_visible
+from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest
 from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, as_arguments, failed, previewed
@@ -44,18 +44,18 @@ Considered = Allowed | ToolResult | ApprovalRequest
 """Leave to make a call, the result that it has without being made, or what a person is to be asked."""
 
 
-def goes_at_once(gate: Gate, wanted: WantedCall, tool: Tool | None) -> Allowed | ToolResult | None:
+def goes_at_once(gate: Gate, wanted: ToolCallRequest, tool: Tool | None) -> Allowed | ToolResult | None:
     """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
 
     A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
     arguments. So is one of a tool that is not ours, where its paths make a difference: links may lead them elsewhere.
     """
-    if wanted.tool is not None and gate.must_look(wanted.tool):
+    if wanted.tool is not None and gate.reads_file_system(wanted.tool):
         return None
     verdict = gate.verdict(wanted)
     match verdict.decision:
         case "deny":
-            return refusal(wanted, verdict.because)
+            return refusal(wanted, verdict.reason)
         case "allow" if wanted.tool is not None and (wanted.tool.effect == "read" or tool is None or not tool.preview):
             return Allowed()
         case _:
@@ -63,15 +63,15 @@ def goes_at_once(gate: Gate, wanted: WantedCall, tool: Tool | None) -> Allowed |
 
 
 def considered(
-    gate: Gate, wanted: WantedCall, tool: Tool | None, around: ToolContext, asked: ApprovalContext
+    gate: Gate, wanted: ToolCallRequest, tool: Tool | None, around: ToolContext, asked: ApprovalContext
 ) -> Considered:
     """Leave to make the call, the result that it has without being made, or what a person is to be asked.
 
     `tool` None: one of the caller's. Never raises; blocks while files are read.
     """
-    spec, wanted = wanted.tool, gate.looked(wanted)
+    spec, wanted = wanted.tool, gate.with_touched_paths(wanted)
     if spec is None or (first := gate.verdict(wanted)).decision == "deny":
-        return refusal(wanted, "nobody knows this tool" if spec is None else first.because)
+        return refusal(wanted, "nobody knows this tool" if spec is None else first.reason)
     preview = (
         Preview(as_arguments(spec, wanted.arguments)) if tool is None else previewed(tool, wanted.arguments, around)
     )
@@ -82,11 +82,11 @@ def considered(
         case "allow":
             return Allowed()
         case "deny":
-            return refusal(wanted, verdict.because)
+            return refusal(wanted, verdict.reason)
         case "ask":
             base = preview.base
             text = preview.text
-            if gate.must_look(spec) and wanted.touched is not None and wanted.touched.names:
+            if gate.reads_file_system(spec) and wanted.touched is not None and wanted.touched.names:
                 base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
                 text = f"{text}\ntouches {_listed(wanted.touched)}"
             shown = as_shown(text, asked.mask)
@@ -94,7 +94,7 @@ def considered(
                 key=around.path + SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
-                digest=digest_of_ask(spec, wanted.arguments, asked.workspace, shown, base),
+                digest=approval_digest(spec, wanted.arguments, asked.workspace, shown, base),
                 preview=shown,
                 base=base,
                 lasts_ms=asked.lasts_ms,
@@ -109,7 +109,7 @@ def _listed(touched: TouchedSet) -> str:
     return ", ".join(parts[:LISTED]) + more
 
 
-def refusal(wanted: WantedCall, because: str) -> ToolResult:
+def refusal(wanted: ToolCallRequest, because: str) -> ToolResult:
     """The result of a call that the gate denies."""
     name = wanted.tool.name if wanted.tool is not None else "The tool"
     return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
@@ -133,9 +133,9 @@ def remark_of(row: ApprovalRow) -> str | None:
 def as_shown(text: str, mask: Redactor) -> str:
     """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
     masked = mask.text(text)
-    visible, remarks = made_visible(masked.text)
+    visible, remarks = make_visible(masked.text)
     count = visible.count(MASK)
-    secrets = (f"{many(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
+    secrets = (f"{count_of(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
     if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
         secrets = (*secrets, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
     return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
@@ -144,6 +144,6 @@ def as_shown(text: str, mask: Redactor) -> str:
 def settled_result(said: SettlementRequest, through: str) -> ToolResult:
     """The result of a call that somebody says was made before a crash: nobody knows what it gave. `through`: what they
     said it through, as the record has it."""
-    who = "Whoever called this server says" if way_of(through) == "argument" else "A person looked"
+    who = "Whoever called this server says" if decision_way(through) == "argument" else "A person looked"
     noted = f" They say: {said.note}" if said.note else ""
     return ToolResult(f"The server ended during this call. {who}: it was carried out.{noted}")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import apsw
 
-from kairos_mcp.core.calendar import Day, day_at, day_named
+from kairos_mcp.core.calendar import Day, day_at, parse_day
 from kairos_mcp.core.errors import BadArguments, StoreCorrupt
 from kairos_mcp.core.limits import UNLIMITED, Limits
-from kairos_mcp.core.mandate import mandate_of
+from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.execution.run_state import ChargedAccounts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
@@ -44,7 +44,7 @@ def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zon
     if newest is None or newest <= today.name:
         return DayToCharge(today)
     try:
-        later = day_named(newest, time_zone)
+        later = parse_day(newest, time_zone)
     except ValueError:
         raise StoreCorrupt("The account of a day is of none that there is.", "Run `kairos-mcp doctor`.") from None
     return DayToCharge(later, ahead=True, barred=later.begins - at > AHEAD_MS)
@@ -105,6 +105,6 @@ def caps_of_day(saved: MandateRow | None) -> Limits:
     if saved is None:
         return UNLIMITED
     try:
-        return mandate_of(decode_fields(saved.body)).day
+        return parse_mandate(decode_fields(saved.body)).day
     except BadArguments as error:
         raise no("mandate") from error

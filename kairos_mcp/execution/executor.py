@@ -173,7 +173,8 @@ class StepExecutor:
         if found.result is None:
             return found
         return ProbeResult(
-            found.state, shorten(redact_values.result(found.result, self.means.mask), self.means.shown_chars, path)[0]
+            found.state,
+            shorten(redact_values.redact_result(found.result, self.means.mask), self.means.shown_chars, path)[0],
         )
 
     def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewStep:
@@ -276,7 +277,7 @@ class StepExecutor:
         seconds, stop = grant.timeout_ms / 1000, StopSignal()
         shut = self.reach.shut(path, step)
         wanted, gate = self.reach.wanted(path, step), self.means.gate
-        still = partial(gate.check_still, wanted, base) if gate.must_look(tool.spec) else None
+        still = partial(gate.recheck, wanted, base) if gate.reads_file_system(tool.spec) else None
         around = ToolContext(self.run_id, began + seconds, self.kept, path, self.memory, base or {}, stop, shut, still)
         longer = LET_OUT_S if tool.spec.effect == "checked" else 0.0
         given = (self.means.mask, tool, step.call.arguments, around)
@@ -301,9 +302,9 @@ class StepExecutor:
         return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=kept, notes=notes)
 
 
-_PAUSED = ReservationRequest(NOTHING, "pause", open_step=True)
-_SHORTENED = ReservationRequest(NOTHING, "compact", open_step=True)
-_HANDED_OUT = ReservationRequest(counts_of("call"), "call", open_step=True)
+_PAUSED = ReservationRequest(NOTHING, "pause", external=True)
+_SHORTENED = ReservationRequest(NOTHING, "compact", external=True)
+_HANDED_OUT = ReservationRequest(counts_of("call"), "call", external=True)
 _BY_NOBODY, _BY_CALLER, _BY_HOUSE = Sent(), Sent("caller"), Sent("house")
 
 

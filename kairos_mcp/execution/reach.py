@@ -6,14 +6,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.execution.authorization import Considered, goes_at_once
-from kairos_mcp.gate import Gate, WantedCall
+from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, search_tool
 from kairos_mcp.tools.tool import Tool
@@ -49,15 +49,15 @@ class ToolAccess:
         """The tool that a call is made with; one that is gone still answers what was begun for it."""
         return search_tool(self.behind, self._late) if self._is_search(name) else self.registry.find(name)
 
-    def wanted(self, path: str, step: CallTool) -> WantedCall:
+    def wanted(self, path: str, step: CallTool) -> ToolCallRequest:
         """The call as the gate is asked about it."""
         call, agent = step.call, self.agent_of(path)
-        return WantedCall(self.spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
+        return ToolCallRequest(self.spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
 
     def shut(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
         """What the call must not show of what it finds, by the rules of the gate; None: they keep nothing from it."""
         spec = self.spec(step.call.name)
-        return None if spec is None or self._is_free(spec) else self.gate.shuts(self.wanted(path, step))
+        return None if spec is None or self._is_free(spec) else self.gate.hidden_paths(self.wanted(path, step))
 
     def must_consider(self, path: str, step: CallTool) -> bool:
         """Whether files have to be looked at before it is known if this call may be made."""
@@ -109,7 +109,7 @@ class ToolAccess:
     def _is_free(self, spec: ToolSpec) -> bool:
         """Whether every call of this tool may be made: found once a run, since most calls are of such tools."""
         if (known := self._free.get(spec.name)) is None:
-            known = self._free[spec.name] = self.gate.leave_to_read(spec)
+            known = self._free[spec.name] = self.gate.allows_every_read(spec)
         return known
 
     def _gone(self, spec: ToolSpec) -> ToolNotOffered | None:
@@ -146,5 +146,5 @@ class ToolAccess:
         seconds = -(-(60_000 - (at - recent[0])) // 1000)
         return Denied(
             f"{spec.name} was called {PER_MINUTE} times within a minute.",
-            f"Call it again in {many(seconds, 'second')}.",
+            f"Call it again in {count_of(seconds, 'second')}.",
         )

@@ -230,7 +230,7 @@ class RunState:
         del self.taken[: len(turn.taken)]
         self.branches = committed.branches
         for new in turn.marks:
-            mark = PendingStep(0, self.runner.waiting[new.path], new.claim.open_step, NOTHING, new.sent)
+            mark = PendingStep(0, self.runner.waiting[new.path], new.claim.external, NOTHING, new.sent)
             mark.asked = new.asking is not None
             mark.base = new.again.asking.base if new.again is not None else None
             self.marks[new.path] = mark
@@ -340,7 +340,7 @@ class RunState:
         claim = self.performer.claim(path, mark.step, route or "", counts)
         again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
         if mark.sits_out or waits or self._is_unsettled(mark):
-            claim = claim._replace(open_step=True)
+            claim = claim._replace(external=True)
         waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
         ended = mark.ended_by(at) or EndedAttempt(waited, NOTHING)
         return NewAttempt(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from string import Template
 
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
 
@@ -166,6 +166,6 @@ def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
         normalized.append(replace(message, tool_calls=tuple(calls)))
     if waiting:
         raise BadArguments(
-            f"messages: no result for the last {many(len(waiting), 'call')}.", "Add a tool message for each."
+            f"messages: no result for the last {count_of(len(waiting), 'call')}.", "Add a tool message for each."
         )
     return tuple(normalized)

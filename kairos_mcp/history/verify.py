@@ -10,7 +10,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError, Stale, StoreCorrup
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.history.format import ExportedHistory, read_lines
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport, replay
-from kairos_mcp.specs.build import VERSIONS, LoadedSpec, thaw
+from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.views.transcript import transcript
 
@@ -23,7 +23,7 @@ def verify(lines: Iterable[bytes]) -> ReplayReport:
     carried = read_lines(lines)
     _check_version(carried)
     try:
-        thawed = thaw(to_json(carried.run.spec).decode(), lambda content_hash: carried.texts.get(content_hash, ""))
+        thawed = load_spec(to_json(carried.run.spec).decode(), lambda content_hash: carried.texts.get(content_hash, ""))
         outcome = None if carried.outcome is None else encode(decode(Outcome, to_json(carried.outcome).decode()))
     except StoreCorrupt as error:
         raise _incomplete_file(carried) from error

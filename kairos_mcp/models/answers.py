@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
-from kairos_mcp.core.strict_json import unfit
+from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
 
@@ -144,7 +144,7 @@ def _usage(usage: _UsageModel | None) -> Usage | None:
 def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
     if not isinstance(value, dict):
         raise BadArguments(f"The {kind} answer must be an object.", f"Valid keys: {', '.join(shape.model_fields)}.")
-    if (reason := unfit(value)) is not None:
+    if (reason := find_unfit_value(value)) is not None:
         raise BadArguments(f"The {kind} answer is refused: {reason}.", "Send plain JSON of less than 4 MiB.")
     try:
         return shape.model_validate(value)

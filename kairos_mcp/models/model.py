@@ -66,9 +66,9 @@ def masked_model(model: Model, mask: Redactor) -> Model:
     async def complete(asked: ModelInput) -> Completion | Failure:
         answer = await model(asked)
         return (
-            redact_values.completion(answer, mask)
+            redact_values.redact_completion(answer, mask)
             if isinstance(answer, Completion)
-            else redact_values.failure(answer, mask)
+            else redact_values.redact_failure(answer, mask)
         )
 
     return complete

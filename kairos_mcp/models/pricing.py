@@ -63,7 +63,7 @@ class Tariff:
         """What these tokens cost, by the model that the reply names where it is known; 0 where nobody knows."""
         if self.stated is not None:
             price = self.dearest()
-            return price.of(usage.input_tokens, usage.output_tokens) if price is not None else 0
+            return price.cost(usage.input_tokens, usage.output_tokens) if price is not None else 0
         known = self._known(answered_by) or self._known(self.model.partition(":")[2])
         if known is None:
             return 0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.secret_forms import without_passwords
+from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 
@@ -116,7 +116,7 @@ def _bad_reply(bad: BadProviderReply, kind: str) -> Failure:
 def _broken_line(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
     """The end of a call that was sent is unknown; one that never got through has cost nothing."""
     sent = phase not in ("pool", "connect")
-    where = f" at {without_passwords(tariff.base_url)}" if tariff.base_url else ""
+    where = f" at {strip_passwords(tariff.base_url)}" if tariff.base_url else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
     cure = "" if sent else " Check KAIROS_BASE_URL and the network."
     return Failure("timeout" if timeout else "provider_error", f"{kind}{where} {what}.{cure}", True, unknown_end=sent)

@@ -29,7 +29,7 @@ from pydantic_ai.usage import RequestUsage
 
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, Message, Private, ToolCall, ToolSpec, Usage
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.core.strict_json import Undecodable, strict_json, unfit
+from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
 from kairos_mcp.models import dialects
 from kairos_mcp.models.model import ModelInput, ModelManner
 from kairos_mcp.models.pricing import Tariff
@@ -175,7 +175,7 @@ def completion_of(
     asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
     calls = tuple(_call(part, f"{path}/call-{n}") for n, part in enumerate(asked, 1))
     usage = _usage(response.usage, response.model_name, tariff)
-    unreadable = unfit([content, [[call.name, call.arguments] for call in calls]])
+    unreadable = find_unfit_value([content, [[call.name, call.arguments] for call in calls]])
     if unreadable is not None:
         content, calls = "", ()
     return Completion(
@@ -209,7 +209,7 @@ def _call(part: ToolCallPart, ordinal: str) -> ToolCall:
             return ToolCall(ordinal, part.tool_name, arguments)
         case str() as text if text.strip():
             try:
-                value = strict_json(text)
+                value = parse_strict_json(text)
             except Undecodable as broken:
                 return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {broken.reason}")
             return _decoded(ordinal, part.tool_name, value)

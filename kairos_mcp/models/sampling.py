@@ -13,7 +13,7 @@ import mcp_types as wire
 
 from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
-from kairos_mcp.core.strict_json import unfit
+from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.models import dialects
 from kairos_mcp.models.dialects import TextPrompts, WordedRequest
 
@@ -80,7 +80,9 @@ def completion(
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
     named = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
     said = replace(_said(blocks, path), finish=_finish(reply.stop_reason), model=named)
-    if (reason := unfit([said.content, [[call.name, call.arguments] for call in said.tool_calls]])) is not None:
+    if (
+        reason := find_unfit_value([said.content, [[call.name, call.arguments] for call in said.tool_calls]])
+    ) is not None:
         return Completion(unreadable=reason)
     if said.tool_calls and said.finish == "stop":
         return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, RequestCompletion
-from kairos_mcp.core.strict_json import Undecodable, strict_json
+from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
 from kairos_mcp.models.answers import at_path, completion_from
 
 _OUR_KEYS = ("for", "delay_s", "error")
@@ -105,7 +105,7 @@ class Script:
 
 def _line(number: int, raw: str) -> tuple[str | None, _ScriptLine]:
     try:
-        value = strict_json(raw)
+        value = parse_strict_json(raw)
     except Undecodable as error:
         raise _wrong(number, error.reason) from None
     if not isinstance(value, dict):

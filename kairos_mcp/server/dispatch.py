@@ -79,4 +79,8 @@ async def dispatch(
 def _client(ctx: ServerRequestContext[Any], mask: Redactor) -> str:
     """The client's own name and version, as far as given: a label for the record, trusted for nothing."""
     given = ctx.session.client_params
-    return "" if given is None else redact_values.label(f"{given.client_info.name} {given.client_info.version}", mask)
+    return (
+        ""
+        if given is None
+        else redact_values.redact_label(f"{given.client_info.name} {given.client_info.version}", mask)
+    )

@@ -12,8 +12,8 @@ import mcp_types as wire
 
 from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.inspect import RunPurpose
-from kairos_mcp.core.counting import age
-from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.counting import format_age
+from kairos_mcp.core.text import make_visible
 from kairos_mcp.models.answers import FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
@@ -55,10 +55,10 @@ def request(purpose: RunPurpose, question: Question) -> wire.ElicitRequest:
 
 def _place(purpose: RunPurpose) -> str:
     """How old the run is, and the folder that it works in, as a path that nothing can hide in."""
-    old = f", {age(purpose.age_s)} old"
+    old = f", {format_age(purpose.age_s)} old"
     if purpose.workspace is None:
         return old
-    folder, _ = made_visible(purpose.workspace)
+    folder, _ = make_visible(purpose.workspace)
     return f"{old}, in {folder},"
 
 
@@ -68,7 +68,7 @@ def _goal(purpose: RunPurpose) -> str:
         return ""
     line = " ".join(purpose.goal.split())
     start = line if len(line) <= GOAL_CHARS else f"{line[:GOAL_CHARS]}…"
-    quoted, _ = made_visible(json.dumps(start, ensure_ascii=False))
+    quoted, _ = make_visible(json.dumps(start, ensure_ascii=False))
     whose = "the run" if purpose.mandate is None else f"the mandate {purpose.mandate}"
     return f"\nfor the goal of {whose}, {quoted}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.server.framing import on_one_line
 
@@ -30,7 +30,7 @@ def rows_text(rows: list[JsonObject], following: JsonObject | None, elsewhere: i
     """A line for each run of a list."""
     lines = [_row(row) for row in rows] or ["No runs here yet." if elsewhere else "No runs yet."]
     if elsewhere:
-        lines.append(f"{many(elsewhere, 'run')} of other workspaces: run_status all=true")
+        lines.append(f"{count_of(elsewhere, 'run')} of other workspaces: run_status all=true")
     if following is not None:
         lines.append(_next(following))
     return "\n".join(lines)
@@ -73,7 +73,11 @@ def _head(run: JsonObject) -> str:
     why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     model = f", model {run['model']}" if run["model"] else ""
     resume = f", resumes at {run['resume_at']}" if run["resume_at"] else ""
-    far = many(run["rounds"], "round") if run["flow"] == "planner" else many(run["usage"]["model_calls"], "model call")
+    far = (
+        count_of(run["rounds"], "round")
+        if run["flow"] == "planner"
+        else count_of(run["usage"]["model_calls"], "model call")
+    )
     return f"{run['flow']} {run['run_id']}: {run['status']}{why}, {far}, route {run['route']}{model}{resume}"
 
 
@@ -81,7 +85,7 @@ def _row(run: JsonObject) -> str:
     why = f" ({run['stop_reason']})" if run["stop_reason"] else ""
     waits = ", ".join(f"{item['key']} ({item['kind']})" for item in run["waiting"])
     waiting = f", waiting {waits}" if waits else ""
-    stands = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {many(run['rounds'], 'round')}{waiting}"
+    stands = f"{run['flow']} {run['run_id']}: {run['status']}{why}, {count_of(run['rounds'], 'round')}{waiting}"
     return f"{stands}, {_project_line(run)}, seq {run['seq']}: {_one_line(run['goal'])}"
 
 

@@ -33,7 +33,7 @@ def validate_arguments(model: type[A], given: JsonObject | None) -> A:
     unfit = _unfit(arguments)
     if unfit is not None:
         raise BadArguments(*unfit)
-    placeholders.refuse(arguments)
+    placeholders.refuse_placeholders(arguments)
     try:
         return model.model_validate(arguments)
     except ValidationError as refused:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.limits import inside_limits
+from kairos_mcp.core.limits import limits_from_json
 from kairos_mcp.settings.file_ownership import check_settings_file, check_state_folder
 from kairos_mcp.settings.settings import (
     CAP_NAMES,
@@ -56,9 +56,9 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
             group, _, leaf = name.partition(".")
             caps[group][leaf] = values.pop(name)
     if "time_zone" in values:
-        from kairos_mcp.core.calendar import zone_named
+        from kairos_mcp.core.calendar import load_time_zone
 
-        zone_named(values["time_zone"])
+        load_time_zone(values["time_zone"])
     if "workspaces" in values:
         values["workspaces"] = tuple(dict.fromkeys(_folder(text) for text in values["workspaces"]))
         _check_outside(values["workspaces"], home)
@@ -70,8 +70,8 @@ def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     return Settings(
         home=home,
         config_dirs=(packaged_config(), home / "config"),
-        limits=replace(DEFAULT_CAPS, **inside_limits(caps["limits"])),
-        day=replace(DEFAULT_DAY, **inside_limits(caps["day"])),
+        limits=replace(DEFAULT_CAPS, **limits_from_json(caps["limits"])),
+        day=replace(DEFAULT_DAY, **limits_from_json(caps["day"])),
         config_file=file,
         origins=MappingProxyType({"home": home_from, **origins}),
         **values,

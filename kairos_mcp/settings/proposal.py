@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.redaction import Redactor, names_a_key
-from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_given import GivenTool, definition
 from kairos_mcp.settings.http_tool import HttpDefinition, references_in
@@ -129,7 +129,7 @@ def _body(spec: JsonObject) -> str:
 
 def _check_keys(spec: JsonObject, mask: Redactor) -> None:
     for where, name, value in _texts("spec", "", spec):
-        if made_visible(value)[0] != value:
+        if make_visible(value)[0] != value:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
         if any(not reference.startswith(("env:", "keyring:")) for reference in references_in(value)):
             raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kairos_mcp.core.decision_rights import Approvals
 from kairos_mcp.core.errors import ConfigError
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, outside_limits
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import Effect, Risk
 from kairos_mcp.core.scopes import Scope
 from kairos_mcp.core.steps import DialectName
@@ -184,7 +184,7 @@ def default_of(name: str) -> Any:
     """The default of a setting, in the words of the file: None where there is none."""
     group, _, leaf = name.partition(".")
     if leaf:
-        return outside_limits({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
+        return limits_to_json({"limits": DEFAULT_CAPS, "day": DEFAULT_DAY}[group])[leaf]
     (found,) = (each for each in fields(Settings) if each.name == name)
     return None if found.default is MISSING else found.default
 

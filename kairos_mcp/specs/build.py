@@ -13,7 +13,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import AvailableRoutes, chosen
+from kairos_mcp.core.routes import AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import call, planner
@@ -53,7 +53,7 @@ class BuiltSpec:
     version: int
 
 
-WORDLESS = TextPrompts("", "", "")  # a single call asks no model
+NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class LoadedSpec:
     script: Script | None
     flow: Callable[[], Flow[Outcome]]
     planner_input: PlannerInput | None
-    text_prompts: TextPrompts = WORDLESS
-    behind: ToolSet = field(default_factory=ToolSet)
+    text_prompts: TextPrompts = NO_TEXT_PROMPTS
+    searchable: ToolSet = field(default_factory=ToolSet)
 
     @property
     def searches(self) -> bool:
         """Whether its model is offered a search for tools."""
-        return bool(self.behind) or self.spec.joining is not None
+        return bool(self.searchable) or self.spec.joining is not None
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class SpecBuilder:
         return content_hash
 
 
-def freeze_planner(
+def build_planner_spec(
     request: PlannerRequest,
     settings: Settings,
     registry: ToolRegistry,
@@ -101,15 +101,15 @@ def freeze_planner(
     """
     keep = SpecBuilder()
     coming = registry.coming(request.tools)  # before it is seen what there is: what comes in between is not lost
-    offer = offered(_granted(request, registry), coming)
+    offer = offered(_select_tools(request, registry), coming)
     if request.output_schema is not None:
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    thinks = thinking(request.route, request.limits, request.model, settings, samples=samples)
-    limits, cut = narrowed(request.limits, settings)
+    thinks = choose_model(request.route, request.limits, request.model, settings, samples=samples)
+    limits, cut = narrow_limits(request.limits, settings)
     prompts = Prompts.load(settings.prompt)
     earlier = past.summaries if past is not None else ()
     history = normalize_history((*(past.conversation if past is not None else ()), *request.messages))
@@ -126,7 +126,7 @@ def freeze_planner(
         user_text=keep.keep(user),
         schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
         prompts_text=keep.keep(encode(prompts)),
-        dialect_text=keep.keep(encode(text_prompts(settings))),
+        dialect_text=keep.keep(encode(load_text_prompts(settings))),
         asked_route=thinks.asked,
         script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
@@ -137,11 +137,17 @@ def freeze_planner(
         dialect=settings.dialect,
         joining=(request.tools or ()) if offer.joined else None,
     )
-    notes = (*thinks.notes, *cut, *_unused(request, thinks.route), *offer.notes, *registry.notes(request.tools))
+    notes = (
+        *thinks.notes,
+        *cut,
+        *_ignored_options_note(request, thinks.route),
+        *offer.notes,
+        *registry.notes(request.tools),
+    )
     return BuiltSpec(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
 
 
-def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
+def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...]:
     """What was asked of a model that nobody on this route takes."""
     asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
     if not asked or route not in ("caller", "scripted"):
@@ -149,7 +155,7 @@ def _unused(request: PlannerRequest, route: str) -> tuple[str, ...]:
     return (f"{' and '.join(asked)}: of no use on the route {route}; a provider or the host's model takes it.",)
 
 
-def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: ToolRegistry) -> BuiltSpec:
+def build_call_spec(name: str, arguments: JsonObject, settings: Settings, registry: ToolRegistry) -> BuiltSpec:
     """The frozen spec of one call. Raises UnknownTool; arguments that don't fit raise BadArguments."""
     offered = registry.select((name,))
     tool = registry.find(name)
@@ -161,15 +167,15 @@ def freeze_call(name: str, arguments: JsonObject, settings: Settings, registry: 
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
     keep = SpecBuilder()
     spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
-    limits, cut = narrowed(Limits(), settings)
+    limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
     return BuiltSpec(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
 
 
-def thaw(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
+def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
     spec: Spec = decode(Spec, spec_text)
-    offered = _tools(text_of(spec.tools_text))
+    offered = _load_tools(text_of(spec.tools_text))
     if spec.flow == "call":
         return LoadedSpec(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
 
@@ -177,10 +183,10 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         return text_of(content_hash) if content_hash is not None else ""
 
     script = Script.parse(text(spec.script_text)) if spec.script_text else None
-    behind = _tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
+    behind = _load_tools(text(spec.behind_text)) if spec.behind_text else ToolSet()
     if spec.flow != "planner":
-        order = load_ooda.thawed(spec, text, offered, behind, _prompts(text(spec.prompts_text)))
-        spoken = _spoken(text(spec.dialect_text))
+        order = load_ooda.load_cycle(spec, text, offered, behind, _load_prompts(text(spec.prompts_text)))
+        spoken = _load_text_prompts(text(spec.dialect_text))
         return LoadedSpec(spec, offered, script, lambda: load_ooda.flow_of(order), None, spoken, behind)
     brief = PlannerInput(
         system=text(spec.system_text),
@@ -190,9 +196,9 @@ def thaw(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
         output_schema=decode(dict[str, Any], text(spec.schema_text)) if spec.schema_text else None,
         context_tokens=spec.context_tokens,
         max_tokens=spec.max_tokens,
-        prompts=_prompts(text(spec.prompts_text)),
+        prompts=_load_prompts(text(spec.prompts_text)),
     )
-    spoken = _spoken(text(spec.dialect_text))
+    spoken = _load_text_prompts(text(spec.dialect_text))
     return LoadedSpec(spec, offered, script, lambda: planner.planner(brief), brief, spoken, behind)
 
 
@@ -207,11 +213,13 @@ class ModelChoice:
     notes: Sequence[str]
 
 
-def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
+def choose_model(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
     """Who thinks in a run with these limits of its own. Raises BadArguments."""
     script = _script_text(settings)
     asked = wanted if wanted != "auto" else settings.route
-    route, notes = routed(asked, minds(settings, script is not None, samples), priced=limits.nano_usd is not None)
+    route, notes = choose_priced_route(
+        asked, available_routes(settings, script is not None, samples), priced=limits.nano_usd is not None
+    )
     taken = model or (settings.model if route == "provider" else None)
     if route == "provider" and taken is not None and ":" not in taken:
         raise BadArguments(f"model: {taken[:80]!r} names no provider.", f"As {settings.model}, or leave it out.")
@@ -222,14 +230,14 @@ def thinking(wanted: str, limits: Limits, model: str | None, settings: Settings,
     return ModelChoice(asked, route, script, taken, notes)
 
 
-def routed(asked: str, there: AvailableRoutes, *, priced: bool) -> tuple[str, Sequence[str]]:
+def choose_priced_route(asked: str, there: AvailableRoutes, *, priced: bool) -> tuple[str, Sequence[str]]:
     """The route, and what is to be said of it; `auto` passes over those without a price where dollars are limited
     (`priced`)."""
     if asked != "auto" or not priced or not there.provider:
-        return chosen(asked, there)
-    passed = there.there()[: there.there().index("provider")]
+        return choose_route(asked, there)
+    passed = there.in_order()[: there.in_order().index("provider")]
     note = f"route auto chose provider: limits.usd is set, and {' and '.join(passed)} have no price."
-    return "provider", (note,) if passed else chosen(asked, there)[1]
+    return "provider", (note,) if passed else choose_route(asked, there)[1]
 
 
 def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: str = "limits.usd") -> None:
@@ -246,29 +254,29 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
 
 
 @lru_cache(maxsize=16)
-def _tools(text: str) -> ToolSet:
+def _load_tools(text: str) -> ToolSet:
     """Most runs have the same tools and prompts: each text is taken apart once, and its value shared."""
     return ToolSet(decode(tuple[ToolSpec, ...], text))
 
 
 @lru_cache(maxsize=16)
-def _prompts(text: str) -> Prompts:
+def _load_prompts(text: str) -> Prompts:
     prompts: Prompts = decode(Prompts, text)
     return prompts
 
 
 @lru_cache(maxsize=16)
-def _spoken(text: str) -> TextPrompts:
+def _load_text_prompts(text: str) -> TextPrompts:
     prompts: TextPrompts = decode(TextPrompts, text)
     return prompts
 
 
-def minds(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
+def available_routes(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
     """What this server and this client have to think with."""
     return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
 
 
-def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+def narrow_limits(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
     """What is asked, within what the configuration allows; what was cut is named."""
     kept: dict[str, int | None] = {}
     cut = []
@@ -283,7 +291,7 @@ def narrowed(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]
     return Limits(**kept), tuple(cut)
 
 
-def _granted(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
+def _select_tools(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
     chosen = registry.select(request.tools)
     for spec in request.caller_tools:
         compile_schema(spec.input_schema)
@@ -296,7 +304,7 @@ def _granted(request: PlannerRequest, registry: ToolRegistry) -> ToolSet:
     return ToolSet((*chosen, *request.caller_tools))
 
 
-def text_prompts(settings: Settings) -> TextPrompts:
+def load_text_prompts(settings: Settings) -> TextPrompts:
     return TextPrompts(**{part.name: settings.prompt(f"text_{part.name}").strip() for part in fields(TextPrompts)})
 
 

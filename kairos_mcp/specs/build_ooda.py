@@ -25,10 +25,10 @@ from kairos_mcp.specs.build import (
     BuiltSpec,
     ModelChoice,
     SpecBuilder,
-    narrowed,
+    choose_model,
+    load_text_prompts,
+    narrow_limits,
     refuse_unpriced,
-    text_prompts,
-    thinking,
 )
 from kairos_mcp.specs.load_ooda import FLOWS, RUN
 from kairos_mcp.store.codec import encode
@@ -38,7 +38,7 @@ from kairos_mcp.tools.selection import offered
 
 CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
-STRETCH = UnattendedAllowance(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
+UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +53,22 @@ class CycleSettings:
     output: JsonObject | None = None
 
 
-def freeze_phase(asked: PhaseRequest, ground: CycleSettings) -> BuiltSpec:
+def build_phase_spec(asked: PhaseRequest, ground: CycleSettings) -> BuiltSpec:
     """Raises BadArguments, also for what the phase before did not give; UnknownTool, ConfigError."""
     phases.check_given(asked.phase, asked.given)
-    limits, cut = _limits(asked.limits, asked.mandate, ground.settings)
+    limits, cut = _effective_limits(asked.limits, asked.mandate, ground.settings)
     keep = SpecBuilder()
     given = keep.keep(encode(asked.given)) if asked.given is not None else None
-    thinks = thinking(asked.route, _own(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples)
+    thinks = choose_model(
+        asked.route, _requested_limits(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples
+    )
     _refuse_unpriced(asked.mandate, thinks, ground.settings)
     spec, notes = _spec(keep, asked.mandate, thinks, ground)
     frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given, given_by=asked.given_by)
     return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
 
 
-def freeze_cycles(asked: CyclesRequest, ground: CycleSettings) -> BuiltSpec:
+def build_cycles_spec(asked: CyclesRequest, ground: CycleSettings) -> BuiltSpec:
     """Raises BadArguments, UnknownTool, ConfigError."""
     mandate = asked.mandate
     if asked.cycles is not None and not 1 <= asked.cycles <= mandate.max_cycles:
@@ -74,17 +76,19 @@ def freeze_cycles(asked: CyclesRequest, ground: CycleSettings) -> BuiltSpec:
             f"cycles: {asked.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
             f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
         )
-    limits, cut = _limits(asked.limits, mandate, ground.settings)
-    limits, stretch = _stretched(limits, _own(asked.limits, mandate))
+    limits, cut = _effective_limits(asked.limits, mandate, ground.settings)
+    limits, stretch = _with_allowance(limits, _requested_limits(asked.limits, mandate))
     keep = SpecBuilder()
-    thinks = thinking(asked.route, _own(asked.limits, mandate), None, ground.settings, samples=ground.samples)
+    thinks = choose_model(
+        asked.route, _requested_limits(asked.limits, mandate), None, ground.settings, samples=ground.samples
+    )
     _refuse_unpriced(mandate, thinks, ground.settings)
     spec, notes = _spec(keep, mandate, thinks, ground)
     frozen = replace(spec, flow=RUN, cycles=asked.cycles or mandate.max_cycles, stretch=stretch)
     return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
 
 
-def carried_from(output: JsonObject | None) -> CarryOver:
+def carry_over_from(output: JsonObject | None) -> CarryOver:
     """What a run hands to the next one of its mandate, as its output says it."""
     match output:
         case {"lessons": list(lessons), "effects": list(effects)}:
@@ -103,7 +107,7 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
     may = [spec for spec in wanted if spec.name not in EDITING]
     left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
-    offer = offered(_told_of(mandate, reads, may), tuple(coming))
+    offer = offered(_decide_tools(mandate, reads, may), tuple(coming))
     search = [offer.search] if offer.search is not None else []
     if coming and "run_tool" in mandate.allowed_actions:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
@@ -112,19 +116,19 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
         RUN,
         mandate.goal,
         thinks.route,
-        keep.keep(encode(tuple(_all(registry, reads, may, search)))),
+        keep.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
         behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
         prompts_text=keep.keep(encode(Prompts.load(settings.prompt))),
         script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
         model=thinks.model,
-        dialect_text=keep.keep(encode(text_prompts(settings))),
+        dialect_text=keep.keep(encode(load_text_prompts(settings))),
         asked_route=thinks.asked,
         mandate=mandate.id,
         mandate_text=keep.keep(encode(mandate.as_json())),
         phase_prompts_text=keep.keep(encode(PhasePrompts.gathered(settings.prompt))),
-        carried_text=keep.keep(encode(carried_from(ground.output))),
+        carried_text=keep.keep(encode(carry_over_from(ground.output))),
         scopes_text=keep.keep(encode(scopes)),
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
@@ -135,13 +139,13 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
     return spec, [*notes, *offer.notes]
 
 
-def _told_of(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
+def _decide_tools(mandate: Mandate, reads: Sequence[ToolSpec], may: Sequence[ToolSpec]) -> ToolSet:
     """The tools that decide would be told of if they are not too many: those that read, and those for run_tool."""
     named = may if "run_tool" in mandate.allowed_actions else ()
     return ToolSet(list({spec.name: spec for spec in (*reads, *named)}.values()))
 
 
-def _all(
+def _callable_tools(
     registry: ToolRegistry, reads: Sequence[ToolSpec], may: Sequence[ToolSpec], more: Sequence[ToolSpec]
 ) -> ToolSet:
     """Every tool that a step may call, each once."""
@@ -155,27 +159,27 @@ def _refuse_unpriced(mandate: Mandate, thinks: ModelChoice, settings: Settings) 
         refuse_unpriced(thinks.route, thinks.model, settings, "day.usd")
 
 
-def _own(asked: Limits, mandate: Mandate) -> Limits:
+def _requested_limits(asked: Limits, mandate: Mandate) -> Limits:
     """What the caller and the mandate limit, without what the configuration does."""
-    return Limits(**{unit.name: _least(asked, mandate.limits, unit.name) for unit in fields(Limits)})
+    return Limits(**{unit.name: _smaller_cap(asked, mandate.limits, unit.name) for unit in fields(Limits)})
 
 
-def _limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
+def _effective_limits(asked: Limits, mandate: Mandate, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
     if asked.rounds is not None:
         raise BadArguments("limits.rounds: phases have no rounds.", "Use limits.model_calls, or cycles of ooda_run.")
-    limits, cut = narrowed(_own(asked, mandate), settings)
+    limits, cut = narrow_limits(_requested_limits(asked, mandate), settings)
     return replace(limits, rounds=None), cut
 
 
-def _least(asked: Limits, own: Limits, unit: str) -> int | None:
+def _smaller_cap(asked: Limits, own: Limits, unit: str) -> int | None:
     caps: list[int] = [cap for cap in (getattr(asked, unit), getattr(own, unit)) if cap is not None]
     return min(caps, default=None)
 
 
-def _stretched(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
+def _with_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
     """With O17's limits where neither caller nor mandate has set one; what the configuration allows is the most."""
-    calls = STRETCH.model_calls if own.model_calls is None else None
-    time_ms = STRETCH.milliseconds if own.milliseconds is None else None
+    calls = UNATTENDED_ALLOWANCE.model_calls if own.model_calls is None else None
+    time_ms = UNATTENDED_ALLOWANCE.milliseconds if own.milliseconds is None else None
     if calls is None and time_ms is None:
         return limits, None
     begin = replace(

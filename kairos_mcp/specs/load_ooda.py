@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.mandate import Mandate, mandate_of
+from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import FlowName, Phase, Spec
@@ -37,22 +37,22 @@ VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values
 class LoadedCycle:
     """An order with what is to be done by it: one phase with what it was given, or so many cycles."""
 
-    order: CycleContext
+    context: CycleContext
     phase: Phase | None
     given: JsonObject | None
     cycles: int
 
 
-def thawed(
+def load_cycle(
     spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts
 ) -> LoadedCycle:
     """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
     order = CycleContext(
         read_mandate(text(spec.mandate_text)),
-        _says(text(spec.phase_prompts_text)),
+        _load_phase_prompts(text(spec.phase_prompts_text)),
         prompts,
-        _named(tools, spec.reads),
-        _named(tools, spec.may),
+        _select_named(tools, spec.reads),
+        _select_named(tools, spec.may),
         decode(Scopes, text(spec.scopes_text)),
         decode(CarryOver, text(spec.carried_text)),
         frozenset(each.name for each in behind),
@@ -71,11 +71,11 @@ def phase_of(flow: str) -> Phase | None:
 
 def flow_of(ordered: LoadedCycle) -> Flow[Outcome]:
     if ordered.phase is None:
-        return cycles.mandate_run(ordered.order, ordered.cycles)
-    return phases.phase_run(ordered.order, ordered.phase, ordered.given)
+        return cycles.mandate_run(ordered.context, ordered.cycles)
+    return phases.phase_run(ordered.context, ordered.phase, ordered.given)
 
 
-def _named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
+def _select_named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
     wanted = set(names or ())
     return ToolSet([spec for spec in tools if spec.name in wanted])
 
@@ -83,12 +83,12 @@ def _named(tools: ToolSet, names: tuple[str, ...] | None) -> ToolSet:
 def read_mandate(text: str) -> Mandate:
     """The mandate in a row. Raises Unreadable."""
     try:
-        return mandate_of(json.loads(text))
+        return parse_mandate(json.loads(text))
     except (ValueError, KairosError) as error:
         raise no("mandate") from error
 
 
 @lru_cache(maxsize=16)
-def _says(text: str) -> PhasePrompts:
+def _load_phase_prompts(text: str) -> PhasePrompts:
     says: PhasePrompts = decode(PhasePrompts, text)
     return says

@@ -14,7 +14,7 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
-from kairos_mcp.specs.build import text_prompts
+from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import ToolRegistry
@@ -23,15 +23,15 @@ from kairos_mcp.tools.selection import offered
 _NAMED = re.compile(r'"name":"([^"]{1,64})"')
 
 
-def at_hand(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:
+def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:
     """Each such text, as it would be frozen now. `rest`: what is left of the one that is looked for; it may say which
     tools stood in it."""
     yield settings.prompt("planner").strip()
     yield encode(Prompts.load(settings.prompt))
     yield encode(PhasePrompts.gathered(settings.prompt))
-    yield encode(text_prompts(settings))
+    yield encode(load_text_prompts(settings))
     yield encode(scopes_of(Path(workspace), settings) if workspace is not None else Scopes())
-    yield from _of_tools(registry, rest)
+    yield from _tool_texts(registry, rest)
     if settings.script is not None:
         try:
             yield settings.script.read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def at_hand(settings: Settings, registry: ToolRegistry, workspace: str | None, r
             return
 
 
-def _of_tools(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
+def _tool_texts(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
     """Lists of specs: those that are offered where nobody names any, each alone, and those that `rest` names."""
     for several in (registry.select(None), ToolSet(registry.specs)):
         offer = offered(several)

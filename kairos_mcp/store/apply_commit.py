@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import apsw
 
-from kairos_mcp.budget.reservation import NO_DAY, SHARED, Reservation, ReservationRequest
-from kairos_mcp.budget.status_line import standing_line
+from kairos_mcp.budget.reservation import NO_DAY, SHARED_SCOPES, Reservation, ReservationRequest
+from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
@@ -140,7 +140,7 @@ def _mark(connection: apsw.Connection, turn: RunCommit, new: NewStep, purse: Res
     told = _where_it_stands(new, purse)
     shared, leave = _leave(turn, purse, new.path, new.claim)
     if isinstance(leave, Refused):
-        if leave.scope in SHARED:
+        if leave.scope in SHARED_SCOPES:
             return StepStarted(0, None, None, new.sent, waits=True, refused=leave)
         sent = replace(new.sent, tail=told, line=None)
         return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
@@ -150,7 +150,7 @@ def _mark(connection: apsw.Connection, turn: RunCommit, new: NewStep, purse: Res
         approvals.add(connection, turn.run, mark, new.asking, turn.at)
         return StepStarted(mark, leave, None, new.sent, waits=True)
     if new.answer is None:
-        held = None if new.claim.open_step else leave.held
+        held = None if new.claim.external else leave.held
         mark = _insert_mark(connection, turn, new, held, sent, shared)
         if new.again is not None:
             approvals.let_through(connection, turn.run, mark, new.again, turn.at)
@@ -179,7 +179,7 @@ def _where_it_stands(new: NewStep, purse: ReservationBatch) -> str | None:
     """The line for whoever is to go on, or to close: they alone can make something of it."""
     if new.kind not in ("round", "closing"):
         return None
-    return standing_line(purse.nearest(new.path), closing=new.kind == "closing")
+    return format_status_line(purse.nearest(new.path), closing=new.kind == "closing")
 
 
 def _insert_mark(
@@ -219,10 +219,10 @@ def _retry(connection: apsw.Connection, turn: RunCommit, retry: NewAttempt, purs
         return StepStarted(retry.mark, None, decode_answer(found), retry.sent)
     lost = purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost
     purse.settle(retry.path, retry.freed, lost, retry.shared)
-    if not retry.claim.open_step:
+    if not retry.claim.external:
         tool_memory.forget(connection, turn.run, retry.path)
     shared, leave = _leave(turn, purse, retry.path, retry.claim)
-    refused = leave if isinstance(leave, Refused) and leave.scope in SHARED else None
+    refused = leave if isinstance(leave, Refused) and leave.scope in SHARED_SCOPES else None
     if refused is not None:
         shared, leave = NOT_SHARED, Reservation(NOTHING, 0, 0)
     if isinstance(leave, Refused):
@@ -232,7 +232,7 @@ def _retry(connection: apsw.Connection, turn: RunCommit, retry: NewAttempt, purs
         purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
         return StepStarted(retry.mark, None, leave, retry.sent)
     sent = _with_grant(retry.sent, leave, retry.sent.tail)
-    waits = retry.claim.open_step or refused is not None
+    waits = retry.claim.external or refused is not None
     figures = encode_units(leave.held), encode(sent), encode_units(lost)
     bindings = (retry.mark, turn.fence, turn.at, *figures, retry.ended, waits, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)

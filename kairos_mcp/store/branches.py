@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget.branching import caps_of
+from kairos_mcp.budget.branching import branch_caps
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts
@@ -56,7 +56,7 @@ def above(branches: Branches, path: str) -> Shared:
 
 def insert(connection: apsw.Connection, opening: NewBranch, around: Account) -> tuple[int, Limits]:
     """Open the account of a branch within the one around it, as that is now; its number and caps."""
-    caps = caps_of(opening.share, around)
+    caps = branch_caps(opening.share, around)
     bindings = (around.id, opening.path, *(getattr(caps, name.removeprefix("cap_")) for name in amounts("cap")))
     rows(connection, _OPEN, bindings)
     return connection.last_insert_rowid(), caps

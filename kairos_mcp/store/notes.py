@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import NamedTuple
 
-from kairos_mcp.budget.reservation import WHOLE, ReservationRequest, least
+from kairos_mcp.budget.reservation import WHOLE_PREFIX, ReservationRequest, minimum_hold
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.steps import Answer, Refused
 
@@ -52,15 +52,15 @@ def too_small(asked: Iterable[AskedCompletion]) -> Iterator[str]:
     where a limit has none for the very first one."""
     for each in asked:
         match each.answer:
-            case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE):
-                limit = _named(scope.removeprefix(WHOLE), unit)
+            case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE_PREFIX):
+                limit = _named(scope.removeprefix(WHOLE_PREFIX), unit)
                 price = ", or set price_input and price_output where the model has no price" * (unit == "nano_usd")
                 yield (
                     f"{limit} is {_told(unit, cap)} for a whole day, and the next model call needs{_up_to(each, unit)}"
                     f" more than that: no day has room for it. Raise that limit, or give the run less to read{price}."
                 )
             case Refused(limit=unit, allowed=cap, scope=scope) if each.first and _is_bounded(each, unit):
-                amount = _told(unit, getattr(least(each.claim), unit))
+                amount = _told(unit, getattr(minimum_hold(each.claim), unit))
                 yield (
                     f"{each.path} was not begun: it may need up to {amount} of {_named(scope, unit)}, which is"
                     f" {_told(unit, cap)}. What a model may read is counted as a token a byte until one has reported"
@@ -75,7 +75,7 @@ _BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
 
 def _up_to(asked: AskedCompletion, unit: str) -> str:
     """How much that is, where it can be said."""
-    return f" up to {_told(unit, getattr(least(asked.claim), unit))}," if _is_bounded(asked, unit) else ""
+    return f" up to {_told(unit, getattr(minimum_hold(asked.claim), unit))}," if _is_bounded(asked, unit) else ""
 
 
 def _is_bounded(asked: AskedCompletion, unit: str) -> bool:

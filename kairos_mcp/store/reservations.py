@@ -11,7 +11,7 @@ from operator import add
 
 import apsw
 
-from kairos_mcp.budget.reservation import Reservation, ReservationRequest, grant
+from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.steps import Refused
@@ -81,8 +81,8 @@ class ReservationBatch:
     def at_most(self, path: str, held: Units, spent: Units, shared: Shared) -> Units:
         """So much of `spent` as every account that the step is charged to has left, once it has let go of `held`."""
         around = [self.own, *(self._branch(number) for number in branches.above(self.branches, path))]
-        lefts = [each.settle(held, NOTHING).rest for each in around]
-        lefts += [self._read(number).settle(shared_part(held), NOTHING).rest for number in shared]
+        lefts = [each.settle(held, NOTHING).remaining for each in around]
+        lefts += [self._read(number).settle(shared_part(held), NOTHING).remaining for number in shared]
         least = {
             unit: min([amount, *(left for rest in lefts if (left := getattr(rest, unit)) is not None)])
             for unit, amount in spent._asdict().items()
@@ -95,9 +95,9 @@ class ReservationBatch:
         """Leave for the step at this path, held in every account that it is charged to; or the first refusal."""
         within = branches.above(self.branches, path)
         nearest, around = self._chain(within)
-        leave = grant(nearest, claim, (), around)
+        leave = reserve(nearest, claim, (), around)
         if shared and isinstance(leave, Reservation) and not self._take(claim, leave, shared):
-            leave = grant(nearest, claim, [self._read(number) for number in shared], around)
+            leave = reserve(nearest, claim, [self._read(number) for number in shared], around)
             if isinstance(leave, Reservation):
                 for number in shared:
                     self._owe(number, leave.held[1:6] + _NONE_SPENT)
@@ -134,7 +134,7 @@ class ReservationBatch:
 
     def _take(self, claim: ReservationRequest, leave: Reservation, shared: Shared) -> bool:
         """Hold it in the shared accounts, if each has room for all of it: then nothing has to be read."""
-        if claim.open_step or claim.price is None:
+        if claim.external or claim.price is None:
             return False
         wanted = leave.held[1:6]
         for nth, number in enumerate(shared):

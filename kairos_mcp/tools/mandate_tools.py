@@ -9,9 +9,9 @@ import json
 import time
 
 from kairos_mcp.core.errors import KairosError, NotFound, StoreCorrupt, Timeout, UnknownMandate
-from kairos_mcp.core.mandate import mandate_of
+from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.files.listings import stop_at
@@ -62,7 +62,7 @@ def mandate_tool(store: Store) -> Tool:
         if body is None:
             raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")
         try:
-            found = mandate_of(json.loads(body))
+            found = parse_mandate(json.loads(body))
         except (ValueError, KairosError) as error:
             raise StoreCorrupt(f"The mandate {mandate_id!r} can't be read.", "Save it again.") from error
         return ToolResult(f"The goal of {mandate_id}.", data={"id": mandate_id, "goal_hash": found.goal_hash})
@@ -96,5 +96,5 @@ def _holds(opened: OpenedFile, wanted: bytes, until: float) -> bool:
         kept = (kept + piece)[-(len(wanted) - 1) :] if len(wanted) > 1 else b""
         offset += len(piece)
         if time.monotonic() >= until:
-            raise Timeout(f"{said(opened.path)} was not looked through in time.", "Check a smaller file.")
+            raise Timeout(f"{shorten_path(opened.path)} was not looked through in time.", "Check a smaller file.")
     return not wanted

@@ -9,9 +9,9 @@ from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.outside import seen, spelled
-from kairos_mcp.core.paths import said
-from kairos_mcp.core.patterns import line_pattern
+from kairos_mcp.core.outside import show_with_note, spell_hidden
+from kairos_mcp.core.paths import shorten_path
+from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -29,7 +29,7 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     What is shown has at most `shown_chars` characters (400 at least), its own note included. What can't be seen, or
     imitates a role, is spelled out; secrets have been taken out before (masked.py).
     """
-    text, data = seen(result.content), _spelled(result.data)
+    text, data = show_with_note(result.content), _spelled(result.data)
     if text is not result.content or data is not result.data:
         result = replace(result, content=text, data=data)
     allowed = max(shown_chars, LEAST_SHOWN)
@@ -56,9 +56,9 @@ def _spelled(value: Any) -> Any:
     """A JSON value as its texts may be read; the very value where nothing has to change."""
     match value:
         case str():
-            return spelled(value)
+            return spell_hidden(value)
         case dict():
-            told = {spelled(name): _spelled(item) for name, item in value.items()}
+            told = {spell_hidden(name): _spelled(item) for name, item in value.items()}
             return value if told == value else told
         case list() | tuple():
             items = [_spelled(item) for item in value]
@@ -115,7 +115,7 @@ def kept_tool(page_chars: int = PAGE_CHARS) -> Tool:
         ref: str = arguments["ref"]
         text = around.kept(ref)
         if text is None:
-            raise NotFound(f"Nothing is kept under {said(ref)!r}.", "A shortened result names its ref.")
+            raise NotFound(f"Nothing is kept under {shorten_path(ref)!r}.", "A shortened result names its ref.")
         offset: int = arguments.get("offset", 0)
         if offset > len(text):
             raise BadArguments(f"offset {offset} is past the end: {len(text)} characters.", "Start at 0.")
@@ -137,7 +137,7 @@ def _page(ref: str, text: str, offset: int, page_chars: int) -> ToolResult:
 
 
 def _found(ref: str, text: str, offset: int, pattern: str, until: float) -> ToolResult:
-    compiled = line_pattern(pattern)
+    compiled = compile_line_pattern(pattern)
     begin = text.rfind("\n", 0, offset) + 1
     content = text.encode("utf-8", "replace")
     lines: list[str] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, said, shown
+from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -138,7 +138,7 @@ class SkillFolders:
                 if (path := _main_file(opener, name)) is not None:
                     return opener, path
         known = ", ".join(skill.name for skill in self.listing().skills) or "none"
-        raise NotFound(f"There is no skill {said(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
+        raise NotFound(f"There is no skill {shorten_path(name[:NAME_CHARS])!r}.", f"There are: {known[:1_000]}.")
 
 
 def skill_tool(shelves: SkillFolders, read_bytes: int) -> Tool:
@@ -197,7 +197,7 @@ def _told_of(opener: Workspace, name: str) -> Skill | str | None:
             return None
         return skill_of(opener.found(path, HEAD_BYTES)[0].decode("utf-8", "replace"), name)
     except KairosError as error:
-        return f"{shown(name)[:NAME_CHARS]}: {error.message}"
+        return f"{printable_name(name)[:NAME_CHARS]}: {error.message}"
 
 
 def _entries(opener: Workspace) -> tuple[list[FolderEntry], bool]:
@@ -232,7 +232,7 @@ def _files(opener: Workspace, folder: str, depth: int = 1) -> Iterator[str]:
 
 
 def _with_files(result: ToolResult, name: str, main: str, files: Sequence[str]) -> ToolResult:
-    others = [shown(file.removeprefix(f"{name}/")) for file in files if file != main]
+    others = [printable_name(file.removeprefix(f"{name}/")) for file in files if file != main]
     told = _of(result, name)
     if not others:
         return told

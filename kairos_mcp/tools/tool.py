@@ -253,8 +253,8 @@ def masked_call(mask: Redactor, tool: Tool, arguments: JsonObject, around: ToolC
         if around.check_paths is not None:
             around.check_paths()
     except KairosError as refused:
-        return redact_values.result(failed(refused), mask)
-    return redact_values.result(call(tool, arguments, around), mask)
+        return redact_values.redact_result(failed(refused), mask)
+    return redact_values.redact_result(call(tool, arguments, around), mask)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -310,7 +310,7 @@ class _ArgumentWalk:
     def _is_known(self, text: str) -> bool:
         """Whether a file of this name would be one that agents take orders from, or the server's own."""
         plain = plain_or_none(os.path.normpath(text))
-        return plain is not None and self.scopes.of(plain) != "L2"
+        return plain is not None and self.scopes.scope_of(plain) != "L2"
 
     def _instructs(self, folder: str) -> bool:
         """Whether a folder of the workspace holds such a file, as far as it is looked at."""

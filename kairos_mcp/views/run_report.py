@@ -13,8 +13,8 @@ from typing import Any
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Account, Units
-from kairos_mcp.core.calendar import moment
-from kairos_mcp.core.counting import many
+from kairos_mcp.core.calendar import parse_timestamp
+from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.identity import ANYBODY_LOCAL, Caller
 from kairos_mcp.core.limits import CAPS, UNLIMITED
@@ -150,7 +150,7 @@ def report(
         rounds=account.spent.rounds + account.held.rounds,
         route=run.route,
         model=_model(connection, run),
-        resume_at=None if run.resume_at is None or run.outcome is not None else moment(run.resume_at),
+        resume_at=None if run.resume_at is None or run.outcome is not None else parse_timestamp(run.resume_at),
         usage=_usage(account.spent, tally),
         remaining=_remaining_limits(account),
         calls=tuple(newest_calls(connection, run)),
@@ -225,7 +225,7 @@ def _identity(run: RunRow, caller: Caller) -> JsonObject:
         "seq": run.seq,
         "flow": run.flow,
         "goal": goal if len(goal) <= GOAL_CHARS else f"{goal[: GOAL_CHARS - 1]}…",
-        "workspace": None if run.workspace is None else caller.path_shown(run.workspace),
+        "workspace": None if run.workspace is None else caller.visible_path(run.workspace),
         "created_at": iso(run.created_at),
     }
 
@@ -304,7 +304,7 @@ def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
 
 
 def _remaining_limits(account: Account) -> JsonObject:
-    left = {unit: account.left(unit) for unit in Units._fields}
+    left = {unit: account.remaining_of(unit) for unit in Units._fields}
     usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
     remaining: JsonObject = dict(left)
     remaining["usd"] = None if usd is None else usd / 1e9
@@ -318,7 +318,7 @@ def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems
         f"Nobody decided in time about {row.tool} at {path}; resume asks again." for path, row in waits.lapsed.items()
     ]
     if waits.unasked:
-        number = many(len(waits.unasked), "call")
+        number = count_of(len(waits.unasked), "call")
         room = f"{approvals.OF_A_RUN} of a run and {approvals.OF_A_WORKSPACE} of a workspace are asked at a time"
         texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
     return texts
@@ -346,9 +346,9 @@ def _degraded_notes(
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"
-        texts.append(f"{many(tally.lost, 'attempt')} ended unknown and {charged} bound.")
+        texts.append(f"{count_of(tally.lost, 'attempt')} ended unknown and {charged} bound.")
     if tally.withdrawn:
         charged = "stays charged at its" if tally.withdrawn == 1 else "stay charged at their"
-        asked = f"{many(tally.withdrawn, 'request')} to a client's model"
+        asked = f"{count_of(tally.withdrawn, 'request')} to a client's model"
         texts.append(f"{asked} ended without an answer and {charged} bound, as far as so much was left.")
     return tuple(texts)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.patterns import line_pattern
+from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.core.steps import Answer, Failure, Refused
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
@@ -177,7 +177,7 @@ def _matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[J
     if grep is None:
         yield from items
         return
-    found = line_pattern(grep)
+    found = compile_line_pattern(grep)
     yield from (item for item in items if found.search(json.dumps(item, ensure_ascii=False).encode()))
 
 
@@ -210,7 +210,7 @@ def _text_page(traced: TraceInput, ref: str, query: TraceQuery) -> JsonObject:
     if text is None:
         raise NotFound(f"This run has nothing under the ref {ref[:120]!r}.", "run_trace view=events lists the refs.")
     if query.grep is not None:
-        found = line_pattern(query.grep)
+        found = compile_line_pattern(query.grep)
         numbered = enumerate(text.splitlines(), 1)
         text = "\n".join(f"{n}: {line}" for n, line in numbered if found.search(line.encode()))
     start = _start(query.cursor, len(text))

@@ -17,7 +17,7 @@ from sampling.minds import ERAS, LEGACY, MODERN, Door, Mind, capability, reachin
 from kairos_mcp.app.app import App
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.gate import digest_of_ask
+from kairos_mcp.gate import approval_digest
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.store import approvals
@@ -135,7 +135,7 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         key=path + approvals.SUFFIX,
         tool=ASK.name,
         effect=ASK.effect,
-        digest=digest_of_ask(ASK, {"question": "may I?"}, None, preview, {}),
+        digest=approval_digest(ASK, {"question": "may I?"}, None, preview, {}),
         preview=preview,
         base={"a.txt": "0" * 64},
         lasts_ms=LASTS_MS,

@@ -322,7 +322,7 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
 async def test_a_verdict_is_never_written_over(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        yes, no = (Decision(KEY, said, digest(place, run_id), ME.row) for said in ("approve", "deny"))
+        yes, no = (Decision(KEY, said, digest(place, run_id), ME.as_row) for said in ("approve", "deny"))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
             decisions.record(connection, run, [yes, no], NOW)
@@ -333,7 +333,7 @@ async def test_a_verdict_is_never_written_over(place):
 async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(place):
     async with opened(place) as host:
         run_id = await waiting(host, place)
-        yes = Decision(KEY, "approve", digest(place, run_id), ME.row)
+        yes = Decision(KEY, "approve", digest(place, run_id), ME.as_row)
         with writing(place) as connection:
             run, stray = queries.run_by_id(connection, run_id), Deposit("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, WantedCall, digest_of_ask, pin_of, risk_of
+from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest, risk_of, tool_pin
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule
 from kairos_mcp.tools.touched_paths import named_paths
@@ -33,7 +33,7 @@ OFTEN, THEIRS = tool("touch", "idempotent"), tool("theirs", "irreversible", "cal
 
 
 def decided(rules: list[GateRule], spec: ToolSpec | None, arguments: dict[str, Any] | None = None, **more: Any) -> str:
-    return Gate(rules, Scopes().of).verdict(WantedCall(spec, arguments or {}, **more)).decision
+    return Gate(rules, Scopes().scope_of).verdict(ToolCallRequest(spec, arguments or {}, **more)).decision
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_no_rule_however_broad_lets_a_tool_through_that_nobody_knows() -> None:
     broad = [GateRule("*", "allow"), GateRule("", "allow"), *(GateRule("*", "allow", effect=each) for each in EFFECTS)]
     for rule in broad:
         assert decided([rule], None, {"path": "docs/a.md"}) == "deny", rule
-    assert Gate([], Scopes().of).risk(WantedCall(None, {"path": "docs/a.md"})) == "high"
+    assert Gate([], Scopes().scope_of).risk(ToolCallRequest(None, {"path": "docs/a.md"})) == "high"
 
 
 def test_TENANCY_010_a_deny_rule_holds_beyond_any_number_of_paths() -> None:
@@ -169,10 +169,10 @@ def test_tools_whose_calls_differ_say_so_where_no_rule_does() -> None:
     def by_method(arguments: dict[str, Any]) -> Any:
         return "allow" if arguments.get("method") == "GET" else "ask"
 
-    gate = Gate([GateRule("*", "deny", agent="x")], Scopes().of, {"http_fetch": by_method})
-    assert gate.verdict(WantedCall(FETCH, {"method": "GET"})).decision == "allow"
-    assert gate.verdict(WantedCall(FETCH, {"method": "PUT"})).decision == "ask"
-    assert gate.verdict(WantedCall(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
+    gate = Gate([GateRule("*", "deny", agent="x")], Scopes().scope_of, {"http_fetch": by_method})
+    assert gate.verdict(ToolCallRequest(FETCH, {"method": "GET"})).decision == "allow"
+    assert gate.verdict(ToolCallRequest(FETCH, {"method": "PUT"})).decision == "ask"
+    assert gate.verdict(ToolCallRequest(FETCH, {"method": "GET"}, agent="x")).decision == "deny"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_risk_is_a_fixed_table_that_a_model_can_only_raise(
 
 def test_what_may_be_read_freely_is_what_no_rule_looks_further_into() -> None:
     def freely(*rules: GateRule) -> bool:
-        return Gate(rules, Scopes().of).leave_to_read(READ)
+        return Gate(rules, Scopes().scope_of).allows_every_read(READ)
 
     assert freely()
     assert freely(
@@ -209,7 +209,7 @@ def test_what_may_be_read_freely_is_what_no_rule_looks_further_into() -> None:
     assert not freely(GateRule("read_*", "deny"))
     assert not freely(GateRule("*", "deny", ("secrets/**",)))
     assert not freely(GateRule("*", "ask", agent="x"))
-    assert not Gate([], Scopes().of).leave_to_read(EDIT)
+    assert not Gate([], Scopes().scope_of).allows_every_read(EDIT)
 
 
 # -- what an approval is bound to ------------------------------------------------------------------------------
@@ -217,23 +217,23 @@ def test_what_may_be_read_freely_is_what_no_rule_looks_further_into() -> None:
 
 def test_whatever_differs_in_what_was_shown_is_another_ask() -> None:
     base = {"a.txt": "1" * 64}
-    first = digest_of_ask(EDIT, ONE, "/w", "diff", base)
-    assert first == digest_of_ask(EDIT, dict(reversed(ONE.items())), "/w", "diff", dict(base))
+    first = approval_digest(EDIT, ONE, "/w", "diff", base)
+    assert first == approval_digest(EDIT, dict(reversed(ONE.items())), "/w", "diff", dict(base))
     others = [
-        digest_of_ask(tool("edit_fil"), ONE, "/w", "diff", base),
-        digest_of_ask(tool("edit_file", "irreversible", path={"type": "string"}), ONE, "/w", "diff", base),
-        digest_of_ask(EDIT, ONE | {"new_string": "c"}, "/w", "diff", base),
-        digest_of_ask(EDIT, ONE, "/v", "diff", base),
-        digest_of_ask(EDIT, ONE, None, "diff", base),
-        digest_of_ask(EDIT, ONE, "/w", "diff ", base),
-        digest_of_ask(EDIT, ONE, "/w", "diff", {"a.txt": None}),
-        digest_of_ask(EDIT, ONE, "/w", "diff", {}),
+        approval_digest(tool("edit_fil"), ONE, "/w", "diff", base),
+        approval_digest(tool("edit_file", "irreversible", path={"type": "string"}), ONE, "/w", "diff", base),
+        approval_digest(EDIT, ONE | {"new_string": "c"}, "/w", "diff", base),
+        approval_digest(EDIT, ONE, "/v", "diff", base),
+        approval_digest(EDIT, ONE, None, "diff", base),
+        approval_digest(EDIT, ONE, "/w", "diff ", base),
+        approval_digest(EDIT, ONE, "/w", "diff", {"a.txt": None}),
+        approval_digest(EDIT, ONE, "/w", "diff", {}),
     ]
     assert len({first, *others}) == len(others) + 1
 
 
 def test_DOWNSTREAM_023_a_tool_from_another_place_is_another_tool() -> None:
-    assert pin_of(tool("x", source="mcp:a")) != pin_of(tool("x", source="mcp:b"))
+    assert tool_pin(tool("x", source="mcp:a")) != tool_pin(tool("x", source="mcp:b"))
 
 
 names = st.sampled_from(["edit_file", "read_file", "run_command"])
@@ -248,9 +248,11 @@ rules = st.builds(
 
 @given(st.lists(rules, max_size=6), st.sampled_from([EDIT, READ, RUN]), st.sampled_from(["docs/a", "src/a", ".git/a"]))
 def test_law_a_deny_that_matches_wins_wherever_it_stands(table: list[GateRule], spec: ToolSpec, path: str) -> None:
-    wanted = WantedCall(spec, {"path": path})
-    denied = any(Gate(alone, Scopes().of).verdict(wanted).decision == "deny" for alone in ([], *([r] for r in table)))
-    assert (Gate(table, Scopes().of).verdict(wanted).decision == "deny") == denied
+    wanted = ToolCallRequest(spec, {"path": path})
+    denied = any(
+        Gate(alone, Scopes().scope_of).verdict(wanted).decision == "deny" for alone in ([], *([r] for r in table))
+    )
+    assert (Gate(table, Scopes().scope_of).verdict(wanted).decision == "deny") == denied
 
 
 # -- how it is configured --------------------------------------------------------------------------------------
@@ -283,4 +285,4 @@ def test_a_rule_that_means_nothing_is_refused(tmp_path: Path, line: str) -> None
 
 def test_a_glob_that_can_not_be_read_is_refused() -> None:
     with pytest.raises(ConfigError):
-        Gate([GateRule("*", "deny", ("{a",))], Scopes().of)
+        Gate([GateRule("*", "deny", ("{a",))], Scopes().scope_of)

@@ -10,7 +10,7 @@ import pytest
 from kairos_mcp.core.errors import Denied, StaleFile
 from kairos_mcp.core.messages import Effect, ToolSpec
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, WantedCall, idle_rules, risk_of
+from kairos_mcp.gate import Gate, ToolCallRequest, risk_of, unused_rules
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.tools.touched_paths import TouchedPaths
 
@@ -31,7 +31,7 @@ READ, EDIT, SEVERAL = ours("read_file", **PATH), ours("edit_file", "checked", **
 
 
 def gate(*rules: GateRule) -> Gate:
-    return Gate(rules, Scopes().of)
+    return Gate(rules, Scopes().scope_of)
 
 
 # -- what a call that looks around must not show ---------------------------------------------------------------
@@ -40,7 +40,7 @@ def gate(*rules: GateRule) -> Gate:
 def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and_nothing_else() -> None:
     for rules in ((), (GateRule("search_*", "ask"),), (GateRule("edit_*", "deny", SECRETS),)):
         for tool in (SEARCH, SEVERAL):
-            shut = gate(*rules).shuts(WantedCall(tool, {"path": "."}))
+            shut = gate(*rules).hidden_paths(ToolCallRequest(tool, {"path": "."}))
             assert shut is not None
             assert [shut(path) for path in (".env", "sub/.ENV.local", ".env.example", "a.txt")] == [
                 *(True, True, False, False),
@@ -49,13 +49,13 @@ def test_where_no_rule_is_about_its_paths_a_search_keeps_files_like_env_shut_and
 
 def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     allowed = GateRule("search_files", "allow")
-    assert gate(allowed).shuts(WantedCall(SEARCH, {"path": "."})) is None
+    assert gate(allowed).hidden_paths(ToolCallRequest(SEARCH, {"path": "."})) is None
     elsewhere = gate(GateRule("search_files", "allow", ("docs/**",)))
-    assert elsewhere.shuts(WantedCall(SEARCH, {"path": "docs/a"})) is None
-    assert elsewhere.shuts(WantedCall(SEARCH, {"path": "src"})) is not None
-    assert elsewhere.allows_by_rule(WantedCall(SEARCH, {"path": "docs/a"}))
-    assert not elsewhere.allows_by_rule(WantedCall(SEARCH, {"path": "src"}))
-    assert not gate(GateRule("*", "ask")).allows_by_rule(WantedCall(SEARCH, {"path": "docs/a"}))
+    assert elsewhere.hidden_paths(ToolCallRequest(SEARCH, {"path": "docs/a"})) is None
+    assert elsewhere.hidden_paths(ToolCallRequest(SEARCH, {"path": "src"})) is not None
+    assert elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
+    assert not elsewhere.allows_by_rule(ToolCallRequest(SEARCH, {"path": "src"}))
+    assert not gate(GateRule("*", "ask")).allows_by_rule(ToolCallRequest(SEARCH, {"path": "docs/a"}))
 
 
 @pytest.mark.parametrize(
@@ -63,17 +63,19 @@ def test_a_rule_that_allows_the_call_opens_files_like_env_too() -> None:
     [LIST, ours("file_tree", **PATH), SKILL, ours("clock"), EDIT, theirs("read"), theirs("read", "caller"), None],
 )
 def test_what_shows_no_texts_of_ours_has_nothing_to_keep_shut(tool: ToolSpec | None) -> None:
-    assert gate().shuts(WantedCall(tool, {"path": "."})) is None
+    assert gate().hidden_paths(ToolCallRequest(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [EDIT, theirs("read"), theirs("read", "caller"), None])
 def test_a_rule_on_paths_shuts_nothing_of_what_another_finds_or_of_what_is_changed(tool: ToolSpec | None) -> None:
-    assert gate(GateRule("*", "deny", SECRETS)).shuts(WantedCall(tool, {"path": "."})) is None
+    assert gate(GateRule("*", "deny", SECRETS)).hidden_paths(ToolCallRequest(tool, {"path": "."})) is None
 
 
 @pytest.mark.parametrize("tool", [SEARCH, LIST])
 def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> None:
-    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).shuts(WantedCall(tool, {"path": "."}))
+    shut = gate(GateRule("*", "deny", SECRETS), GateRule("other", "deny")).hidden_paths(
+        ToolCallRequest(tool, {"path": "."})
+    )
     assert shut is not None
     assert [shut(path) for path in ("secrets/key", "secrets", "docs/a", "a/.env")] == [
         True,
@@ -85,21 +87,21 @@ def test_what_the_same_call_would_be_denied_there_is_shut(tool: ToolSpec) -> Non
 
 def test_what_a_person_would_be_asked_about_there_is_shut_unless_they_are_asked_already() -> None:
     there = GateRule("search_files", "ask", SECRETS)
-    shut = gate(there).shuts(WantedCall(SEARCH, {"path": "docs"}))
+    shut = gate(there).hidden_paths(ToolCallRequest(SEARCH, {"path": "docs"}))
     assert shut is not None
     assert (shut("secrets/key"), shut("docs/a")) == (True, False)
-    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).shuts(
-        WantedCall(SEARCH, {"path": "."})
+    asked = gate(there, GateRule("*", "deny", ("keys/**",)), GateRule("*", "ask")).hidden_paths(
+        ToolCallRequest(SEARCH, {"path": "."})
     )
     assert asked is not None
     assert (asked("secrets/key"), asked("keys/a"), asked("docs/a")) == (False, True, False)
 
 
 def test_a_rule_on_scopes_shuts_as_one_on_paths_does_and_one_that_allows_shuts_nothing() -> None:
-    scoped = gate(GateRule("*", "deny", scope="L1")).shuts(WantedCall(LIST, {"path": "."}))
+    scoped = gate(GateRule("*", "deny", scope="L1")).hidden_paths(ToolCallRequest(LIST, {"path": "."}))
     assert scoped is not None
     assert (scoped("AGENTS.md"), scoped("a.txt")) == (True, False)
-    assert gate(GateRule("*", "allow", SECRETS)).shuts(WantedCall(LIST, {"path": "."})) is None
+    assert gate(GateRule("*", "allow", SECRETS)).hidden_paths(ToolCallRequest(LIST, {"path": "."})) is None
 
 
 # -- what may be read without a look at the arguments ----------------------------------------------------------
@@ -120,10 +122,10 @@ def test_a_rule_on_scopes_shuts_as_one_on_paths_does_and_one_that_allows_shuts_n
     ],
 )
 def test_a_tool_that_only_reads_and_opens_no_file_of_the_workspace_is_free_for_all(tool: ToolSpec, free: bool) -> None:
-    assert gate().leave_to_read(tool) == free
-    assert gate(GateRule(tool.name, "allow", effect=tool.effect)).leave_to_read(tool) == free
+    assert gate().allows_every_read(tool) == free
+    assert gate(GateRule(tool.name, "allow", effect=tool.effect)).allows_every_read(tool) == free
     for verdict in ("deny", "ask"):
-        assert not gate(GateRule("*", verdict)).leave_to_read(tool)  # type: ignore[arg-type]  # literals
+        assert not gate(GateRule("*", verdict)).allows_every_read(tool)  # type: ignore[arg-type]  # literals
     for rule in (
         GateRule("*", "allow", SECRETS),
         GateRule("*", "allow", scope="L2"),
@@ -131,8 +133,8 @@ def test_a_tool_that_only_reads_and_opens_no_file_of_the_workspace_is_free_for_a
         GateRule("*", "deny", agent="x"),
         GateRule("*", "deny", mandate="x"),
     ):
-        assert not gate(rule).leave_to_read(tool)
-        assert gate(GateRule("other", rule.verdict, rule.paths)).leave_to_read(tool) == free
+        assert not gate(rule).allows_every_read(tool)
+        assert gate(GateRule("other", rule.verdict, rule.paths)).allows_every_read(tool) == free
 
 
 def test_where_paths_lead_is_looked_at_for_what_is_not_ours_and_for_the_caller_s_where_a_rule_looks_at_it() -> None:
@@ -142,9 +144,9 @@ def test_where_paths_lead_is_looked_at_for_what_is_not_ours_and_for_the_caller_s
         (theirs("read"), True, True),
         (theirs(source="caller"), False, True),
     ):
-        assert gate().must_look(tool) == without
-        assert gate(GateRule("other", "deny", SECRETS), GateRule("*", "ask")).must_look(tool) == without
-        assert gate(GateRule("x__*", "deny", SECRETS)).must_look(tool) == with_rule
+        assert gate().reads_file_system(tool) == without
+        assert gate(GateRule("other", "deny", SECRETS), GateRule("*", "ask")).reads_file_system(tool) == without
+        assert gate(GateRule("x__*", "deny", SECRETS)).reads_file_system(tool) == with_rule
 
 
 # -- right before the call -------------------------------------------------------------------------------------
@@ -161,11 +163,11 @@ def ws(tmp_path: Path) -> Path:
 
 
 def on(ws: Path, *rules: GateRule) -> Gate:
-    return Gate(rules, Scopes().of, paths=TouchedPaths(ws, Scopes()))
+    return Gate(rules, Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
 
 
 ALLOWED = GateRule("x__do", "allow")
-NOTES = WantedCall(theirs(), {"path": "notes"})
+NOTES = ToolCallRequest(theirs(), {"path": "notes"})
 SHOWN = {"notes": None, "docs/a.md": "1" * 64}
 
 
@@ -176,46 +178,46 @@ def moved(ws: Path, target: str) -> None:
 
 def test_a_call_that_was_allowed_is_made_while_what_it_touches_is_allowed(ws: Path) -> None:
     gate = on(ws, GateRule("x__do", "allow", ("notes", "docs/**")))
-    gate.check_still(NOTES, None)
+    gate.recheck(NOTES, None)
     moved(ws, "docs/b.md")
-    gate.check_still(NOTES, None)
+    gate.recheck(NOTES, None)
     moved(ws, "secrets/new")
     with pytest.raises(StaleFile):
-        gate.check_still(NOTES, None)
+        gate.recheck(NOTES, None)
 
 
 def test_a_call_that_a_person_approved_is_made_while_it_touches_what_they_were_shown_and_nothing_else(ws: Path) -> None:
     for gate in (on(ws), on(ws, ALLOWED)):
-        gate.check_still(NOTES, SHOWN)
+        gate.recheck(NOTES, SHOWN)
         for shown in ({"notes": None}, {**SHOWN, "docs/b.md": None}, {}):
             with pytest.raises(StaleFile):
-                gate.check_still(NOTES, shown)
+                gate.recheck(NOTES, shown)
     moved(ws, "docs/b.md")
     with pytest.raises(StaleFile):
-        on(ws, ALLOWED).check_still(NOTES, SHOWN)
+        on(ws, ALLOWED).recheck(NOTES, SHOWN)
 
 
 def test_no_leave_holds_for_what_is_denied_by_now(ws: Path) -> None:
     moved(ws, "secrets/new")
     for approved in (None, SHOWN, {"notes": None, "secrets/new": None}):
         with pytest.raises(Denied, match="x__do was not run"):
-            on(ws, ALLOWED, GateRule("*", "deny", SECRETS)).check_still(NOTES, approved)
+            on(ws, ALLOWED, GateRule("*", "deny", SECRETS)).recheck(NOTES, approved)
     moved(ws, ".git/hooks")
     with pytest.raises(Denied):
-        on(ws, ALLOWED).check_still(NOTES, {"notes": None, ".git/hooks": None})
+        on(ws, ALLOWED).recheck(NOTES, {"notes": None, ".git/hooks": None})
 
 
 def test_of_a_tool_of_ours_and_of_one_that_nobody_knows_nothing_is_looked_at_again(ws: Path) -> None:
     for tool in (EDIT, None, theirs(source="caller")):
-        on(ws).check_still(WantedCall(tool, {"path": "notes"}), {})
+        on(ws).recheck(ToolCallRequest(tool, {"path": "notes"}), {})
 
 
 # -- what no rule can give -------------------------------------------------------------------------------------
 
 
 def because(gate: Gate, tool: ToolSpec, arguments: dict[str, Any], **more: Any) -> tuple[str, str]:
-    verdict = gate.verdict(WantedCall(tool, arguments, **more))
-    return verdict.decision, verdict.because
+    verdict = gate.verdict(ToolCallRequest(tool, arguments, **more))
+    return verdict.decision, verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -287,11 +289,11 @@ def test_a_rule_by_risk_is_for_calls_of_that_risk_which_a_model_can_raise() -> N
     assert because(table, EDIT, one)[0] == "allow"
     assert because(table, EDIT, one, declared="medium")[0] == "ask"
     assert because(table, EDIT, one, declared="high")[0] == "deny"
-    assert [table.risk(WantedCall(EDIT, one, declared=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
+    assert [table.risk(ToolCallRequest(EDIT, one, declared=risk)) for risk in ("low", "medium", "high")] == [  # type: ignore[arg-type]  # literals
         *("low", "medium", "high"),
     ]
-    assert table.risk(WantedCall(EDIT, {"path": "AGENTS.md"})) == "medium"
-    assert table.risk(WantedCall(theirs(), {}, declared="low")) == "high"
+    assert table.risk(ToolCallRequest(EDIT, {"path": "AGENTS.md"})) == "medium"
+    assert table.risk(ToolCallRequest(theirs(), {}, declared="low")) == "high"
 
 
 @pytest.mark.parametrize("field", ["agent", "mandate"])
@@ -358,7 +360,7 @@ def test_an_allow_rule_on_paths_is_for_a_call_that_names_some() -> None:
 
 def test_a_rule_that_fits_no_tool_is_named_with_what_may_be_meant() -> None:
     rules = [GateRule("edit_fil", "deny", SECRETS), GateRule("zzz", "ask"), GateRule("edit_file", "ask")]
-    assert idle_rules(rules, ["edit_file", "read_file"], []) == (
+    assert unused_rules(rules, ["edit_file", "read_file"], []) == (
         'The rule deny "edit_fil" on "secrets/**" of the gate fits no tool known so far; \'edit_file\' may be meant.',
         'The rule ask "zzz" of the gate fits no tool known so far.',
     )
@@ -382,4 +384,4 @@ def test_a_rule_that_fits_no_tool_is_named_with_what_may_be_meant() -> None:
 def test_a_tool_of_a_server_that_was_not_asked_yet_may_bear_any_name_that_begins_with_the_server_s(
     glob: str, idle: bool
 ) -> None:
-    assert bool(idle_rules([GateRule(glob, "deny")], ["read_file"], ["files__"])) == idle
+    assert bool(unused_rules([GateRule(glob, "deny")], ["read_file"], ["files__"])) == idle

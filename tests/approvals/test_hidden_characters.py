@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.text import brings_hidden, hides_something
-from kairos_mcp.gate import Gate, WantedCall
+from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule
 
 ALLOWED = (GateRule("*", "allow"), GateRule("*", "allow", effect="checked"))
@@ -80,10 +80,10 @@ def test_only_what_a_change_brings_counts(before: str, after: str, brings: bool)
 
 def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None:
     theirs = ToolSpec("x__do", "", {"type": "object"}, source="mcp:x#1")
-    gate = Gate((GateRule("x__do", "allow"),), Scopes().of)
+    gate = Gate((GateRule("x__do", "allow"),), Scopes().scope_of)
     for given in ({"path": "docs/a", "content": "a\u200bb"}, {"files": {"docs/a": ["\u202e"]}}):
-        assert gate.verdict(WantedCall(theirs, given)).decision == "ask"
-    assert gate.verdict(WantedCall(theirs, {"message": "a\u200bb c"})).decision == "allow"
+        assert gate.verdict(ToolCallRequest(theirs, given)).decision == "ask"
+    assert gate.verdict(ToolCallRequest(theirs, {"message": "a\u200bb c"})).decision == "allow"
     assert hides_something("\u202e")
 
 

@@ -12,7 +12,7 @@ import pytest
 from house import place_in
 from waiting import awaited
 
-from kairos_mcp.gate import idle_rules
+from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.settings import GateRule
 
 RULES = """
@@ -88,4 +88,4 @@ def test_the_start_of_a_server_names_it_on_stderr(words: list[str], tmp_path: Pa
     ],
 )
 def test_a_tool_that_was_not_met_yet_gives_no_false_alarm(glob: str, idle: bool) -> None:
-    assert bool(idle_rules([GateRule(glob, "deny")], ["edit_file", "read_file"], ["files__"])) == idle
+    assert bool(unused_rules([GateRule(glob, "deny")], ["edit_file", "read_file"], ["files__"])) == idle

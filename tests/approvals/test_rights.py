@@ -28,9 +28,9 @@ from kairos_mcp.core.decision_rights import (
     Approvals,
     Kind,
     Way,
-    check,
+    check_decision_right,
+    decision_way,
     may_decide,
-    way_of,
 )
 from kairos_mcp.core.errors import ApprovalRequired
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -261,13 +261,15 @@ def test_a_settlement_has_the_rights_of_an_approval() -> None:
 
 @pytest.mark.parametrize("through", ["mcp", "", "ELICITATION", "http", "a way of tomorrow"])
 def test_what_nobody_knows_counts_as_an_argument(through: str) -> None:
-    assert way_of(through) == "argument"
+    assert decision_way(through) == "argument"
 
 
 def test_a_refusal_names_the_command_and_the_dialog_only_where_there_is_one() -> None:
     for setting, dialog in (("ask", True), ("person", False)):
         with pytest.raises(ApprovalRequired) as refused:
-            check("settlement", "argument", setting, "kairos-mcp settle RUN KEY already_done", run_id="r")
+            check_decision_right(
+                "settlement", "argument", setting, "kairos-mcp settle RUN KEY already_done", run_id="r"
+            )
         assert refused.value.run_id == "r"
         assert "kairos-mcp settle RUN KEY already_done" in refused.value.hint
         assert ("dialog" in refused.value.hint) == dialog

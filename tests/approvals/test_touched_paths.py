@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kairos_mcp.core.messages import Effect, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, WantedCall
+from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
 from kairos_mcp.tools.tool import Tool, ToolContext, masked_call
 from kairos_mcp.tools.touched_paths import TEXTS, TouchedPaths, TouchedSet, stands_in
@@ -41,8 +41,8 @@ def touched(ws: Path, arguments: dict[str, Any], spec: ToolSpec | None = None) -
 
 
 def decided(ws: Path, arguments: dict[str, Any], *rules: GateRule, effect: Effect = "irreversible") -> str:
-    gate = Gate(rules, Scopes().of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
-    return gate.verdict(WantedCall(theirs(effect), arguments)).decision
+    gate = Gate(rules, Scopes().scope_of, paths=TouchedPaths(ws, Scopes(), [ws.parent / "home"]))
+    return gate.verdict(ToolCallRequest(theirs(effect), arguments)).decision
 
 
 SECRET = "secrets/key"
@@ -254,11 +254,11 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
         made.append(arguments)
         return ToolResult("made")
 
-    gate = Gate([ALLOWED], Scopes().of, paths=TouchedPaths(ws, Scopes()))
-    wanted = WantedCall(theirs(), {"path": "notes"})
+    gate = Gate([ALLOWED], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
+    wanted = ToolCallRequest(theirs(), {"path": "notes"})
 
     def called() -> str | None:
-        around = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.check_still(wanted, None))
+        around = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
         return masked_call(Redactor(), Tool(theirs(), run), wanted.arguments, around).code
 
     (ws / "notes").symlink_to("docs/a.md")
@@ -272,9 +272,9 @@ def test_a_tool_of_ours_is_judged_by_its_own_words_alone(ws: Path) -> None:
     ours = ToolSpec("write_file", "", {"type": "object"}, "checked")
     assert touched(ws, {"path": "./docs//a.md", "content": "AGENTS.md"}, ours) == TouchedSet(("docs/a.md",))
     rule = GateRule("write_file", "allow")
-    gate = Gate([rule], Scopes().of, paths=TouchedPaths(ws, Scopes()))
-    assert not gate.must_look(ours)
-    assert gate.verdict(WantedCall(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
+    gate = Gate([rule], Scopes().scope_of, paths=TouchedPaths(ws, Scopes()))
+    assert not gate.reads_file_system(ours)
+    assert gate.verdict(ToolCallRequest(ours, {"path": "docs/a.md", "content": "AGENTS.md"})).decision == "allow"
 
 
 json_values = st.recursive(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.text import make_visible
 
 
 @pytest.mark.parametrize("text", ["", "a\n\tb\n", "grüße, 世界 ✓ 🙂", "- old\n+ new", "a" * 300])
 def test_a_plain_text_stays_what_it_is(text: str) -> None:
-    assert made_visible(text) == (text, ())
+    assert make_visible(text) == (text, ())
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def test_a_plain_text_stays_what_it_is(text: str) -> None:
     ],
 )
 def test_INJECTION_007_what_no_screen_shows_is_spelled_out_and_counted(character: str, spelled: str) -> None:
-    shown, remarks = made_visible(f"rm{character} -rf{character}")
+    shown, remarks = make_visible(f"rm{character} -rf{character}")
     assert shown == f"rm{spelled} -rf{spelled}"
     (remark,) = remarks
     assert remark.startswith("2 ")
 
 
 def test_the_end_of_a_dos_line_is_seen_and_no_cause_for_alarm() -> None:
-    assert made_visible("a\r\nb\r\n") == ("a\\r\nb\\r\n", ())
+    assert make_visible("a\r\nb\r\n") == ("a\\r\nb\\r\n", ())
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_the_end_of_a_dos_line_is_seen_and_no_cause_for_alarm() -> None:
     ],
 )
 def test_COMMAND_043_what_is_out_of_sight_is_named_and_nothing_is_cut(text: str) -> None:
-    shown, remarks = made_visible(text)
+    shown, remarks = make_visible(text)
     assert shown == text
     assert len(remarks) == 1
 
 
 @given(st.text(max_size=60))
 def test_law_what_is_shown_can_be_seen(text: str) -> None:
-    shown, _ = made_visible(text)
+    shown, _ = make_visible(text)
     assert all(character in "\n\t" or not character.isascii() or character.isprintable() for character in shown)
-    assert made_visible(shown)[0] == shown
+    assert make_visible(shown)[0] == shown
     assert len(shown) >= len(text)

@@ -9,7 +9,7 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.branching import caps_of
+from kairos_mcp.budget.branching import branch_caps
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 
@@ -31,7 +31,7 @@ def test_however_they_begin_spend_and_end_they_never_reach_what_is_set_aside(
     while unstarted or running:
         while unstarted and len(running) < limit:
             share = BranchShare(Limits(total_tokens=asked), count - ended, Limits(total_tokens=aside))
-            cap = caps_of(share, run_with(whole, spent)).total_tokens
+            cap = branch_caps(share, run_with(whole, spent)).total_tokens
             assert cap is not None
             assert asked is None or cap <= asked
             running.append(cap)
@@ -48,7 +48,7 @@ def test_however_they_begin_spend_and_end_they_never_reach_what_is_set_aside(
 @law
 @given(st.integers(1, 16), amounts)
 def test_those_that_begin_together_have_the_same(count: int, whole: int) -> None:
-    caps = {caps_of(BranchShare(UNLIMITED, count), run_with(whole)).total_tokens for _ in range(count)}
+    caps = {branch_caps(BranchShare(UNLIMITED, count), run_with(whole)).total_tokens for _ in range(count)}
     assert caps == {whole // count}
 
 
@@ -56,5 +56,5 @@ def test_those_that_begin_together_have_the_same(count: int, whole: int) -> None
 @given(st.integers(1, 16), amounts)
 def test_where_nothing_is_limited_around_a_branch_has_what_was_asked_for_it(among: int, asked: int) -> None:
     around = Account(1, UNLIMITED, NOTHING, NOTHING)
-    assert caps_of(BranchShare(Limits(rounds=asked), among), around) == Limits(rounds=asked)
-    assert caps_of(BranchShare(UNLIMITED, among), around) == UNLIMITED
+    assert branch_caps(BranchShare(Limits(rounds=asked), among), around) == Limits(rounds=asked)
+    assert branch_caps(BranchShare(UNLIMITED, among), around) == UNLIMITED

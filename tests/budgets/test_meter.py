@@ -9,7 +9,7 @@ from house import ME, Place, outcome_of, rests, started
 from providers.servers import Standin, talks
 
 from kairos_mcp.app.app import App
-from kairos_mcp.budget.status_line import standing_line
+from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Completion, Conversation, Message, Private, ToolSet, ToolSpec, Usage
@@ -66,7 +66,7 @@ def test_the_longest_standing_line_fits_what_is_kept_for_it() -> None:
     most = 10**12
     caps = Limits(*[{"nano_usd": 10**15, "milliseconds": 10**9}.get(unit, most) for unit in Units._fields])
     spent = Units(*[getattr(caps, unit) - 1 for unit in Units._fields])
-    line = standing_line(Account(1, caps, NOTHING, spent))
+    line = format_status_line(Account(1, caps, NOTHING, spent))
     assert line is not None
     assert len(line.encode()) <= TAIL_TOKENS
 

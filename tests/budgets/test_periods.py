@@ -10,7 +10,7 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.core.calendar import day_at, moment
+from kairos_mcp.core.calendar import day_at, parse_timestamp
 from kairos_mcp.core.errors import ConfigError
 
 HOUR_MS = 3_600_000
@@ -70,7 +70,7 @@ def test_budget_022_moments_far_off_have_a_day_too(text: str, zone: str) -> None
     now = round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
     day = day_at(now, zone)
     assert day.begins <= now < day.ends
-    assert moment(now).startswith(text)
+    assert parse_timestamp(now).startswith(text)
 
 
 def test_an_unknown_zone_is_refused() -> None:

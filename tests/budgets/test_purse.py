@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass, field
 import apsw
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED, USEFUL_TOKENS, WHOLE, Reservation, ReservationRequest, grant
+from kairos_mcp.budget.reservation import (
+    SHARED_SCOPES,
+    USEFUL_TOKENS,
+    WHOLE_PREFIX,
+    Reservation,
+    ReservationRequest,
+    reserve,
+)
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
@@ -59,7 +66,7 @@ def some_claim(chance: random.Random) -> ReservationRequest:
     return ReservationRequest(
         counts_of(purpose),
         purpose,
-        open_step=chance.random() < 0.2,
+        external=chance.random() < 0.2,
         input_bound=chance.randint(0, 6_000),
         wanted_tokens=chance.randint(1, 4_096),
         timeout_ms=300_000,
@@ -86,7 +93,7 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
     connection.execute("delete from account")
     for number, each in enumerate(caps, OWN):
         columns = f"id, scope, {', '.join(amounts('cap'))}"
-        scope = "run" if number == OWN else SHARED[number % 2]
+        scope = "run" if number == OWN else SHARED_SCOPES[number % 2]
         connection.execute(
             f"insert into account({columns}) values (?, ?{', ?' * 8})", (number, scope, *asdict(each).values())
         )
@@ -131,7 +138,7 @@ def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
     purse.open(openings)
     for each in openings:
         opened = purse.nearest(f"{each.path}/step")
-        for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.rest):  # noqa: B905 - a tuple of as many
+        for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.remaining):  # noqa: B905 - a tuple of as many
             assert cap is None or asked is None or cap <= asked
             assert left is None or (cap is not None and cap * among <= left)
     books.opened = dict(purse.branches)
@@ -142,14 +149,14 @@ def hold(
 ) -> None:
     shared = numbers if claim.counts.model_calls else ()
     nearest, around = purse._chain(branches.above(purse.branches, path))
-    expected = grant(nearest, claim, [purse._read(number) for number in shared], around)
+    expected = reserve(nearest, claim, [purse._read(number) for number in shared], around)
     leave = purse.hold(path, claim, shared)
     assert leave == expected  # whether it was read or held at once, without a look
     if isinstance(leave, Refused):
         assert leave.allowed is not None
         return
     assert 0 <= leave.max_tokens <= claim.wanted_tokens
-    if claim.purpose == "round" and not claim.open_step:
+    if claim.purpose == "round" and not claim.external:
         assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
     books.add(books.held, path, shared, leave.held)
     closing = claim.purpose == "closing"  # it has half a minute of its own
@@ -169,9 +176,9 @@ def settle(purse: ReservationBatch, each: Held, chance: random.Random, books: Bo
     """It cost at most what was held; a step of somebody else may cost anything."""
     held = each.units
     read, written = chance.randint(0, held.input_tokens), chance.randint(0, held.output_tokens)
-    if each.claim.open_step:
+    if each.claim.external:
         read, written = chance.randint(0, 9_000), chance.randint(0, 9_000)
-    cost = 0 if each.claim.open_step else (each.claim.price or Price(0, 0)).of(read, written)
+    cost = 0 if each.claim.external else (each.claim.price or Price(0, 0)).cost(read, written)
     spent = held._replace(
         input_tokens=read, output_tokens=written, total_tokens=read + written, nano_usd=cost, milliseconds=0
     )
@@ -185,7 +192,7 @@ def agree(connection: apsw.Connection, books: Books, numbers: Shared) -> None:
         account = read_account(connection, number)
         assert account.held == books.held.get(number, NOTHING)
         assert account.spent == books.spent.get(number, NOTHING)
-        assert all(left is None or left >= 0 for left in account.rest)
+        assert all(left is None or left >= 0 for left in account.remaining)
         for unit in FIRM_UNITS:
             cap = getattr(account.caps, unit)
             assert cap is None or getattr(account.held, unit) + getattr(account.spent, unit) <= cap
@@ -204,7 +211,7 @@ def test_one_that_is_used_up_among_several_refuses_and_is_named(unit: str, at: i
         for nth in range(3)
     ]
     claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
-    refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
+    refused = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, several)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, f"day {at}")
 
@@ -215,11 +222,11 @@ def test_one_that_would_refuse_also_if_it_were_empty_is_named_as_a_whole(unit: s
     claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000, 1, Price(10, 10))
     for spent in (0, 1):
         account = Account(2, Limits(**{unit: least}), NOTHING, Units(**{unit: spent}), "day")
-        refused = grant(Account(1, Limits(), NOTHING, NOTHING), claim, [account])
+        refused = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, [account])
         assert isinstance(refused, Refused)
-        assert (refused.limit, refused.scope) == (unit, f"{WHOLE}day")
+        assert (refused.limit, refused.scope) == (unit, f"{WHOLE_PREFIX}day")
     roomy = Account(2, Limits(**{unit: least + 10}), NOTHING, NOTHING, "day")
-    assert isinstance(grant(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Reservation)
+    assert isinstance(reserve(Account(1, Limits(), NOTHING, NOTHING), claim, [roomy]), Reservation)
 
 
 def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
@@ -227,7 +234,7 @@ def test_the_smallest_of_several_accounts_decides_what_may_be_written() -> None:
         Account(2 + nth, Limits(total_tokens=left), NOTHING, NOTHING, "day") for nth, left in enumerate((900, 500, 700))
     ]
     claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
-    leave = grant(Account(1, Limits(), NOTHING, NOTHING), claim, several)
+    leave = reserve(Account(1, Limits(), NOTHING, NOTHING), claim, several)
     assert isinstance(leave, Reservation)
     assert (leave.max_tokens, leave.held.total_tokens) == (400, 500)
 
@@ -238,15 +245,15 @@ def test_the_accounts_around_a_branch_decide_too_but_the_nearest_alone_keeps_a_c
         for n, left, scope in ((2, 9_000, "branch task-1"), (1, 500, "run"))
     )
     claim = ReservationRequest(counts_of("round"), "round", False, 100, 1_000, 1_000)
-    leave = grant(branch, claim, (), [run])
+    leave = reserve(branch, claim, (), [run])
     assert isinstance(leave, Reservation)
     assert leave.max_tokens == 400
-    refused = grant(run, claim, (), [branch])
-    assert refused == run.refusal("total_tokens")
+    refused = reserve(run, claim, (), [branch])
+    assert refused == run.refuse("total_tokens")
     for unit in ("rounds", "model_calls", "tool_calls"):
         empty = Account(1, Limits(**{unit: 1}), NOTHING, Units(**{unit: 1}))
         kind = "call" if unit == "tool_calls" else "round"
-        assert grant(branch, ReservationRequest(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refusal(
+        assert reserve(branch, ReservationRequest(counts_of(kind), kind, timeout_ms=9), (), [empty]) == empty.refuse(
             unit
         )
 
@@ -411,7 +418,7 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
         purse = ReservationBatch(connection, read_account(connection, OWN))
         leave = purse.hold("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
         assert isinstance(leave, Refused)
-        assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE}{read_account(connection, 3).scope}")
+        assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(connection, 3).scope}")
         purse.write()
         assert [set(read_account(connection, number).held) for number in (1, 2, 3)] == [{0}] * 3
 

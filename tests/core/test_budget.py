@@ -15,9 +15,9 @@ from kairos_mcp.budget.reservation import (
     USEFUL_TOKENS,
     Reservation,
     ReservationRequest,
-    grant,
+    reserve,
 )
-from kairos_mcp.budget.status_line import standing_line
+from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import NOTHING, Account, Units, counts_of
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Refused
@@ -66,7 +66,7 @@ def over(account: Account, unit: str) -> bool:
 @law
 @given(accounts, completions() | calls)
 def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: ReservationRequest) -> None:
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
     then = after(account, leave)
     for unit in Units._fields:
@@ -79,7 +79,7 @@ def test_no_grant_takes_an_account_past_a_cap(account: Account, claim: Reservati
 @law
 @given(accounts, completions() | calls)
 def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, claim: ReservationRequest) -> None:
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Refused))
     used = getattr(account.held, leave.limit) + getattr(account.spent, leave.limit)
     assert (leave.used, leave.allowed) == (used, getattr(account.caps, leave.limit))
@@ -88,7 +88,7 @@ def test_a_refusal_names_a_limit_that_is_set_and_its_figures(account: Account, c
 @law
 @given(accounts, completions() | calls)
 def test_a_grant_is_within_what_was_wanted(account: Account, claim: ReservationRequest) -> None:
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
     assert 0 <= leave.max_tokens <= claim.wanted_tokens
     assert leave.timeout_ms <= max(claim.timeout_ms, CLOSING_MS)
@@ -99,7 +99,7 @@ def test_a_grant_is_within_what_was_wanted(account: Account, claim: ReservationR
 @law
 @given(accounts, completions(purposes=("round", "repair")))
 def test_a_completion_is_useful_or_refused(account: Account, claim: ReservationRequest) -> None:
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
     assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
 
@@ -108,7 +108,7 @@ def test_a_completion_is_useful_or_refused(account: Account, claim: ReservationR
 @given(accounts, completions(purposes=("round",)))
 def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Account, claim: ReservationRequest) -> None:
     account = account._replace(spent=account.spent.plus(Units(rounds=1, model_calls=1)))
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
     then = after(account, leave)
     closing = ReservationRequest(
@@ -118,7 +118,7 @@ def test_after_every_round_but_the_first_a_closing_call_still_fits(account: Acco
         wanted_tokens=CLOSING_TOKENS,
         timeout_ms=300_000,
     )
-    closed = grant(then, closing)
+    closed = reserve(then, closing)
     assert isinstance(closed, Reservation)
     assert closed.max_tokens >= USEFUL_TOKENS
 
@@ -131,13 +131,13 @@ def test_a_closing_call_has_half_a_minute_in_all_when_the_time_is_over(
     caps = Limits(milliseconds=100)
     gone = Account(1, caps, NOTHING, Units(milliseconds=100 + late))
     closing = ReservationRequest(counts_of("closing"), "closing", wanted_tokens=1_024, timeout_ms=300_000)
-    assert isinstance(grant(gone, claim), Refused)
-    leave = grant(gone, closing)
+    assert isinstance(reserve(gone, claim), Refused)
+    leave = reserve(gone, closing)
     if late < CLOSING_MS:
         assert isinstance(leave, Reservation)
         assert leave.timeout_ms == CLOSING_MS - late
     else:
-        assert leave == gone.refusal("milliseconds")
+        assert leave == gone.refuse("milliseconds")
 
 
 @law
@@ -146,7 +146,7 @@ def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int,
     account = Account(1, Limits(milliseconds=left), NOTHING, NOTHING)
     begun = 0
     for nth in range(shares):
-        leave = grant(account, ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth))
+        leave = reserve(account, ReservationRequest(counts_of("call"), "call", timeout_ms=timeout, shares=shares - nth))
         if isinstance(leave, Reservation):
             begun += 1
             account = after(account, leave)
@@ -157,29 +157,29 @@ def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int,
 @law
 @given(accounts, completions(open_step=True))
 def test_an_open_step_holds_its_counts_alone(account: Account, claim: ReservationRequest) -> None:
-    leave = grant(account, claim)
+    leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
     assert leave.held == claim.counts
     for unit in TOKENS:
-        assert account.left(unit) != 0
+        assert account.remaining_of(unit) != 0
 
 
 @pytest.mark.parametrize("unit", TOKENS)
 def test_a_completion_is_not_handed_out_where_a_token_limit_is_used_up(unit: str) -> None:
     account = Account(1, Limits(**{unit: 10}), NOTHING, Units(**{unit: 10}))
-    claim = ReservationRequest(counts_of("round"), "round", open_step=True, wanted_tokens=100)
-    refused = grant(account, claim)
+    claim = ReservationRequest(counts_of("round"), "round", external=True, wanted_tokens=100)
+    refused = reserve(account, claim)
     assert isinstance(refused, Refused)
     assert refused.limit == unit
 
 
 def test_the_last_model_call_is_kept_for_the_closing() -> None:
     account = Account(1, Limits(model_calls=3), NOTHING, Units(rounds=2, model_calls=2))
-    refused = grant(account, ReservationRequest(counts_of("round"), "round", wanted_tokens=100))
+    refused = reserve(account, ReservationRequest(counts_of("round"), "round", wanted_tokens=100))
     assert isinstance(refused, Refused)
     assert refused.limit == "model_calls"
     assert isinstance(
-        grant(account, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=100)), Reservation
+        reserve(account, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=100)), Reservation
     )
 
 
@@ -187,7 +187,7 @@ def test_the_last_model_call_is_kept_for_the_closing() -> None:
 @given(accounts)
 def test_what_is_left_is_never_below_zero(account: Account) -> None:
     for unit in Units._fields:
-        left = account.left(unit)
+        left = account.remaining_of(unit)
         assert left is None or left >= 0
 
 
@@ -201,4 +201,4 @@ def test_amounts_are_added_and_taken_away_unit_by_unit(one: Units, other: Units)
 @given(accounts)
 def test_the_standing_line_is_there_exactly_where_a_limit_is(account: Account) -> None:
     set_limits = any(getattr(account.caps, unit) is not None for unit in Units._fields)
-    assert (standing_line(account) is not None) == set_limits
+    assert (format_status_line(account) is not None) == set_limits

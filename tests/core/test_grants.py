@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kairos_mcp.budget.reservation import SHARED, Reservation, ReservationRequest, grant, least
+from kairos_mcp.budget.reservation import SHARED_SCOPES, Reservation, ReservationRequest, minimum_hold, reserve
 from kairos_mcp.budget.units import FREE, NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.steps import Refused
@@ -34,21 +34,21 @@ def capped(unit: str, cap: int, **more: int) -> Account:
 
 @pytest.mark.parametrize("unit", ["rounds", "model_calls", "tool_calls"])
 def test_a_count_that_is_used_up_is_refused(unit: str) -> None:
-    refused = grant(capped(unit, getattr(USED, unit)), CALL if unit == "tool_calls" else ROUND)
+    refused = reserve(capped(unit, getattr(USED, unit)), CALL if unit == "tool_calls" else ROUND)
     assert isinstance(refused, Refused)
     assert refused.limit == unit
 
 
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_is_clamped_to_what_is_left(unit: str) -> None:
-    leave = grant(capped(unit, LEFT[unit]), ROUND)
+    leave = reserve(capped(unit, LEFT[unit]), ROUND)
     assert isinstance(leave, Reservation)
     assert 0 < getattr(leave.held, unit) <= LEFT[unit]
 
 
 @pytest.mark.parametrize("unit", LEFT)
 def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
-    refused = grant(capped(unit, 0), ROUND)
+    refused = reserve(capped(unit, 0), ROUND)
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.used, refused.allowed) == (unit, 0, 0)
 
@@ -57,21 +57,21 @@ def test_a_completion_that_does_not_fit_is_refused(unit: str) -> None:
 def test_after_a_round_a_closing_call_fits(unit: str) -> None:
     """It reads what the round read and wrote, and writes 1,024 tokens: each at its price."""
     account = capped(unit, LEFT[unit])
-    leave = grant(account, ROUND)
+    leave = reserve(account, ROUND)
     assert isinstance(leave, Reservation)
     after = account.settle(NOTHING, leave.held._replace(milliseconds=0))
     read = leave.held.input_tokens + leave.max_tokens
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", input_bound=read, wanted_tokens=1_024)
-    closed = grant(after, closing)
+    closed = reserve(after, closing)
     assert isinstance(closed, Reservation)
     assert closed.max_tokens == 1_024
 
 
 @pytest.mark.parametrize("unit", [unit for unit in LEFT if unit != "milliseconds"])
 def test_the_first_round_fits_into_what_one_needs_at_least_and_into_nothing_less(unit: str) -> None:
-    needed = getattr(least(ROUND), unit)
-    assert isinstance(grant(Account(1, Limits(**{unit: needed}), NOTHING, NOTHING), ROUND), Reservation)
-    assert isinstance(grant(Account(1, Limits(**{unit: needed - 1}), NOTHING, NOTHING), ROUND), Refused)
+    needed = getattr(minimum_hold(ROUND), unit)
+    assert isinstance(reserve(Account(1, Limits(**{unit: needed}), NOTHING, NOTHING), ROUND), Reservation)
+    assert isinstance(reserve(Account(1, Limits(**{unit: needed - 1}), NOTHING, NOTHING), ROUND), Refused)
 
 
 @pytest.mark.parametrize("purpose", ["phase", "repair"])
@@ -79,7 +79,7 @@ def test_a_phase_keeps_nothing_for_a_closing_call(purpose: str) -> None:
     """No closing call follows it: of what is left it may write all, instead of being cut off for nothing."""
     asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, wanted_tokens=1_024)
     account = Account(1, Limits(total_tokens=5_600), NOTHING, NOTHING)
-    leave = grant(account, asked)
+    leave = reserve(account, asked)
     assert isinstance(leave, Reservation)
     assert leave.max_tokens == 1_024
 
@@ -91,7 +91,7 @@ def test_what_runs_share_is_never_passed_either(unit: str) -> None:
         Account(1, Limits(), NOTHING, USED),
         Account(2, Limits(**{unit: cap}), NOTHING, Units(**{unit: cap}), "day"),
     )
-    refused = grant(own, ROUND, (day,))
+    refused = reserve(own, ROUND, (day,))
     assert isinstance(refused, Refused)
     assert (refused.limit, refused.scope) == (unit, "day")
 
@@ -102,7 +102,7 @@ def test_steps_that_begin_in_one_turn_divide_the_time_that_is_left_of_the_neares
     asked: ReservationRequest, shares: int
 ) -> None:
     account = capped("milliseconds", 10_000).hold(Units(milliseconds=4_000)).settle(NOTHING, Units(milliseconds=1_000))
-    leave = grant(account, asked._replace(shares=shares))
+    leave = reserve(account, asked._replace(shares=shares))
     assert isinstance(leave, Reservation)
     assert (leave.timeout_ms, leave.held.milliseconds) == (5_000 // shares, 5_000 // shares)
 
@@ -112,11 +112,11 @@ def test_closing_calls_divide_what_is_left_of_the_half_minute_that_they_have_bey
     spent = Units(rounds=1, milliseconds=12_000)
     account = Account(1, Limits(milliseconds=10_000), NOTHING, spent)
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing", shares=shares)
-    leave = grant(account, closing)
+    leave = reserve(account, closing)
     assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 28_000 // shares
     over = account.settle(NOTHING, Units(milliseconds=28_000))
-    assert grant(over, closing) == over.refusal("milliseconds")
+    assert reserve(over, closing) == over.refuse("milliseconds")
 
 
 def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_nothing_again() -> None:
@@ -125,20 +125,20 @@ def test_the_time_of_a_step_is_bounded_by_every_account_around_it_which_divide_n
         Account(1, Limits(milliseconds=1_500), NOTHING, USED),
     )
     for asked in (CALL, ROUND):
-        leave = grant(nearest, asked._replace(shares=4), (), [run])
+        leave = reserve(nearest, asked._replace(shares=4), (), [run])
         assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (1_500, 1_500)
-        leave = grant(nearest, asked._replace(shares=8), (), [run])
+        leave = reserve(nearest, asked._replace(shares=8), (), [run])
         assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (1_000, 1_000)
     over = run.settle(NOTHING, Units(milliseconds=1_500))
-    assert grant(nearest, CALL, (), [over]) == over.refusal("milliseconds")
+    assert reserve(nearest, CALL, (), [over]) == over.refuse("milliseconds")
 
 
 def test_without_a_limit_of_time_a_step_has_all_that_it_asks_for() -> None:
     free = Account(1, Limits(), NOTHING, USED)
     for asked in (CALL, ROUND):
-        leave = grant(free, asked._replace(shares=4), (), [free])
+        leave = reserve(free, asked._replace(shares=4), (), [free])
         assert isinstance(leave, Reservation)
         assert (leave.timeout_ms, leave.held.milliseconds) == (60_000, 60_000)
 
@@ -218,7 +218,7 @@ def test_a_completion_is_granted_exactly_as_many_tokens_as_fit_everywhere() -> N
         own, claim = some_account(chance, 1, "branch a"), some_completion(chance)
         around = [some_account(chance, 2 + nth, "run") for nth in range(chance.randint(0, 1))]
         shared = [some_account(chance, 5 + nth, "day") for nth in range(chance.randint(0, 2))]
-        leave, tokens = grant(own, claim, shared, around), expected(own, claim, [*around, *shared])
+        leave, tokens = reserve(own, claim, shared, around), expected(own, claim, [*around, *shared])
         assert (leave.max_tokens if isinstance(leave, Reservation) else None) == tokens, seed
         if isinstance(leave, Reservation) and tokens is not None:
             granted, price = granted + 1, claim.price or FREE
@@ -248,7 +248,7 @@ def is_alone_enough(refused: Refused, accounts: Sequence[Account], claim: Reserv
         one = each._replace(caps=Limits(**{refused.limit: getattr(each.caps, refused.limit)}))
         for wanted in range(1, claim.wanted_tokens + 1, 64):
             alone = claim._replace(wanted_tokens=wanted if wanted + 64 <= claim.wanted_tokens else claim.wanted_tokens)
-            if isinstance(grant(one, alone), Refused):
+            if isinstance(reserve(one, alone), Refused):
                 return True
     return False
 
@@ -269,7 +269,7 @@ def test_each_kind_of_step_counts_as_what_it_is(kind: str, counts: Units) -> Non
 
 
 def test_an_account_of_which_nothing_else_is_said_is_the_run_s_own() -> None:
-    refused = grant(Account(1, Limits(rounds=2), Units(rounds=1), Units(rounds=1)), ROUND)
+    refused = reserve(Account(1, Limits(rounds=2), Units(rounds=1), Units(rounds=1)), ROUND)
     assert refused == Refused("rounds", 2, 2, "run")
 
 
@@ -279,8 +279,8 @@ def test_of_what_runs_share_the_rounds_the_tool_calls_and_the_time_are_none() ->
 
 def test_a_step_of_which_nothing_is_said_holds_its_counts_alone_and_costs_nothing() -> None:
     free = Account(1, Limits(), NOTHING, NOTHING)
-    assert grant(free, ReservationRequest(counts_of("call"), "call")) == Reservation(counts_of("call"), 0, 0)
-    leave = grant(free, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=10))
+    assert reserve(free, ReservationRequest(counts_of("call"), "call")) == Reservation(counts_of("call"), 0, 0)
+    leave = reserve(free, ReservationRequest(counts_of("closing"), "closing", wanted_tokens=10))
     assert leave == Reservation(Units(model_calls=1, output_tokens=10, total_tokens=10), 10, 0)
 
 
@@ -288,12 +288,12 @@ def test_a_step_of_which_nothing_is_said_holds_its_counts_alone_and_costs_nothin
 def test_where_nobody_knows_a_price_only_what_has_no_limit_of_money_is_granted(price: Price | None) -> None:
     plenty, free = (Account(1, Limits(nano_usd=cap), NOTHING, USED) for cap in (10**12, None))
     claim = ROUND._replace(price=price)
-    assert isinstance(grant(free, claim, [free], [free]), Reservation)
+    assert isinstance(reserve(free, claim, [free], [free]), Reservation)
     for own, shared, around in ((plenty, [], []), (free, [plenty], []), (free, [], [plenty])):
-        leave = grant(own, claim, shared, around)
+        leave = reserve(own, claim, shared, around)
         assert isinstance(leave, Refused) == (price is None)
         assert not isinstance(leave, Refused) or leave.limit == "nano_usd"
-    unpriced = grant(free, ROUND._replace(price=None))
+    unpriced = reserve(free, ROUND._replace(price=None))
     assert isinstance(unpriced, Reservation)
     assert unpriced.held.nano_usd == 0
 
@@ -305,54 +305,54 @@ def test_the_last_model_call_is_for_the_closing_unless_no_round_was_made_yet(rou
     account = Account(1, Limits(model_calls=rounds + left), NOTHING, spent)
     free = Account(2, Limits(), NOTHING, USED)
     for open_step in (False, True):
-        asked = ROUND._replace(open_step=open_step)
+        asked = ROUND._replace(external=open_step)
         is_granted = left > 1 or (left == 1 and not rounds)
-        leave = grant(account, asked)
-        assert isinstance(leave, Reservation) if is_granted else leave == account.refusal("model_calls")
+        leave = reserve(account, asked)
+        assert isinstance(leave, Reservation) if is_granted else leave == account.refuse("model_calls")
         closing = asked._replace(counts=counts_of("closing"), purpose="closing")
-        assert isinstance(grant(account, closing), Reservation) == (left > 0)
+        assert isinstance(reserve(account, closing), Reservation) == (left > 0)
         # of an account around, or one that others share, nothing is kept
-        assert isinstance(grant(free, asked, (), [account]), Reservation) == (left > 0)
-        assert isinstance(grant(free, asked, [account]), Reservation) == (left > 0)
-    assert isinstance(grant(account, CALL), Reservation)
+        assert isinstance(reserve(free, asked, (), [account]), Reservation) == (left > 0)
+        assert isinstance(reserve(free, asked, [account]), Reservation) == (left > 0)
+    assert isinstance(reserve(account, CALL), Reservation)
 
 
 @pytest.mark.parametrize("unit", ["input_tokens", "output_tokens", "total_tokens", "milliseconds"])
 def test_what_is_handed_out_is_asked_for_while_anything_is_left_and_holds_its_counts_alone(unit: str) -> None:
     free = Account(2, Limits(), NOTHING, USED)
-    asked = ROUND._replace(open_step=True)
+    asked = ROUND._replace(external=True)
     closing = asked._replace(counts=counts_of("closing"), purpose="closing")
-    call = CALL._replace(open_step=True)
+    call = CALL._replace(external=True)
     for left in (0, 1):
         account = Account(1, Limits(**{unit: 9}), NOTHING, Units(rounds=1, **{unit: 9 - left}))
         for claim in (asked, closing, call):
             needs_none = claim is call if unit != "milliseconds" else claim is closing
-            for leave in (grant(account, claim), grant(free, claim, (), [account])):
+            for leave in (reserve(account, claim), reserve(free, claim, (), [account])):
                 if left or needs_none:
                     assert leave == Reservation(claim.counts, claim.wanted_tokens, 0)
                 else:
-                    assert leave == account.refusal(unit)
+                    assert leave == account.refuse(unit)
 
 
 def test_a_closing_call_has_its_half_minute_also_where_no_time_was_allowed_at_all() -> None:
     closing = ROUND._replace(counts=counts_of("closing"), purpose="closing")
     for cap in (0, 1):
-        leave = grant(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
+        leave = reserve(Account(1, Limits(milliseconds=cap), NOTHING, NOTHING), closing)
         assert isinstance(leave, Reservation)
         assert leave.timeout_ms == 30_000 + cap
     barely, over = (
         Account(1, Limits(milliseconds=cap), NOTHING, Units(milliseconds=cap + used))
         for cap, used in ((5, 29_999), (5, 30_000))
     )
-    leave = grant(barely, closing)
+    leave = reserve(barely, closing)
     assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 1
-    assert grant(over, closing) == over.refusal("milliseconds")
+    assert reserve(over, closing) == over.refuse("milliseconds")
 
 
 def test_time_that_can_not_be_divided_is_refused() -> None:
     account = capped("milliseconds", 3)
-    assert [isinstance(grant(account, CALL._replace(shares=shares)), Reservation) for shares in (0, 1, 3, 4)] == [
+    assert [isinstance(reserve(account, CALL._replace(shares=shares)), Reservation) for shares in (0, 1, 3, 4)] == [
         *(True, True, True),
         False,
     ]
@@ -370,13 +370,13 @@ def test_a_limit_that_a_whole_day_has_no_room_for_is_said_to_be_of_the_whole_day
     ):
         day = Account(2, caps, NOTHING, spent, "day")
         unit = "total_tokens" if caps.total_tokens is not None else "model_calls"
-        refused = day.refusal(unit)
-        assert grant(own, ROUND, [day]) == replace(refused, scope=scope)
+        refused = day.refuse(unit)
+        assert reserve(own, ROUND, [day]) == replace(refused, scope=scope)
 
 
 def test_the_accounts_that_runs_share_are_those_of_a_day_and_of_a_mandate() -> None:
     """A refusal of one of these, as its row names it, pauses a run instead of ending it."""
-    assert set(SHARED) == {"day", "mandate", "no day"}
+    assert set(SHARED_SCOPES) == {"day", "mandate", "no day"}
 
 
 @pytest.mark.parametrize(("left", "granted"), [(255, False), (256, True), (257, True)])
@@ -384,20 +384,20 @@ def test_256_tokens_are_enough_and_fewer_are_not(left: int, granted: bool) -> No
     """Beside the closing call that is kept free after a round, where one was made before."""
     for purpose, closing in (("round", 1_024), ("compact", 0)):
         asked = ROUND._replace(counts=counts_of(purpose), purpose=purpose, input_bound=0)
-        leave = grant(capped("output_tokens", left + closing), asked)
+        leave = reserve(capped("output_tokens", left + closing), asked)
         assert isinstance(leave, Reservation) == granted
         assert not isinstance(leave, Reservation) or leave.max_tokens == left
 
 
 def test_a_step_that_says_nothing_of_others_divides_its_time_with_none() -> None:
-    leave = grant(capped("milliseconds", 10), CALL)
+    leave = reserve(capped("milliseconds", 10), CALL)
     assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 10
 
 
 def test_what_is_left_of_a_unit_is_what_is_neither_held_nor_spent_and_never_below_nothing() -> None:
     account = Account(1, Limits(rounds=9, tool_calls=2), Units(rounds=3, tool_calls=2), Units(rounds=4, tool_calls=2))
-    assert [account.left(unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]
+    assert [account.remaining_of(unit) for unit in ("rounds", "tool_calls", "model_calls")] == [2, 0, None]
 
 
 def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:
@@ -406,6 +406,6 @@ def test_an_amount_of_which_nothing_is_said_is_nothing_of_every_unit() -> None:
 
 def test_of_the_half_minute_of_a_closing_call_what_others_hold_is_gone_too() -> None:
     account = Account(1, Limits(milliseconds=10_000), Units(milliseconds=4_000), Units(milliseconds=12_000))
-    leave = grant(account, ROUND._replace(counts=counts_of("closing"), purpose="closing"))
+    leave = reserve(account, ROUND._replace(counts=counts_of("closing"), purpose="closing"))
     assert isinstance(leave, Reservation)
     assert leave.timeout_ms == 24_000

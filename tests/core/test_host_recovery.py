@@ -400,7 +400,7 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
             brought = Deposit("round-1", Completion("done", finish="stop"))
             assert await host._store.submit(lambda c: deposit(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
-            assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.row, owner, 1)) is None
+            assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.as_row, owner, 1)) is None
         turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
         assert await host._store.submit(lambda c: apply_commit.let_go(c, turn)) == (came == "nothing")
         if came != "nothing":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.decision_rights import KINDS, WAYS, cells
+from kairos_mcp.core.decision_rights import KINDS, WAYS, table_cells
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.load import load_settings
@@ -49,7 +49,7 @@ def loop_table() -> str:
 
 def decisions_table() -> str:
     """Who may decide what, as every door asks it."""
-    found = {(kind, way): cell for kind, way, cell in cells()}
+    found = {(kind, way): cell for kind, way, cell in table_cells()}
     rows = [f"| {kind} | {' | '.join(found[kind, way] for way in WAYS)} |" for kind in KINDS]
     return "\n".join([f"| decision | {' | '.join(f'by {way}' for way in WAYS)} |", "|---|---|---|---|", *rows])
 

@@ -8,7 +8,7 @@ from briefs import brief, says
 from feeding import feed
 
 from kairos_mcp.core.messages import Completion, JsonObject
-from kairos_mcp.core.strict_json import Undecodable, decode_object, strict_json, unfit
+from kairos_mcp.core.strict_json import Undecodable, decode_object, find_unfit_value, parse_strict_json
 from kairos_mcp.flows.planner import planner
 from kairos_mcp.flows.structured_output import decode_output, decode_turn
 
@@ -123,7 +123,7 @@ def test_an_empty_reply_is_said_to_be_empty(text: str) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_what_is_no_number_is_refused_and_becomes_nothing_else(number: str) -> None:
-    for read in (strict_json, decode_object):
+    for read in (parse_strict_json, decode_object):
         with pytest.raises(Undecodable, match="no JSON number"):
             read(f'{{"a":{number}}}')
 
@@ -139,9 +139,9 @@ def test_exactly_4_MiB_are_let_in_and_not_one_byte_more(letter: str) -> None:
 
 def test_a_value_is_let_in_up_to_4_MiB() -> None:
     """Counted are the bytes of texts, and one for each other part."""
-    assert unfit(["x" * (4_194_304 - 2), 1]) is None
+    assert find_unfit_value(["x" * (4_194_304 - 2), 1]) is None
     for value in (["x" * (4_194_304 - 1), 1], ["€" * 1_398_102], [0] * 4_194_304, {"a": "x" * 4_194_303}):
-        assert unfit(value) == "the value is larger than 4194304 bytes"
+        assert find_unfit_value(value) == "the value is larger than 4194304 bytes"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def nested(depth: int, opening: str, closing: str, inner: str = "1") -> str:
 def test_what_is_nested_too_deep_is_refused_before_the_parser_runs_out_of_stack(opening: str, closing: str) -> None:
     for text in (nested(100_000, opening, closing), opening * 100_000):
         with pytest.raises(Undecodable, match="deeper"):
-            strict_json(text)
+            parse_strict_json(text)
 
 
 BESIDE = ["[]", "{}", "[[]]", '{"b":{}}', '"[[[{{{"', '"]]]}}}"', '"\\\\\\"[["'] * 50
@@ -190,10 +190,10 @@ def test_exactly_64_levels_are_let_in_however_many_brackets_stand_beside_them(
 ) -> None:
     for before, after in ((beside, []), ([], beside)):
         for depth in (1, 62, 63):
-            assert strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+            assert parse_strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
         for depth in (64, 65):
             with pytest.raises(Undecodable, match="deeper than 64"):
-                strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
+                parse_strict_json(f"[{','.join([*before, nested(depth, opening, closing), *after])}]")
 
 
 def test_a_value_is_let_in_down_to_64_levels_as_its_text_is() -> None:
@@ -204,9 +204,9 @@ def test_a_value_is_let_in_down_to_64_levels_as_its_text_is() -> None:
         return value
 
     for number in (1, 63, 64):
-        assert unfit(levels(number)) is None
+        assert find_unfit_value(levels(number)) is None
     for number in (65, 66, 1_000, 100_000):
-        assert unfit(levels(number)) == "nested deeper than 64 levels"
+        assert find_unfit_value(levels(number)) == "nested deeper than 64 levels"
 
 
 WITHIN = [0, -1, 2**63 - 1, -(2**63), -(2**63) + 1]
@@ -215,17 +215,17 @@ BEYOND = [2**63, -(2**63) - 1, 10**19, -(10**19), 10**20, -(10**20), 10**5_000]
 
 @pytest.mark.parametrize("number", WITHIN)
 def test_integers_of_64_bits_are_let_in(number: int) -> None:
-    assert unfit(number) is None
-    assert strict_json(f"[{number}]") == [number]
+    assert find_unfit_value(number) is None
+    assert parse_strict_json(f"[{number}]") == [number]
     assert decode_object(f'{{"a": {number}}}') == {"a": number}
 
 
 @pytest.mark.parametrize("number", BEYOND, ids=lambda number: f"{number.bit_length()} bits")
 def test_integers_beyond_64_bits_are_not(number: int) -> None:
     text = f"-1{'0' * 5_000}" if number.bit_length() > 1_000 else str(number)
-    assert unfit(number) == "an integer does not fit into 64 bits"
+    assert find_unfit_value(number) == "an integer does not fit into 64 bits"
     with pytest.raises(Undecodable, match="64 bits"):
-        strict_json(f"[{text}]")
+        parse_strict_json(f"[{text}]")
 
 
 def test_a_value_that_cannot_be_stored_says_why() -> None:
@@ -233,7 +233,7 @@ def test_a_value_that_cannot_be_stored_says_why() -> None:
     for _ in range(100):
         deep = [deep]
     fit: list[object] = [None, True, 1, 2**63 - 1, 1.5, "a\0", {"a": [1, {"b": ""}]}]
-    assert [unfit(value) for value in fit] == [None] * len(fit)
+    assert [find_unfit_value(value) for value in fit] == [None] * len(fit)
     for value in (
         float("nan"),
         float("inf"),
@@ -246,14 +246,14 @@ def test_a_value_that_cannot_be_stored_says_why() -> None:
         {"a": {1}},
         "x" * 5_000_000,
     ):
-        assert unfit(value) is not None
+        assert find_unfit_value(value) is not None
 
 
 def test_a_line_of_a_script_is_one_value_and_nothing_else() -> None:
-    assert strict_json(" [1, 2.5, null] ") == [1, 2.5, None]
+    assert parse_strict_json(" [1, 2.5, null] ") == [1, 2.5, None]
     for text in ("1 2", "{'a': 1}", "\ufeff{}", '{"a":1,"a":1}'):
         with pytest.raises(Undecodable):
-            strict_json(text)
+            parse_strict_json(text)
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ SPENDING = (
     ),
     Guard(
         "budget/reservation.py",
-        'nano_usd is not None:\n        return account.refusal("nano_usd")\n    keeps',
+        'nano_usd is not None:\n        return account.refuse("nano_usd")\n    keeps',
         "nano_usd is not None:\n        pass\n    keeps",
         "providers/test_money.py::test_money_that_nobody_can_count_is_not_spent_under_a_cap",
     ),
@@ -413,8 +413,8 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "asked = [tool.name, pin_of(tool), arguments, workspace, preview, dict(base)]",
-        "asked = [tool.name, pin_of(tool), arguments, workspace, dict(base)]",
+        "asked = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]",
+        "asked = [tool.name, tool_pin(tool), arguments, workspace, dict(base)]",
         GATE + "whatever_differs_in_what_was_shown_is_another_ask",
     ),
     Guard(
@@ -540,7 +540,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'if not named and row.rule.verdict != "allow" and row.is_held_by(touched.folders, seen):',
+        'if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, seen):',
         "if False:",
         TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
     ),
@@ -565,7 +565,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "max(_fixed(tool, scopes), declared, key=RISKS.index)",
+        "max(_table_risk(tool, scopes), declared, key=RISKS.index)",
         "declared",
         GATE + "the_risk_is_a_fixed_table_that_a_model_can_only_raise",
     ),
@@ -577,7 +577,7 @@ LEAVES = (
     ),
     Guard(
         "server/elicitation.py",
-        "quoted, _ = made_visible(json.dumps(start, ensure_ascii=False))",
+        "quoted, _ = make_visible(json.dumps(start, ensure_ascii=False))",
         "quoted = json.dumps(start, ensure_ascii=False)",
         "ooda/test_told_meanwhile.py::test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing",
     ),
@@ -630,7 +630,7 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not retry.claim.open_step:\n        tool_memory.forget(connection, turn.run, retry.path)\n",
+        "    if not retry.claim.external:\n        tool_memory.forget(connection, turn.run, retry.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
@@ -692,7 +692,7 @@ FILES = (
     ),
     Guard(
         "tools/files/edit_tools.py",
-        '    if scopes.of(path) == "L0":',
+        '    if scopes.scope_of(path) == "L0":',
         "    if False:",
         "tools/test_scopes.py::test_no_run_writes_the_files_that_rule_the_server",
     ),
@@ -1125,7 +1125,7 @@ OUTSIDE = (
     ),
     Guard(
         "tools/tool.py",
-        "redact_values.result(call(tool, arguments, around), mask)",
+        "redact_values.redact_result(call(tool, arguments, around), mask)",
         "call(tool, arguments, around)",
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
@@ -1466,13 +1466,13 @@ WHOSE_RUN = (
     ),
     Guard(
         "server/validation.py",
-        "    placeholders.refuse(arguments)\n",
+        "    placeholders.refuse_placeholders(arguments)\n",
         "",
         SHOWN + "no_tool_takes_a_placeholder_for_what_it_stands_for",
     ),
     Guard(
         "app/respond.py",
-        "    placeholders.refuse(dict(answers))\n",
+        "    placeholders.refuse_placeholders(dict(answers))\n",
         "",
         SHOWN + "a_placeholder_is_no_answer_from_a_person_at_a_terminal_either",
     ),

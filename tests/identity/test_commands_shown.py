@@ -149,6 +149,6 @@ async def test_a_placeholder_is_no_answer_from_a_person_at_a_terminal_either(pla
 async def test_a_placeholder_is_refused_at_every_depth_and_no_other_text_is(place: Place) -> None:
     for word in placeholders.ALL:
         with pytest.raises(Exception, match="placeholder"):
-            placeholders.refuse({"a": [{"b": f" {word} "}]})
-    placeholders.refuse({"content": f"It says {placeholders.ANSWER} there", "digest": "x"})
+            placeholders.refuse_placeholders({"a": [{"b": f" {word} "}]})
+    placeholders.refuse_placeholders({"content": f"It says {placeholders.ANSWER} there", "digest": "x"})
     assert ME.is_local

@@ -101,13 +101,13 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ),
     (
         "budget/units.py",
-        "Account.rest",
+        "Account.remaining",
         "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=True)",
         "caps = zip(_caps_by_unit(self.caps), self.held, self.spent, strict=False)",
     ): "all three have a field for each unit",
     (
         "budget/units.py",
-        "Account.over",
+        "Account.remaining_with_overtime",
         "return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds",
         "return ((self.caps.milliseconds)) + more_ms - self.spent.milliseconds - self.held.milliseconds",
     ): "asked only where time is limited; the type checker has to be told",

@@ -9,7 +9,7 @@ from house import law
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.reservation import CLOSING_TOKENS, Reservation, ReservationRequest, grant
+from kairos_mcp.budget.reservation import CLOSING_TOKENS, Reservation, ReservationRequest, reserve
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Usage
@@ -42,10 +42,10 @@ def account(cap: int | None, spent: int = 0, rounds: int = 0) -> Account:
 @law
 @given(caps, st.integers(0, 10**10), claims())
 def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, claim: ReservationRequest) -> None:
-    leave = grant(account(cap, spent), claim)
+    leave = reserve(account(cap, spent), claim)
     assume(isinstance(leave, Reservation))
     assert claim.price is not None
-    assert leave.held.nano_usd == claim.price.of(claim.input_bound, leave.max_tokens)
+    assert leave.held.nano_usd == claim.price.cost(claim.input_bound, leave.max_tokens)
     if leave.held.nano_usd:
         assert spent + leave.held.nano_usd <= cap
 
@@ -54,20 +54,20 @@ def test_what_is_held_is_the_worst_case_and_fits_the_cap(cap: int, spent: int, c
 @given(caps, claims(purposes=("round", "repair")))
 def test_after_a_round_a_closing_call_can_still_be_paid(cap: int, claim: ReservationRequest) -> None:
     before = account(cap, rounds=1)
-    leave = grant(before, claim)
+    leave = reserve(before, claim)
     assume(isinstance(leave, Reservation))
     assert claim.price is not None
     left = cap - leave.held.nano_usd
-    assert claim.price.of(claim.input_bound + leave.max_tokens, CLOSING_TOKENS) <= left
+    assert claim.price.cost(claim.input_bound + leave.max_tokens, CLOSING_TOKENS) <= left
 
 
 @law
 @given(caps, claims(st.none()))
 def test_money_that_nobody_can_count_is_not_spent_under_a_cap(cap: int, claim: ReservationRequest) -> None:
-    refused = grant(account(cap), claim)
+    refused = reserve(account(cap), claim)
     assert isinstance(refused, Refused)
     assert refused.limit == "nano_usd"
-    assert isinstance(grant(account(None), claim), Reservation)
+    assert isinstance(reserve(account(None), claim), Reservation)
 
 
 @law
@@ -86,7 +86,7 @@ def test_no_report_within_its_bound_costs_more_than_was_held(
     price = tariff.dearest()
     assert price is not None
     cost = tariff.cost(Usage(read, written, cached), None, written_to_cache)
-    assert 0 <= cost <= price.of(read, written)
+    assert 0 <= cost <= price.cost(read, written)
 
 
 def test_the_figures_of_a_known_model_are_those_of_its_list() -> None:

@@ -11,7 +11,7 @@ from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import Conversation, Message
-from kairos_mcp.core.routes import AvailableRoutes, chosen
+from kairos_mcp.core.routes import AvailableRoutes, choose_route
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.models import sampling
 from kairos_mcp.models.dialects import TextPrompts
@@ -45,7 +45,7 @@ async def test_auto_takes_the_script_before_the_client(place, era):
 @pytest.mark.parametrize(("first", "route"), [(False, "provider"), (True, "sampling")])
 def test_auto_takes_the_provider_before_the_client_unless_sampling_is_preferred(first, route):
     minds = AvailableRoutes(script=False, provider=True, sampling=True, sampling_first=first)
-    assert chosen("auto", minds)[0] == route
+    assert choose_route("auto", minds)[0] == route
 
 
 def test_a_model_s_name_travels_as_a_hint():

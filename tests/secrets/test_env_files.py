@@ -8,11 +8,11 @@ import pytest
 from house import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.env_files import alike, is_env_file, masked_env
+from kairos_mcp.core.env_files import alike, is_env_file, redact_env_file
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.gate import Gate, WantedCall
+from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule
 
 TEXT = "# the shop\nNAME=plainword\nexport DB_PASSWORD='two\nlines'\nEMPTY=\n"
@@ -112,18 +112,18 @@ async def test_a_run_that_may_read_everything_reads_no_file_of_settings_unasked(
 
 
 def test_another_tool_that_reads_such_a_file_is_asked_about_and_the_callers_own_is_not() -> None:
-    gate = Gate([], Scopes().of)
+    gate = Gate([], Scopes().scope_of)
     schema = {"type": "object"}
     theirs = ToolSpec("x__read", "", schema, "read", source="mcp:x#1")
     for path in ("a/.env", "/etc/.ENV.local", "file:///x/.env", "~/x"):
-        assert gate.verdict(WantedCall(theirs, {"path": path})).decision == "ask", path
-    assert gate.verdict(WantedCall(theirs, {"path": "a/.env.example"})).decision == "allow"
+        assert gate.verdict(ToolCallRequest(theirs, {"path": path})).decision == "ask", path
+    assert gate.verdict(ToolCallRequest(theirs, {"path": "a/.env.example"})).decision == "allow"
     assert (
-        gate.verdict(WantedCall(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
+        gate.verdict(ToolCallRequest(ToolSpec("x", "", schema, "read", source="caller"), {"path": ".env"})).decision
         == "allow"
     )
-    rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().of)
-    assert rule.verdict(WantedCall(theirs, {"path": "a/.env"})).decision == "allow"
+    rule = Gate([GateRule("x__*", "allow", (".env",))], Scopes().scope_of)
+    assert rule.verdict(ToolCallRequest(theirs, {"path": "a/.env"})).decision == "allow"
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_such_a_file_is_known_by_its_name(name: str, held: bool) -> None:
 
 def test_values_of_any_form_are_hidden_line_for_line() -> None:
     text = 'A=1\nB: x # y\nC = a\\\n b\n# D=comment\n\nE\nF="q\\"\n=z"\r\nG=`x`\njunk\n'
-    plain = masked_env(text)
+    plain = redact_env_file(text)
     assert plain.text.count("\n") == text.count("\n")
     names = "A=[secret]\nB: [secret]\nC = [secret]\n[secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
     assert plain.text.startswith(names)
-    one, other = (masked_env(f"A={value}\n", told_apart=True).text for value in "12")
+    one, other = (redact_env_file(f"A={value}\n", told_apart=True).text for value in "12")
     assert one != other
     assert alike(one) == alike(other) == "A=[secret]\n"

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from kairos_mcp.core.redaction import MASK, Redactor
-from kairos_mcp.core.secret_forms import without_passwords
+from kairos_mcp.core.secret_forms import strip_passwords
 
 KEYS = ["kq-4711-zX9+/pLm=c0ffee", "a'b\"c&d<e>f/g 42 \\E\\Q.*x9", "ends-in-a-backslash-1\\", "pässwörd-ßtrong-42"]
 FORMS: dict[str, Callable[[str], str]] = {
@@ -60,4 +60,4 @@ def test_nothing_of_the_last_group_of_base64_is_left(before: str, after: str) ->
     ],
 )
 def test_a_password_in_an_address_is_not_shown(text: str, shown: str) -> None:
-    assert without_passwords(text) == shown
+    assert strip_passwords(text) == shown

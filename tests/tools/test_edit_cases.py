@@ -18,7 +18,7 @@ import pytest
 from toolsdesk import Desk
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.patterns import glob
+from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.tools.files.staging import HALF, SWAP, fresh_name
 
 TEXT = "a=1\nb=2\na=1\n"
@@ -167,7 +167,7 @@ def test_edit_029_a_plan_is_named_and_can_not_be_brought_along(changing: Desk) -
 def test_edit_034_what_is_written_beside_a_file_is_taken_by_no_glob_over_sources() -> None:
     for name in (fresh_name("0123456789abcdef", HALF), fresh_name("0123456789abcdef", SWAP)):
         assert name.startswith(".")
-        assert not any(glob(pattern)(name) for pattern in ("*.py", "*.lock", "t*", "*.t*"))
+        assert not any(compile_glob(pattern)(name) for pattern in ("*.py", "*.lock", "t*", "*.t*"))
 
 
 @pytest.mark.parametrize(("case", "path", "code"), PATHS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.outside import meant, seen, spelled
+from kairos_mcp.core.outside import show_with_note, spell_hidden, unspell
 from kairos_mcp.settings.settings import packaged_config
 from kairos_mcp.tools.results import shorten
 
@@ -64,19 +64,19 @@ SPELLED = [
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    assert seen(text) == text
-    assert spelled(text) == text
+    assert show_with_note(text) == text
+    assert spell_hidden(text) == text
 
 
 @pytest.mark.parametrize(("text", "shown"), SPELLED)
 def test_what_hides_or_imitates_is_spelled_and_the_result_says_so(text: str, shown: str) -> None:
-    assert spelled(text) == shown
-    assert seen(text).startswith(f"{shown}\n[")
-    assert "spelled by code point" in seen(text).splitlines()[-1]
+    assert spell_hidden(text) == shown
+    assert show_with_note(text).startswith(f"{shown}\n[")
+    assert "spelled by code point" in show_with_note(text).splitlines()[-1]
 
 
 def test_the_note_counts() -> None:
-    note = seen("\u200b\u200b\x1b <|im_end|>").splitlines()[-1]
+    note = show_with_note("\u200b\u200b\x1b <|im_end|>").splitlines()[-1]
     assert "unseen characters: 3" in note
     assert "marks of a conversation: 1" in note
 
@@ -87,16 +87,16 @@ def test_our_own_lines_are_not_to_be_imitated() -> None:
     long, _ = shorten(ToolResult("x" * 9_000), 1_000, "round-1/call-1")
     cut = next(each for each in long.content.splitlines() if each.startswith("["))
     for ours in (line, cut, *_standing_lines()):
-        assert spelled(ours).startswith("⟦U+5B⟧"), ours
+        assert spell_hidden(ours).startswith("⟦U+5B⟧"), ours
 
 
 def _standing_lines() -> list[str]:
-    from kairos_mcp.budget.status_line import standing_line
+    from kairos_mcp.budget.status_line import format_status_line
     from kairos_mcp.budget.units import NOTHING
     from kairos_mcp.core.limits import Limits
 
     caps = [Limits(rounds=12), Limits(total_tokens=100_000), Limits(nano_usd=10**9), Limits(milliseconds=60_000)]
-    lines = [standing_line(Account(1, each, NOTHING, NOTHING)) for each in caps]
+    lines = [format_status_line(Account(1, each, NOTHING, NOTHING)) for each in caps]
     return [line for line in lines if line is not None]
 
 
@@ -108,7 +108,7 @@ def test_every_character_that_can_t_be_seen_is_spelled() -> None:
         for code in range(0x110000)
         if unicodedata.category(chr(code)) in ("Cc", "Cf", "Cs", "Zl", "Zp") and code not in kept
     ]
-    assert [hex(code) for code in unseen if spelled(f"a{chr(code)}b") != f"a⟦U+{code:X}⟧b"] == []
+    assert [hex(code) for code in unseen if spell_hidden(f"a{chr(code)}b") != f"a⟦U+{code:X}⟧b"] == []
 
 
 _texts = st.lists(
@@ -123,25 +123,25 @@ _texts = st.lists(
 @examples(max_examples=150, deadline=None)
 @given(_texts)
 def test_twice_is_once(text: str) -> None:
-    assert spelled(spelled(text)) == spelled(text)
-    assert seen(seen(text)) == seen(text)
+    assert spell_hidden(spell_hidden(text)) == spell_hidden(text)
+    assert show_with_note(show_with_note(text)) == show_with_note(text)
 
 
 @examples(max_examples=150, deadline=None)
 @given(_texts.filter(lambda text: "⟦U+" not in text))
 def test_what_was_spelled_can_be_meant_again_to_the_letter(text: str) -> None:
-    assert meant(spelled(text)) == text
+    assert unspell(spell_hidden(text)) == text
 
 
 @examples(max_examples=100, deadline=None)
 @given(_texts)
 def test_a_store_and_a_wire_can_carry_what_is_seen(text: str) -> None:
-    assert "\0" not in seen(text)
-    seen(text).encode()
+    assert "\0" not in show_with_note(text)
+    show_with_note(text).encode()
 
 
 def test_a_spelling_that_stands_for_too_much_is_left_alone() -> None:
-    assert meant("⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧") == "⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧"
+    assert unspell("⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧") == "⟦U+200B*9999999⟧ ⟦U+110000⟧ ⟦U+⟧"
 
 
 def test_a_large_text_is_looked_through_in_time_that_grows_with_it() -> None:
@@ -149,5 +149,5 @@ def test_a_large_text_is_looked_through_in_time_that_grows_with_it() -> None:
 
     for bait in ("<" * 500_000, "\n   ### " * 60_000, "[round " * 80_000, "\r" * 500_000, '\n{ "' * 100_000):
         began = time.monotonic()
-        seen(bait)
+        show_with_note(bait)
         assert time.monotonic() - began < 2, bait[:10]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.outside import seen
+from kairos_mcp.core.outside import show_with_note
 from kairos_mcp.tools.results import shorten
 
 TEXTS = st.text(st.characters(codec=None), max_size=40).flatmap(
@@ -42,12 +42,12 @@ def test_what_is_shown_is_bounded_and_can_be_encoded(text: str, shown_chars: int
     shown.content.encode()
     assert "\0" not in shown.content
     assert len(shown.content) <= max(shown_chars, 400)
-    assert (whole is None) == (shown.kept is None) == (len(seen(text)) <= max(shown_chars, 400))
+    assert (whole is None) == (shown.kept is None) == (len(show_with_note(text)) <= max(shown_chars, 400))
     if whole is not None:
-        assert whole == seen(text)
+        assert whole == show_with_note(text)
         assert (shown.kept, shown.chars) == (sha256(whole.encode()).hexdigest(), len(whole))
     else:
-        assert shown.content == seen(text)
+        assert shown.content == show_with_note(text)
 
 
 def test_lone_surrogates_and_nul_are_made_visible_also_in_the_structured_part() -> None:

@@ -52,7 +52,7 @@ def _fixed(order: CycleContext, decision: Decision) -> Risk:
 
 def _path_risk(order: CycleContext, decision: Decision) -> Risk:
     by_scope: dict[str, Risk] = {"L0": "high", "L1": "medium", "L2": "low"}
-    return max((by_scope[order.scopes.of(path)] for path in targets(decision)), key=RISKS.index)
+    return max((by_scope[order.scopes.scope_of(path)] for path in targets(decision)), key=RISKS.index)
 
 
 def _tool_risk(spec: ToolSpec | None) -> Risk:
@@ -75,7 +75,7 @@ def _new_texts(decision: Decision) -> Iterator[str]:
 
 
 def _out_of_scope(order: CycleContext, path: str) -> str | None:
-    scope, wanted = order.scopes.of(path), order.mandate.prefer_scope
+    scope, wanted = order.scopes.scope_of(path), order.mandate.prefer_scope
     if scope == "L0":
         return f"{path} belongs to the server or to version control, and is never written"
     match wanted:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import BadArguments, CommandDenied, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.paths import plain_path, said
+from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.tools.commands.sandbox import Sandbox, search_path
 from kairos_mcp.tools.files.safe_open import FOLDER
 from kairos_mcp.tools.files.workspace import Workspace, explained
@@ -61,7 +61,9 @@ def meant(
     if sandbox is not None and not sandbox.sees(found):
         raise _unseen(argv[0])
     if not os.access(found, os.X_OK):
-        raise CommandDenied(f"{said(argv[0])} is not executable.", "Name its interpreter first, as python or sh.")
+        raise CommandDenied(
+            f"{shorten_path(argv[0])} is not executable.", "Name its interpreter first, as python or sh."
+        )
     return ResolvedProgram((str(found), *argv[1:]), cwd, search, _base(opener, root, found))
 
 
@@ -105,20 +107,23 @@ def _found(name: str, root: Path, cwd: str, search: str, environ: Mapping[str, s
         elsewhere = shutil.which(name, path=environ.get("PATH", ""))
         if elsewhere is not None and not Path(os.path.realpath(elsewhere)).is_relative_to(root):
             raise _unseen(name)
-        raise NotFound(f"There is no program {said(name)!r} in PATH.", "A program of the workspace is named as ./NAME.")
+        raise NotFound(
+            f"There is no program {shorten_path(name)!r} in PATH.", "A program of the workspace is named as ./NAME."
+        )
     path = Path(name) if name.startswith("/") else root / plain_path(f"{cwd}/{name}")
     try:
         regular = path.is_file()
     except (OSError, ValueError):
         regular = False
     if not regular:
-        raise NotFound(f"There is no program {said(name)!r}.", "list_files shows what the workspace holds.")
+        raise NotFound(f"There is no program {shorten_path(name)!r}.", "list_files shows what the workspace holds.")
     return path
 
 
 def _unseen(name: str) -> CommandDenied:
     return CommandDenied(
-        f"{said(name)!r} lies where a run's programs can't look: in a home folder, in /tmp, or among the server's own.",
+        f"{shorten_path(name)!r} lies where a run's programs can't look:"
+        " in a home folder, in /tmp, or among the server's own.",
         "Use another, or a person lists its folder in command_reads.",
     )
 

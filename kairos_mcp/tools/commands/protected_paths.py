@@ -44,12 +44,14 @@ class ProtectionRules:
 
     @staticmethod
     def of(scopes: Scopes, excepted: Collection[str] = (), *, lasting: bool = False) -> ProtectionRules:
-        return ProtectionRules(Globs.of(scopes.instructions), Globs.of(excepted), lasting)
+        return ProtectionRules(Globs.compile(scopes.instructions), Globs.compile(excepted), lasting)
 
     def placeholders(self) -> tuple[str, ...]:
         """The names to be held at the top of a workspace where nothing is."""
         names = self.instructions.names
-        return tuple(each for each in names if not self.excepted.fit(each) and not self.excepted.may_fit_below(each))
+        return tuple(
+            each for each in names if not self.excepted.matches(each) and not self.excepted.may_match_below(each)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,10 @@ class _SurveyWalk:
                 self._repositories += 1
             return None
         below: _Where = "free" if where == "free" or entry.name in DEPENDENCIES else "open"
-        if below == "open" and (where == "within" or self._rules.instructions.fit(path)):
-            if self._rules.excepted.fit(path):
+        if below == "open" and (where == "within" or self._rules.instructions.matches(path)):
+            if self._rules.excepted.matches(path):
                 below = "free"
-            elif is_folder and self._rules.excepted.may_fit_below(path):
+            elif is_folder and self._rules.excepted.may_match_below(path):
                 below = "within"
             else:
                 self._note(path, opened, repository=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kairos_mcp.core.errors import CommandDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
 from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, meant
@@ -218,7 +218,7 @@ def _check_base(wanted: ResolvedProgram, shown: Mapping[str, str | None]) -> Non
     """Raises StaleFile where the program is not the one that a person was shown."""
     for path, before in shown.items():
         if wanted.base.get(path) != before:
-            raise StaleFile(f"{said(path)} has changed since this call was approved.", "Ask again.")
+            raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
 
 
 def _memory() -> int:
@@ -261,7 +261,7 @@ def _stream(name: str, stream: CapturedStream) -> Iterator[str]:
 def _not_started(wanted: ResolvedProgram, ended: ProcessResult) -> CommandDenied:
     why = os.strerror(ended.errno) if ended.errno is not None else "no reason given"
     return CommandDenied(
-        f"{said(Path(wanted.argv[0]).name)} could not be begun ({why}).",
+        f"{shorten_path(Path(wanted.argv[0]).name)} could not be begun ({why}).",
         "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
     )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.core.paths import said, shown
+from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.tools.commands.name_holders import NAMES
 from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
@@ -132,7 +132,7 @@ def failed_by(result: ToolResult, undone: list[str]) -> ToolResult:
 
 
 def _named(path: str) -> str:
-    return said(shown(path))
+    return shorten_path(printable_name(path))
 
 
 def _shown(texts: dict[str, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from kairos_mcp.core.errors import KairosError, NoSpace, PathDenied, StaleFile
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, ONTO_NOTHING
 from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, drop, fresh_name, leftovers, written
 from kairos_mcp.tools.files.workspace import Workspace, explained
@@ -251,10 +251,10 @@ class FileSlot:
             os.close(fd)
 
     def _stale(self, what: str, hint: str = ANEW) -> StaleFile:
-        return StaleFile(f"{said(self.path)} {what}; nothing of it was replaced.", hint)
+        return StaleFile(f"{shorten_path(self.path)} {what}; nothing of it was replaced.", hint)
 
     def _moved(self) -> PathDenied:
-        return PathDenied(f"The folder of {said(self.path)} was moved at the same moment.", "Try again.")
+        return PathDenied(f"The folder of {shorten_path(self.path)} was moved at the same moment.", "Try again.")
 
 
 @contextmanager
@@ -289,12 +289,12 @@ def unwritable(error: OSError, path: str) -> KairosError:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return NoSpace(
-                f"There is no room to write {said(path)}.", "Nothing was changed; make room, then try again."
+                f"There is no room to write {shorten_path(path)}.", "Nothing was changed; make room, then try again."
             )
         case errno.EACCES | errno.EPERM:
-            return PathDenied(f"{said(path)} may not be written by this server.", "Its permissions forbid it.")
+            return PathDenied(f"{shorten_path(path)} may not be written by this server.", "Its permissions forbid it.")
         case errno.EROFS:
-            return PathDenied(f"{said(path)} lies on a file system that is read only.", "It can't be changed.")
+            return PathDenied(f"{shorten_path(path)} lies on a file system that is read only.", "It can't be changed.")
         case _:
             return explained(error, path)
 

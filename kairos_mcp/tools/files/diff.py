@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from kairos_mcp.core.env_files import alike, is_env_file, masked_env
-from kairos_mcp.core.paths import shown
+from kairos_mcp.core.env_files import alike, is_env_file, redact_env_file
+from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
 CONTEXT = 3  # lines around a change
@@ -36,11 +36,11 @@ def unified(path: str, before: bytes | None, after: bytes) -> str:
     """
     old, new = (b"" if before is None else before).decode(), after.decode()
     if hidden := is_env_file(path):
-        old, new = masked_env(old, told_apart=True).text, masked_env(new, told_apart=True).text
+        old, new = redact_env_file(old, told_apart=True).text, redact_env_file(new, told_apart=True).text
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    name, a, b = shown(path), _lines(old), _lines(new)
+    name, a, b = printable_name(path), _lines(old), _lines(new)
     told = [
         f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}",
         f"before sha256:{hash_of(before) or 'no file'}",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNone, NoChange, OverlappingEdits, TooLarge
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 
 MARK = "\ufeff"  # the byte order mark
@@ -69,12 +69,12 @@ def edited(path: str, content: bytes, edits: Sequence[TextEdit], most: int) -> E
         if match is None:
             raise _none(path, text, edit, matches)
     if (size := len(content) + sum(match.growth for match in matches)) > most:
-        raise TooLarge(f"{said(path)} would have {size:,} bytes; {most:,} are the most.", "Write less at once.")
+        raise TooLarge(f"{shorten_path(path)} would have {size:,} bytes; {most:,} are the most.", "Write less at once.")
     after = (mark + _replaced(path, text, matches)).encode()
     if after == content:
-        raise NoChange(f"Together these edits change nothing in {said(path)}.", "Leave them out.")
+        raise NoChange(f"Together these edits change nothing in {shorten_path(path)}.", "Leave them out.")
     turned = any(match.turned for match in matches)
-    notes = (f"line ends in {said(path)} are CRLF, so those of the new text are too",) if turned else ()
+    notes = (f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too",) if turned else ()
     return EditResult(after, sum(len(match.starts) for match in matches), notes)
 
 
@@ -86,28 +86,30 @@ def overwritten(path: str, before: bytes | None, text: str, most: int) -> EditRe
         mark, old = read_text(path, before)
         if ends_in_crlf(old) and "\n" in text and "\r" not in text:
             turned = in_crlf(text)
-            notes.append(f"line ends in {said(path)} are CRLF, so those of the new text are too")
+            notes.append(f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too")
         if mark and not text.startswith(MARK):
-            notes.append(f"the byte order mark of {said(path)} was kept")
+            notes.append(f"the byte order mark of {shorten_path(path)} was kept")
         else:
             mark = ""
     after = (mark + turned).encode()
     if len(after) > most:
-        raise TooLarge(f"{said(path)} would have {len(after):,} bytes; {most:,} are the most.", "Write less at once.")
+        raise TooLarge(
+            f"{shorten_path(path)} would have {len(after):,} bytes; {most:,} are the most.", "Write less at once."
+        )
     if after == before:
-        raise NoChange(f"{said(path)} holds just that already.", "Nothing needs to be written.")
+        raise NoChange(f"{shorten_path(path)} holds just that already.", "Nothing needs to be written.")
     return EditResult(after, 1, tuple(notes))
 
 
 def read_text(path: str, content: bytes) -> tuple[str, str]:
     """The byte order mark or nothing, and the text after it. Raises BinaryFile."""
     if b"\0" in content[:SNIFF_BYTES]:
-        raise BinaryFile(f"{said(path)} is no text ({len(content):,} bytes).", "Only text files are edited.")
+        raise BinaryFile(f"{shorten_path(path)} is no text ({len(content):,} bytes).", "Only text files are edited.")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise BinaryFile(
-            f"{said(path)} is no UTF-8: byte {error.start:,} belongs to another encoding.",
+            f"{shorten_path(path)} is no UTF-8: byte {error.start:,} belongs to another encoding.",
             "Only UTF-8 is edited, so that no byte of another encoding is lost.",
         ) from None
     return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
@@ -158,7 +160,7 @@ def _matched(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
 def _places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
     """Where `old` begins: as a replacement of all takes them, else overlapping ones too, up to PLACES_COUNTED."""
     if edit.everywhere and (count := text.count(old)) > REPLACEMENTS:
-        raise TooLarge(f"old_string occurs {count:,} times in {said(path)}.", f"{REPLACEMENTS:,} are the most.")
+        raise TooLarge(f"old_string occurs {count:,} times in {shorten_path(path)}.", f"{REPLACEMENTS:,} are the most.")
     starts: list[int] = []
     step = len(old) if edit.everywhere else 1
     at = text.find(old)
@@ -174,7 +176,8 @@ def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
     for (_, end, one), (start, _, other) in pairwise(spans):
         if start < end:
             raise OverlappingEdits(
-                f"{_named(one.edit)} and {_named(other.edit)} meet in line {_line(text, start)} of {said(path)}.",
+                f"{_named(one.edit)} and {_named(other.edit)} meet"
+                f" in line {_line(text, start)} of {shorten_path(path)}.",
                 "Join them into one edit; no edit of the plan holds.",
             )
     pieces: list[str] = []
@@ -187,7 +190,7 @@ def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
 
 def _none(path: str, text: str, edit: TextEdit, others: Sequence[_Match]) -> MatchNone:
     what = f"{_named(edit)}: old_string" if edit.number else "old_string"
-    problem = f"{what} is not in {said(path)}."
+    problem = f"{what} is not in {shorten_path(path)}."
     if others:
         try:
             needed = edit.old in _replaced(path, text, others)
@@ -209,7 +212,7 @@ def _many(path: str, text: str, match: _Match) -> MatchMany:
     times = f"{count:,}{' or more' * (count == PLACES_COUNTED)} times"
     what = f"{_named(match.edit)}: old_string" if match.edit.number else "old_string"
     return MatchMany(
-        f"{what} occurs {times} in {said(path)}: line {lines}{', …' * (count > LINES_SAID)}.",
+        f"{what} occurs {times} in {shorten_path(path)}: line {lines}{', …' * (count > LINES_SAID)}.",
         "Take in more of what is around the one you mean, or set replace_all.",
     )
 

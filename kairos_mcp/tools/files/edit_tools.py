@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kairos_mcp.core.env_files import is_env_file, masked_env
+from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import BadArguments, KairosError, NotFound, NotRegularFile, PathDenied, StaleFile
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, said
+from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
@@ -149,7 +149,7 @@ def _undisturbed(
 ) -> Iterator[None]:
     """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
     is not there any more, and a new one would be taken for its own. Raises Busy."""
-    instructions = [change.path for change in changes if scopes.of(change.path) == "L1"]
+    instructions = [change.path for change in changes if scopes.scope_of(change.path) == "L1"]
     if not instructions:
         yield
         return
@@ -170,9 +170,9 @@ def writable_path(text: str, scopes: Scopes) -> str:
         raise BadArguments(f"The path holds a character that nobody sees (U+{ord(odd):04X}).", hint)
     if path == ".":
         raise NotRegularFile("The workspace itself is a folder.", "Name a file in it.")
-    if scopes.of(path) == "L0":
+    if scopes.scope_of(path) == "L0":
         hint = "It is one of the server's own, or can't be told from one; a person may change it."
-        raise PathDenied(f"{said(path)} is never written by a run.", hint)
+        raise PathDenied(f"{shorten_path(path)} is never written by a run.", hint)
     return path
 
 
@@ -183,8 +183,8 @@ def check_marks(path: str, before: bytes | None, after: bytes, mask: Redactor) -
     if after.count(mark) <= old.count(mark):
         return
     text = old.decode("utf-8", "replace")
-    if (masked_env(text) if is_env_file(path) else mask.text(text)).count:
-        wrong = f"The new text carries {MASK}, which stands for a value of {said(path)} that is not shown."
+    if (redact_env_file(text) if is_env_file(path) else mask.text(text)).count:
+        wrong = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
         raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 
 
@@ -192,7 +192,7 @@ def edited_file(path: str, look: Look, edits: Sequence[TextEdit], most: int, mas
     """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
     before = look(path)
     if before is None:
-        raise NotFound(f"{said(path)} does not exist.", "write_file creates a file.")
+        raise NotFound(f"{shorten_path(path)} does not exist.", "write_file creates a file.")
     after = edited(path, before, edits, most)
     check_marks(path, before, after.content, mask)
     return FileChange(path, before, after.content, after.replacements, after.notes)
@@ -206,7 +206,7 @@ def diffs(changes: Sequence[FileChange]) -> str:
 def _check(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
     """Nothing is wrong where there is no base at all; a file that it leaves out was not shown or read."""
     if base and (path not in base or base[path] != hash_of(content)):
-        raise StaleFile(f"{said(path)} is not what was {when}.", "Read it again and propose anew.")
+        raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose anew.")
 
 
 def _told(changes: Sequence[FileChange], besides: JsonObject) -> ToolResult:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, shown
-from kairos_mcp.core.patterns import glob
+from kairos_mcp.core.paths import plain_path, printable_name
+from kairos_mcp.core.patterns import compile_glob
 from kairos_mcp.tools.files.walk import FOLDER_ENTRIES, IgnoreRules, OmittedEntries, joined, listed, rules_above, walk
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -94,7 +94,7 @@ def stop_at(around: ToolContext) -> float:
 def _in_folder(opener: Workspace, path: str, limit: int, left_out: OmittedEntries) -> ToolResult:
     found, more = opener.entries(path, FOLDER_ENTRIES)
     entries = [entry for entry in found if not left_out.keeps(joined(path, entry.name))]
-    lines = [joined(shown(path), _marked(entry, left_out)) for entry in entries[:limit]]
+    lines = [joined(printable_name(path), _marked(entry, left_out)) for entry in entries[:limit]]
     notes = left_out.notes()
     if len(entries) > limit or more:
         total = f"{len(entries):,}" + ("+" if more else "")
@@ -106,7 +106,7 @@ def _in_folder(opener: Workspace, path: str, limit: int, left_out: OmittedEntrie
 
 
 def _below(opener: Workspace, path: str, pattern: str, limit: int, around: ToolContext) -> ToolResult:
-    fits, until = glob(pattern), stop_at(around)
+    fits, until = compile_glob(pattern), stop_at(around)
     left_out, lines, total = OmittedEntries(around.shut), list[str](), 0
     skip = 0 if path == "." else len(path) + 1
     for where, entry in walk(opener, path, until, left_out):
@@ -173,7 +173,7 @@ def _drawn(path: str, top: _TreeFolder, left_out: OmittedEntries, *, full: bool)
         notes.append("the time ran out before every folder was seen: give a path below")
     notes.append("… marks a folder that was not opened")
     told = {"path": path, "shown": len(lines), "partial": full or left_out.late}
-    return _told([f"{shown(path)}/", *lines], notes, told, empty="")
+    return _told([f"{printable_name(path)}/", *lines], notes, told, empty="")
 
 
 def _draw(branch: _TreeFolder, indent: str, lines: list[str], left_out: OmittedEntries) -> None:

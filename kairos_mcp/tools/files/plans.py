@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from kairos_mcp.core.errors import NotFound, StaleFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec, canonical_json
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.tools.files.diff import hash_of
@@ -108,7 +108,9 @@ def plan_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> 
         plan = json.loads(text)
         for file in plan["files"]:
             if hash_of(look(file["path"])) != file["before"]:
-                raise StaleFile(f"{said(file['path'])} has changed since it was planned.", "Plan the edits anew.")
+                raise StaleFile(
+                    f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits anew."
+                )
         return _planned(plan["edits"], look, scopes, most, mask)
 
     def apply_edits(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:

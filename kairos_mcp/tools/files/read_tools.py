@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from kairos_mcp.core.counting import many
-from kairos_mcp.core.env_files import is_env_file, masked_env
+from kairos_mcp.core.counting import count_of
+from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -60,11 +60,13 @@ def reading_tool(opener: Workspace, read_bytes: int) -> Tool:
         with opener.file(arguments["path"]) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
-                raise BinaryFile(f"{said(opened.path)} is no text ({opened.size:,} bytes).", "Read another file.")
+                raise BinaryFile(
+                    f"{shorten_path(opened.path)} is no text ({opened.size:,} bytes).", "Read another file."
+                )
             if is_env_file(opened.path):
                 if opened.size > read_bytes:
                     raise TooLarge(
-                        f"{said(opened.path)} is too large for its values to be hidden.", "Read another file."
+                        f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
                     )
                 return _without_values(opened.path, head, start, end)
             if opened.size <= read_bytes:
@@ -109,10 +111,10 @@ def _whole(path: str, content: bytes, start: int | None, end: int | None) -> Too
 
 def _without_values(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
     """A file like `.env`: its names and comments, no value. Its hash is the file's own, for an edit to stand on."""
-    plain = masked_env(content.decode("utf-8", "replace"))
+    plain = redact_env_file(content.decode("utf-8", "replace"))
     result = _whole(path, plain.text.encode(), start, end)
     data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
-    note = f"{many(plain.count, 'value')} of {said(path)} are not shown" if plain.count else ""
+    note = f"{count_of(plain.count, 'value')} of {shorten_path(path)} are not shown" if plain.count else ""
     notes = [*data.get("notes", []), *([note] if note else [])]
     return replace(
         result,
@@ -166,7 +168,9 @@ def _seek(opened: OpenedFile, wanted: int, until: float) -> tuple[int, int]:
         offset += len(step)
         if offset >= SCAN_BYTES or time.monotonic() >= until:
             far = f"line {line:,} is {offset:,} bytes in"
-            raise TooLarge(f"{said(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before.")
+            raise TooLarge(
+                f"{shorten_path(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before."
+            )
     if begins == opened.size and line > 1:
         return _seek(opened, line - 1, until)  # the newline that ends the last line starts no further one
     return begins, line

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kairos_mcp.core.counting import many
-from kairos_mcp.core.env_files import is_env_file, masked_env
+from kairos_mcp.core.counting import count_of
+from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.core.paths import plain_path, shown
-from kairos_mcp.core.patterns import glob, line_pattern
+from kairos_mcp.core.paths import plain_path, printable_name
+from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
 from kairos_mcp.tools.files.listings import stop_at
 from kairos_mcp.tools.files.matching import hits, preview
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
@@ -75,9 +75,11 @@ class _Search:
 def search_tool(opener: Workspace) -> Tool:
     def search_files(arguments: JsonObject, around: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        fits = glob(arguments["glob"]) if "glob" in arguments else _any
+        fits = compile_glob(arguments["glob"]) if "glob" in arguments else _any
         most: int = arguments.get("max_results", RESULTS)
-        hunt = _Search(line_pattern(arguments["pattern"]), most, stop_at(around), left_out=OmittedEntries(around.shut))
+        hunt = _Search(
+            compile_line_pattern(arguments["pattern"]), most, stop_at(around), left_out=OmittedEntries(around.shut)
+        )
         for where in _files(opener, path, fits, hunt):
             if hunt.over():
                 break
@@ -119,7 +121,7 @@ def _search(opener: Workspace, path: str, hunt: _Search) -> None:
         return
     hunt.files += 1
     if is_env_file(path):  # before it is looked through: a pattern must not find out what a value is
-        content = masked_env(content.decode("utf-8", "replace")).text.encode()
+        content = redact_env_file(content.decode("utf-8", "replace")).text.encode()
     if size > FILE_BYTES:
         hunt.large.append(path)
     name = None
@@ -142,7 +144,7 @@ def _told(path: str, hunt: _Search) -> ToolResult:
     if hunt.binary:
         left_out.append(f"{hunt.binary:,} binary")
     if hunt.large:
-        left_out.append(f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(shown, hunt.large[:3]))}")
+        left_out.append(f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(printable_name, hunt.large[:3]))}")
     if left_out:
         notes.append(f"left out: {', '.join(left_out)}")
     told: JsonObject = {
@@ -154,5 +156,5 @@ def _told(path: str, hunt: _Search) -> ToolResult:
     }
     if notes:
         told["notes"] = notes
-    text = "\n".join(hunt.lines) or f"No line matches; {many(hunt.files, 'file')} searched."
+    text = "\n".join(hunt.lines) or f"No line matches; {count_of(hunt.files, 'file')} searched."
     return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)

@@ -16,7 +16,7 @@ from typing import Literal
 
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
 from kairos_mcp.core.messages import canonical_json
-from kairos_mcp.core.paths import said
+from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.text import brings_hidden
 from kairos_mcp.store.tool_memory import of_call
 from kairos_mcp.tools.files.atomic_write import place
@@ -179,7 +179,7 @@ def _settle(opener: Workspace, changes: Sequence[FileChange], around: ToolContex
             raise UnclearState(error.message) from None
         if not settled:
             beside = "lies what another program wrote while it was changed, in a file whose name begins with .kairos-"
-            raise UnclearState(f"Beside {said(change.path)} {beside}.")
+            raise UnclearState(f"Beside {shorten_path(change.path)} {beside}.")
 
 
 def _state(opener: Workspace, change: FileChange) -> Literal["before", "after", "neither"]:
@@ -198,4 +198,4 @@ def _check_time(around: ToolContext) -> None:
 
 
 def _names(changes: Sequence[FileChange]) -> str:
-    return ", ".join(said(change.path) for change in changes)
+    return ", ".join(shorten_path(change.path) for change in changes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kairos_mcp.core.errors import KairosError
-from kairos_mcp.core.paths import shown
+from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.staging import is_leftover
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 
@@ -78,12 +78,12 @@ class OmittedEntries:
         if self.unreadable:
             said.append(f"{self.unreadable:,} that can't be opened")
         if self.crowded:
-            said.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(map(shown, self.crowded[:3]))}")
+            said.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(map(printable_name, self.crowded[:3]))}")
         return said
 
     def shows(self, path: str) -> str:
         """The path as a result has it; taken note of where a call could not give it back."""
-        spelled = shown(path)
+        spelled = printable_name(path)
         self.odd += spelled != path or "\\" in path
         return spelled
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
-from kairos_mcp.core.paths import plain_path, said
+from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.tools.commands.name_holders import is_placeholder
 from kairos_mcp.tools.files.safe_open import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
 
@@ -236,13 +236,15 @@ def whole(fd: int, plain: str, most: int) -> bytes:
         raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
     content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""
     if status.st_size > most or len(content) > most:
-        raise TooLarge(f"{said(plain)} has {status.st_size:,} bytes; {most:,} are the most.", "Edit a smaller file.")
+        raise TooLarge(
+            f"{shorten_path(plain)} has {status.st_size:,} bytes; {most:,} are the most.", "Edit a smaller file."
+        )
     return content
 
 
 def explained(error: OSError, plain: str) -> KairosError:
     """The leaf that fits what opening `plain` failed with."""
-    where = said(plain)
+    where = shorten_path(plain)
     if isinstance(error, PrivateFolder):
         text = f"{where} is in this server's own folder, where no tool reads or writes."
         return PathDenied(text, "Work on other files of the workspace.")
@@ -269,8 +271,8 @@ def explained(error: OSError, plain: str) -> KairosError:
 
 def _no_file(plain: str, *, folder: bool) -> NotRegularFile:
     if folder:
-        return NotRegularFile(f"{said(plain)} is a folder.", "list_files and file_tree show what it holds.")
-    return NotRegularFile(f"{said(plain)} is no regular file.", "Only regular files are read.")
+        return NotRegularFile(f"{shorten_path(plain)} is a folder.", "list_files and file_tree show what it holds.")
+    return NotRegularFile(f"{shorten_path(plain)} is no regular file.", "Only regular files are read.")
 
 
 def _kind(entry: os.DirEntry[str]) -> Kind:

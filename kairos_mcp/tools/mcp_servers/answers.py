@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
-from kairos_mcp.core.outside import seen
+from kairos_mcp.core.outside import show_with_note
 from kairos_mcp.tools.mcp_servers.definition import plain
 
 RESULT_CHARS = 1_000_000  # of one result; what a model is shown of it is cut far earlier, and the rest kept
@@ -36,7 +36,7 @@ def answered(answer: wire.CallToolResult) -> ServerResult:
     text = "\n".join(texts)
     if len(text) > RESULT_CHARS:
         text = f"{text[:RESULT_CHARS]}\n[cut here: the server sent {len(text):,} characters, {RESULT_CHARS:,} are kept]"
-    text = seen(text)
+    text = show_with_note(text)
     if answer.is_error:
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     small = structured is not None and len(to_json(structured)) <= DATA_BYTES

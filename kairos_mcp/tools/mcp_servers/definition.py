@@ -18,8 +18,8 @@ from hashlib import sha256
 from kairos_mcp.core.errors import SchemaRejected, ToolNotOffered
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Effect, JsonObject, ToolSpec, canonical_json
-from kairos_mcp.core.outside import spelled
-from kairos_mcp.core.text import made_visible
+from kairos_mcp.core.outside import spell_hidden
+from kairos_mcp.core.text import make_visible
 
 TOOLS = 500  # of one server; the largest in use have about 100
 DEFINITION_BYTES = 100_000
@@ -140,7 +140,7 @@ def effect_of(name: str, annotations: JsonObject, stated: Sequence[tuple[str, Ef
 
 def plain(text: str, most: int = SAID_CHARS) -> str:
     """A server's words on one line, what is invisible spelled out, cut at `most` characters."""
-    shown = made_visible(text[:most])[0].replace("\n", " ").replace("\t", " ")
+    shown = make_visible(text[:most])[0].replace("\n", " ").replace("\t", " ")
     return f"{shown}…" if len(text) > most else shown
 
 
@@ -163,7 +163,7 @@ def _admitted(annotations: JsonObject) -> Effect:
 
 def _worded(server: str, body: JsonObject) -> str:
     text = str(body.get("description") or body.get("title") or "no description")
-    shown = spelled(text[:DESCRIPTION_CHARS])
+    shown = spell_hidden(text[:DESCRIPTION_CHARS])
     if len(text) > DESCRIPTION_CHARS:
         shown = f"{shown} [cut here: {len(text):,} characters in all]"
     return f"[in the words of the MCP server {server}] {shown}"

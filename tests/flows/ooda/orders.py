@@ -11,7 +11,7 @@ from typing import Any
 from briefs import PROMPTS, prompts
 from feeding import Fed
 
-from kairos_mcp.core.mandate import mandate_of
+from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Resumed, Step
@@ -61,7 +61,7 @@ def says() -> PhasePrompts:
 def order(carried: CarryOver | None = None, **mandate: Any) -> CycleContext:
     given = {"id": "m", "goal": "Mend the broken links.", "observe": ["file_tree"], **mandate}
     return CycleContext(
-        mandate_of(given), says(), prompts(), READS, MAY, carried=carried or CarryOver(), idle_cycles=IDLE_CYCLES
+        parse_mandate(given), says(), prompts(), READS, MAY, carried=carried or CarryOver(), idle_cycles=IDLE_CYCLES
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
-from kairos_mcp.core.mandate import Mandate, goal_hash, mandate_of
+from kairos_mcp.core.mandate import Mandate, goal_hash, parse_mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.scopes import Scopes, plain_or_none
 
@@ -43,24 +43,24 @@ _any_json = st.recursive(
 
 
 def test_defaults_are_those_of_the_contract_and_are_spelled_out() -> None:
-    mandate = mandate_of({"goal": "x"})
+    mandate = parse_mandate({"goal": "x"})
     assert (mandate.max_cycles, mandate.checkpoint_every, mandate.risk_budget) == (3, 1, "low")
     assert mandate.max_edit_bytes == 4_096
     assert mandate.as_json()["decide_hints"] == {"max_edit_bytes": 4_096}
 
 
 def test_every_key_is_read_and_given_back() -> None:
-    mandate = mandate_of(WHOLE)
+    mandate = parse_mandate(WHOLE)
     assert mandate.as_json() == WHOLE
     assert mandate.limits == Limits(nano_usd=500_000_000, milliseconds=90_000, model_calls=7)
-    assert mandate_of(mandate.as_json()) == mandate
+    assert parse_mandate(mandate.as_json()) == mandate
 
 
 def test_the_hash_is_of_what_is_meant_not_of_how_it_was_written() -> None:
-    short = mandate_of({"goal": "x"})
-    long = mandate_of({"id": "a", "observe": ["file_tree"], "goal": "x", "max_cycles": 3, "tools": None})
+    short = parse_mandate({"goal": "x"})
+    long = parse_mandate({"id": "a", "observe": ["file_tree"], "goal": "x", "max_cycles": 3, "tools": None})
     assert short.digest == long.digest
-    assert short.digest != mandate_of({"goal": "x", "max_cycles": 2}).digest
+    assert short.digest != parse_mandate({"goal": "x", "max_cycles": 2}).digest
     assert short.goal_hash == goal_hash("x")
 
 
@@ -109,7 +109,7 @@ WRONG: dict[str, Any] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_nothing_is_dropped_or_clamped(case: str) -> None:
     with pytest.raises(BadArguments) as refused:
-        mandate_of(WRONG[case])
+        parse_mandate(WRONG[case])
     assert refused.value.message.startswith("mandate: ")
     assert refused.value.hint
 
@@ -119,28 +119,28 @@ def test_depth_is_refused_and_not_fallen_into() -> None:
     for _ in range(50_000):
         deep = {"a": deep}
     with pytest.raises(BadArguments, match="deeper"):
-        mandate_of({"goal": "x", "observe": [deep]})
+        parse_mandate({"goal": "x", "observe": [deep]})
 
 
 def test_absent_and_null_are_the_same_but_in_arguments_of_a_tool() -> None:
     nothing = {name: None for name in WHOLE if name != "goal"}
-    assert mandate_of({"goal": "x", **nothing}) == Mandate("x")
-    assert mandate_of({"goal": "x", "schedule": {"rule": "0 9 * * *", "bound": None}}).schedule is not None
-    assert mandate_of(WHOLE).observe[1].arguments["start_line"] is None
+    assert parse_mandate({"goal": "x", **nothing}) == Mandate("x")
+    assert parse_mandate({"goal": "x", "schedule": {"rule": "0 9 * * *", "bound": None}}).schedule is not None
+    assert parse_mandate(WHOLE).observe[1].arguments["start_line"] is None
 
 
 def test_to_do_nothing_is_always_allowed() -> None:
-    assert mandate_of({"goal": "x", "allowed_actions": ["create_file"]}).allowed_actions == ("create_file", "noop")
+    assert parse_mandate({"goal": "x", "allowed_actions": ["create_file"]}).allowed_actions == ("create_file", "noop")
 
 
 @given(_any_json)
 @settings(max_examples=200, deadline=None)
 def test_any_json_is_a_mandate_that_reads_back_or_bad_arguments(value: Any) -> None:
     try:
-        mandate = mandate_of(value if not isinstance(value, dict) else {"goal": "x", **value})
+        mandate = parse_mandate(value if not isinstance(value, dict) else {"goal": "x", **value})
     except BadArguments:
         return
-    assert mandate_of(mandate.as_json()) == mandate
+    assert parse_mandate(mandate.as_json()) == mandate
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_any_json_is_a_mandate_that_reads_back_or_bad_arguments(value: Any) -> N
     ],
 )
 def test_a_path_has_a_scope_and_what_is_no_path_the_highest(path: str, scope: str) -> None:
-    assert Scopes().of(path) == scope
+    assert Scopes().scope_of(path) == scope
 
 
 @given(st.text(max_size=20))

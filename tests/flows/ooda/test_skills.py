@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from skills_ref import read_properties, validate
 
-from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, mandate_of
+from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, parse_mandate
 from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.flows.ooda.effects import ActStatus
 from kairos_mcp.flows.ooda.phases import GIVEN
@@ -37,7 +37,7 @@ def test_a_skill_is_in_the_open_format_and_short(name: str) -> None:
 
 def test_the_example_is_a_mandate_and_every_key_is_explained() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", text("mandates"), re.DOTALL)
-    assert mandate_of(json.loads(example)).id == "docs-links"
+    assert parse_mandate(json.loads(example)).id == "docs-links"
     for key in MANDATE_SCHEMA["properties"]:
         assert f"`{key}`" in text("mandates") or f'"{key}"' in example
 
