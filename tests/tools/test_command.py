@@ -241,6 +241,7 @@ def test_descriptors_of_the_server_stay_with_it(either: Board, tmp_path: Path) -
 # --- which program, in which folder ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sandbox
 def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(workspace: Path) -> None:
     for name in ("ls", "only-here"):
         (workspace / name).write_text("#!/bin/sh\necho hijacked\n")
@@ -252,6 +253,7 @@ def test_a_program_of_the_workspace_is_not_found_by_its_bare_name(workspace: Pat
     assert body(board.run("../only-here", cwd="sub")) == "hijacked"
 
 
+@pytest.mark.sandbox
 def test_a_program_in_a_hidden_place_is_named_with_the_cure(workspace: Path, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -400,6 +402,7 @@ def told_by(server: subprocess.Popen[str]) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.sandbox
 def test_the_server_s_environment_can_t_be_read(workspace: Path) -> None:
     look = "cat /proc/$PPID/environ /proc/*/environ /proc/self/task/*/environ | tr '\\0' '\\n'"
     told = told_by(commander(workspace, ["sh", "-c", look], KAIROS_PLANTED=SECRET))
@@ -704,12 +707,14 @@ def bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
     return run_to_end(LaunchRequest(wrapped, True, "/", scrubbed({}, "/bin"), until, lambda: False, memory))
 
 
+@pytest.mark.sandbox
 def test_one_process_has_so_much_memory(workspace: Path) -> None:
     ended = bounded(workspace, 128 << 20, "b = bytearray(256 << 20)")
     assert (ended.why, ended.exit_code) == ("exit", 1)
     assert "MemoryError" in ended.err.text()
 
 
+@pytest.mark.sandbox
 @pytest.mark.parametrize(
     "held", ["bytearray(60 << 20)", "__import__('mmap').mmap(-1, 60 << 20); m.write(bytes(60 << 20))"]
 )
