@@ -37,7 +37,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
         return None
     entries = [
         RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-        for row in queries.record(connection, n)
+        for row in queries.read_record(connection, n)
     ]
     try:
         thawed = load_spec(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")

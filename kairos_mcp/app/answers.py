@@ -9,13 +9,13 @@ from typing import NamedTuple
 from kairos_mcp.core.errors import AlreadyAnswered, NotWaiting
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
-from kairos_mcp.execution.accounting import believed, estimated, tokens_of
-from kairos_mcp.execution.authorization import remark_of
+from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
+from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.settlements import SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
 
@@ -26,27 +26,31 @@ def deposits(
     approved: Mapping[str, ApprovalRow],
     run_id: str,
     shown_chars: int,
-) -> list[Deposit]:
+) -> list[AnswerDeposit]:
     """The deposits that the answers make; `approved`: what was asked of a person before, by the step's path. Raises
     NotWaiting, BadArguments; nothing is stored then."""
-    remarks = {path: remark for path, row in approved.items() if (remark := remark_of(row)) is not None}
+    remarks = {path: remark for path, row in approved.items() if (remark := reviewer_comment(row)) is not None}
     return [
         _deposit(path, value, waiting.get(path), remarks.get(path), run_id, shown_chars)
         for path, value in answers.items()
     ]
 
 
-def _deposit(path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int) -> Deposit:
+def _deposit(
+    path: str, value: object, step: Step | None, remark: str | None, run_id: str, shown_chars: int
+) -> AnswerDeposit:
     match step:
         case RequestCompletion():
-            answer, doubts = believed(path, turn_from(value, path))
-            usage = answer.usage or estimated(step, answer)
-            spent = tokens_of(usage)  # what waits is shown in the native wording (reports/items.py)
-            return Deposit(path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts)
+            answer, doubts = drop_impossible_usage(path, turn_from(value, path))
+            usage = answer.usage or estimate_usage(step, answer)
+            spent = usage_units(usage)  # what waits is shown in the native wording (reports/items.py)
+            return AnswerDeposit(
+                path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts
+            )
         case CallTool():
             result, whole = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)
             text = (result.kept, whole) if result.kept is not None and whole is not None else None
-            return Deposit(path, result, text=text)
+            return AnswerDeposit(path, result, text=text)
         case _:
             raise NotWaiting(
                 f"Nothing waits under {path[:120]!r}.",
@@ -82,7 +86,7 @@ def check_repeated_answer(path: str, value: object, recorded: object, run_id: st
     """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
     match recorded:
         case Completion():
-            same = believed(path, completion_from(value, path))[0] == recorded
+            same = drop_impossible_usage(path, completion_from(value, path))[0] == recorded
         case ToolResult(remark=remark):
             same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
         case _:  # what stands there is nobody's answer: a refusal, the end of a pause

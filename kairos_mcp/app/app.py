@@ -148,7 +148,7 @@ class App:
 
     def newest(self, caller: Caller, limit: int = 10, *, everywhere: bool = False) -> list[str]:
         """The ids of the newest runs of the workspaces at hand, or `everywhere`, newest first."""
-        return queries.newest(
+        return queries.newest_run_ids(
             self._store.reader, caller.principal, None if everywhere else self._context.listed_workspaces, limit
         )
 

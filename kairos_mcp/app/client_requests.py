@@ -21,15 +21,15 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.routes import route_after_sampling
 from kairos_mcp.core.steps import CallTool, DialectName, RequestCompletion, Sent
-from kairos_mcp.execution.accounting import estimated, tokens_of
-from kairos_mcp.execution.authorization import as_shown
+from kairos_mcp.execution.accounting import estimate_usage, usage_units
+from kairos_mcp.execution.authorization import format_preview
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.store import approvals, client_requests, open_completions, ownership, queries, runs, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
 from kairos_mcp.store.decisions import Decision, Said
-from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
@@ -129,7 +129,7 @@ class ClientRequests:
         run = self._context.find_run(run_id, caller)
         if not self.goes_through_clients(run_id, caller) or not self._context.serves(run.workspace):
             return []
-        waiting = queries.waiting(self._store.reader, run.n)
+        waiting = queries.open_steps(self._store.reader, run.n)
         prompts = self._context.factory.load_spec(run).text_prompts
         found = []
         for path, step in self._context.open_steps(run).items():
@@ -174,9 +174,9 @@ class ClientRequests:
         for path, row in lost.items():
             match standing.runner.waiting.get(path):
                 case CallTool(call=call):
-                    spec = standing.performer.reach.spec(call.name)
+                    spec = standing.executor.tool_access.find_spec(call.name)
                     text = call.name if spec is None else as_arguments(spec, call.arguments)
-                    preview = as_shown(text, self._context.factory.mask)
+                    preview = format_preview(text, self._context.factory.mask)
                     yield UnsettledCall(
                         path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)
                     )
@@ -404,7 +404,11 @@ class ClientRequests:
 
     async def _owner(self, run: RunRow) -> int:
         """Who is to go on with it: this server, if it may; else whoever finds it."""
-        return await self._store.own(self._context.clock()) if self._context.may_drive(run) else ownership.NOBODY
+        return (
+            await self._store.register_owner(self._context.clock())
+            if self._context.may_drive(run)
+            else ownership.NOBODY
+        )
 
     async def _has_left_route(self, run_id: str, caller: Caller) -> bool:
         """Whether the run's owner has taken up that it goes another way."""
@@ -423,7 +427,7 @@ class ClientRequests:
         left = read_account(self._store.reader, run.account).remaining_of("milliseconds")
         return left if left is None or step.purpose != "closing" else max(left, CLOSING_MS)
 
-    def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[Deposit]:
+    def _deposits(self, run: RunRow, replies: Mapping[str, ClientReply]) -> list[AnswerDeposit]:
         """One for each reply whose step still waits."""
         steps = self._context.open_steps(run)
         found = []
@@ -435,22 +439,22 @@ class ClientRequests:
                     pass
         return found
 
-    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> Deposit:
+    def _deposit(self, run: RunRow, path: str, step: RequestCompletion, reply: ClientReply) -> AnswerDeposit:
         account, left = read_account(self._store.reader, run.account), self._time_left(run, step)
         took = reply.milliseconds if left is None else min(reply.milliseconds, left)
         if reply.completion is None:
             over = account.refuse("milliseconds")
-            return Deposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
+            return AnswerDeposit(path, replace(over, used=over.allowed), NOTHING._replace(milliseconds=took))
         said = redact_values.redact_completion(reply.completion, self._context.factory.mask)
-        usage = said.usage or estimated(step, said)
-        spent = tokens_of(usage)._replace(milliseconds=took)
+        usage = said.usage or estimate_usage(step, said)
+        spent = usage_units(usage)._replace(milliseconds=took)
         told = usage.cached_tokens, usage.exactness
-        return Deposit(path, said, spent, *told, dialect=reply.dialect, request=reply.request)
+        return AnswerDeposit(path, said, spent, *told, dialect=reply.dialect, request=reply.request)
 
     def _cost_bound(self, run: RunRow, path: str, step: RequestCompletion, sent: Sent) -> Units:
         """The most that asking about the step costs."""
         counts = counts_of(step.purpose)._replace(rounds=0)
-        claim = self._pool.state_of(run).performer.claim(path, step, run.route, counts)
+        claim = self._pool.state_of(run).executor.reservation_request(path, step, run.route, counts)
         read, written = claim.input_bound, sent.max_tokens or step.max_tokens
         return counts._replace(input_tokens=read, output_tokens=written, total_tokens=read + written)
 

@@ -16,11 +16,11 @@ from kairos_mcp.core.errors import Busy, PathDenied, ReplayDiffers, Unreadable
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import RecordedStep, Step
-from kairos_mcp.execution.worker import out_of_step
+from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.naming import named
+from kairos_mcp.store.naming import with_run_id
 from kairos_mcp.store.queries import RunRow
 
 
@@ -43,7 +43,7 @@ class AppContext:
         if not self.by_hand:
             self.pool.wake()
             if self.store.exists and self.store.own_number < 0:
-                await self.store.own(self.clock())  # so that a command knows who goes on with what it leaves
+                await self.store.register_owner(self.clock())  # so that a command knows who goes on with what it leaves
             await self.pool.pick_up()
 
     def find_run(self, run_id: str, caller: Caller) -> RunRow:
@@ -100,12 +100,12 @@ class AppContext:
         runner = Runner(self.factory.load_spec(run).flow())
         try:
             runner.replay_all(
-                RecordedStep(row.path, row.digest, row.answer) for row in queries.record(self.store.reader, run.n)
+                RecordedStep(row.path, row.digest, row.answer) for row in queries.read_record(self.store.reader, run.n)
             )
         except ReplayDiffers as differs:
-            raise out_of_step(run.id, differs) from differs
+            raise replay_mismatch(run.id, differs) from differs
         except Unreadable as damaged:
-            raise named(run, damaged) from damaged
+            raise with_run_id(run, damaged) from damaged
         return runner.waiting
 
     def may_drive(self, run: RunRow) -> bool:

@@ -14,7 +14,7 @@ from kairos_mcp.core.errors import ReplayDiffers, Stale, StoreCorrupt, Unreadabl
 from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.steps import RecordedStep
-from kairos_mcp.execution.worker import out_of_step
+from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs import load_ooda
@@ -226,13 +226,13 @@ def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Calle
     """A page of the run's record. Raises UnknownRun, BadArguments, NotFound; Stale where its conversations are asked
     for and its flow has changed since."""
     run, reader = context.find_run(run_id, caller), context.store.reader
-    record = queries.record(reader, run.n)
+    record = queries.read_record(reader, run.n)
     with naming.rows_of(run):
         whole = TraceInput(
             run,
             record,
             context.factory.load_spec(run).planner_input,
-            lambda ref: context.store.whole_text(reader, run.n, ref),
+            lambda ref: context.store.read_full_text(reader, run.n, ref),
             lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
             lambda: _talks(context, run, record),
             lambda: report_run(context, run_id, caller).output,
@@ -246,7 +246,7 @@ def _talks(context: AppContext, run: RunRow, record: Sequence[StepRow]) -> Itera
     try:
         return talks(context.factory.load_spec(run), (RecordedStep(row.path, row.digest, row.answer) for row in record))
     except ReplayDiffers as differs:
-        raise out_of_step(run.id, differs) from differs
+        raise replay_mismatch(run.id, differs) from differs
 
 
 def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
@@ -254,12 +254,12 @@ def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     run = context.find_run(run_id, caller)
     context.factory.check_version(run)
     context.factory.forget_specs()
-    with naming.rows_of(run), context.store.aside() as connection:
+    with naming.rows_of(run), context.store.read_connection() as connection:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
             RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
-            for row in queries.record(connection, run.n)
+            for row in queries.read_record(connection, run.n)
         ]
         thawed = context.factory.load_spec(run)
     return replay_check.replay(Recording(run.id, thawed, entries, run.outcome))
@@ -271,7 +271,7 @@ def export(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
     run = context.find_run(run_id, caller)
-    with naming.rows_of(run), context.store.aside() as connection:
+    with naming.rows_of(run), context.store.read_connection() as connection:
         brief = context.factory.load_spec(run).planner_input
         rows(connection, "begin")
         now = queries.run_by_number(connection, run.n)

@@ -23,7 +23,7 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
 from kairos_mcp.store.decisions import Decision, Said
-from kairos_mcp.store.inbox import Action, Deposit, wish
+from kairos_mcp.store.inbox import Action, AnswerDeposit, leave_request
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.settlements import SUFFIX, Settlement, SettlementRequest
 from kairos_mcp.views.shell_commands import command_of
@@ -97,7 +97,7 @@ async def decide(
 async def _leave(
     context: AppContext,
     run: RunRow,
-    deposits: Sequence[Deposit],
+    deposits: Sequence[AnswerDeposit],
     said: Sequence[Decision],
     caller: Caller,
     *,
@@ -110,7 +110,7 @@ async def _leave(
     context.check_awake(run)
     at, dead = context.clock(), context.dead_owner(run)
     drives = drive and not context.is_served(run) and context.may_drive(run)
-    mine = await context.store.own(at) if drives else ownership.NOBODY
+    mine = await context.store.register_owner(at) if drives else ownership.NOBODY
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
@@ -163,7 +163,7 @@ def _unanswered_steps(context: AppContext, run: RunRow, answers: Mapping[str, ob
     """The answers for steps that have none yet; the same one again is passed over."""
     fresh = {}
     for path, value in answers.items():
-        body = queries.body_at(context.store.reader, run.n, path)
+        body = queries.answer_body_at(context.store.reader, run.n, path)
         if body is None:
             fresh[path] = value
         else:
@@ -193,11 +193,11 @@ async def control(
     at, dead = context.clock(), context.dead_owner(run)
     then = replace(run, route=body) if action == "reroute" else run  # who has the new route may go that way
     drives = action == "cancel" or (not context.is_served(run) and context.may_drive(then))
-    mine = await context.store.own(at) if drives else ownership.NOBODY
+    mine = await context.store.register_owner(at) if drives else ownership.NOBODY
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
-        return wish(connection, run, action, say, caller.as_row, mine, at, because=why, dead=dead)
+        return leave_request(connection, run, action, say, caller.as_row, mine, at, because=why, dead=dead)
 
     with naming.rows_of(run):
         fence = await context.store.submit(left)
@@ -208,7 +208,7 @@ async def control(
             raise
         await context.pool.break_off(run, fence)
     until_s = time.monotonic() + TAKEN_UP_S
-    while context.pool.moves(run.n) and queries.wishes(context.store.reader, run.n):
+    while context.pool.moves(run.n) and queries.pending_requests(context.store.reader, run.n):
         if time.monotonic() >= until_s:
             return  # the wish is in the rows; its driver is busy and takes it up next
         await context.pool.bell.wait(BEAT_S)
@@ -243,7 +243,7 @@ def _extend_caps(context: AppContext, run: RunRow, more: Limits, connection: aps
     if more.nano_usd is not None:
         _refuse_unpriced(context, run, run.route)
     now = asdict(read_account(connection, run.account).caps)
-    for earlier in queries.wishes(connection, run.n):
+    for earlier in queries.pending_requests(connection, run.n):
         if earlier.kind == "extend":
             now |= {unit: max(cap, now[unit]) for unit, cap in asdict(decode(Limits, earlier.body)).items() if cap}
     caps = {unit: now[unit] + added for unit, added in asdict(more).items() if added and now[unit] is not None}
@@ -329,6 +329,6 @@ async def settle(
     await context.register_use()
     run, path = context.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
     with naming.rows_of(run):
-        meant = digest or settlements.digest_now(context.store.reader, run, path) or ""
+        meant = digest or settlements.current_digest(context.store.reader, run, path) or ""
     said = SettlementRequest(path, settlement, note and context.factory.mask.text(note).text, meant)
     await _leave(context, run, [], [], caller, drive=drive, settled=[said])

@@ -96,7 +96,7 @@ def _removal(numbers: Sequence[int], before: int) -> Job[int]:
 async def _texts_removed(context: AppContext) -> int | None:
     """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
     for _ in range(TRIES):
-        with context.store.aside() as watch:
+        with context.store.read_connection() as watch:
             seen = data_version(watch)
             found = await asyncio.to_thread(_unreferenced_texts, context.store)
             if not found or await context.store.submit(_removal_of_texts(found, watch, seen)):
@@ -105,7 +105,7 @@ async def _texts_removed(context: AppContext) -> int | None:
 
 
 def _unreferenced_texts(store: Store) -> list[str]:
-    with store.aside() as connection:
+    with store.read_connection() as connection:
         rows(connection, "begin")
         return retention.unreferred_texts(connection)
 

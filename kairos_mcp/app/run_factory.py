@@ -20,8 +20,8 @@ from kairos_mcp.core.routes import AvailableRoutes
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.steps import DialectName, Failure
 from kairos_mcp.core.tool_discovery import SEARCH
+from kairos_mcp.execution.authorization import ToolAccess
 from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
-from kairos_mcp.execution.reach import ToolAccess
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
 from kairos_mcp.models.model import Model, ModelInput, ModelManner, masked_model
@@ -166,13 +166,13 @@ class RunFactory:
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.dearest())
 
         def kept(ref: str) -> str | None:
-            with self._store.aside() as connection:
-                return self._store.whole_text(connection, run.n, ref)
+            with self._store.read_connection() as connection:
+                return self._store.read_full_text(connection, run.n, ref)
 
         def stands(path: str, asking: ApprovalRequest) -> ReusedApproval | None:
             if thawed.spec.mandate_text is None or not mandates.is_check(path):
                 return None
-            with self._store.aside() as connection:
+            with self._store.read_connection() as connection:
                 return mandates.check_stands(connection, run, thawed.spec.mandate_text, asking)
 
         own_lines = thawed.script.by_path if thawed.script else {}
@@ -187,10 +187,10 @@ class RunFactory:
             thawed.spec.model,
             kept,
             frozenset(own_lines),
-            paid=paid,
+            paid_models=paid,
             dialects=dialects,
             temperature=thawed.spec.temperature,
-            stands=stands,
+            find_approval=stands,
         )
         return RunState(run, performer, thawed.flow)
 

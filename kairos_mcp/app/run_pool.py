@@ -12,14 +12,14 @@ from kairos_mcp.app.run_factory import RunFactory
 from kairos_mcp.core.errors import KairosError, ReplayDiffers, StoreUnavailable, Unreadable
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.execution.accounting import StepResult
-from kairos_mcp.execution.cancellation import broken_off
+from kairos_mcp.execution.cancellation import force_cancel_job
 from kairos_mcp.execution.daily_limits import DailyAccounts
-from kairos_mcp.execution.retry import TRIES
+from kairos_mcp.execution.retry import ATTEMPTS
 from kairos_mcp.execution.run_state import RunState
-from kairos_mcp.execution.worker import RunWorker, out_of_step
+from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.naming import named
+from kairos_mcp.store.naming import with_run_id
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.views import transcript
 from kairos_mcp.views.awaited import BackOff
@@ -91,7 +91,7 @@ class RunPool:
     def trouble(self, n: int) -> KairosError | None:
         """Why a run stands still here, if it does."""
         driver = self._stalled.get(n)
-        return driver.trouble if driver is not None else None
+        return driver.error if driver is not None else None
 
     def failed_attempts(self, n: int) -> list[BackOff]:
         """The attempts of a run that failed here and are made again after a pause."""
@@ -99,10 +99,10 @@ class RunPool:
         if moving is None:
             return []
         found = []
-        for path, mark in moving[0].standing.marks.items():
-            match mark.failing:
-                case StepResult(answer=Failure(code=code)) if mark.again_at is not None:
-                    found.append(BackOff(path, code, mark.again_at, mark.tries % TRIES + 1, TRIES))
+        for path, mark in moving[0].state.pending.items():
+            match mark.failed_result:
+                case StepResult(answer=Failure(code=code)) if mark.retry_at is not None:
+                    found.append(BackOff(path, code, mark.retry_at, mark.tries % ATTEMPTS + 1, ATTEMPTS))
                 case _:
                     pass
         return found
@@ -113,23 +113,23 @@ class RunPool:
         Raises Stale where its record does not fit the flow.
         """
         moving = self._moving.get(run.n)
-        if moving is not None and moving[0].folded:
-            return moving[0].standing
+        if moving is not None and moving[0].is_rebuilt:
+            return moving[0].state
         parked = self._parked.get(run.n)
         if parked is not None and parked.fence == run.fence and run.owner is None:
-            return parked.standing
+            return parked.state
         self._factory.check_version(run)
         driver = self._driver(run, run.fence)
         try:
-            driver.standing.fold(self._store.reader)
+            driver.state.rebuild(self._store.reader)
         except ReplayDiffers as differs:
-            raise out_of_step(run.id, differs) from differs
+            raise replay_mismatch(run.id, differs) from differs
         except Unreadable as damaged:
-            raise named(run, damaged) from damaged
+            raise with_run_id(run, damaged) from damaged
         if run.owner is None and run.outcome is None:  # who looks at what waits often answers it next
-            driver.folded = True
+            driver.is_rebuilt = True
             self._park(run.n, driver)
-        return driver.standing
+        return driver.state
 
     # -- moving a run ------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class RunPool:
         """Drive a run that this server has just taken with this fencing number."""
         parked = self._parked.pop(run.n, None)
         if parked is not None and parked.fence == fence - 1:
-            parked.owner, parked.fence, parked.standing.run = self._store.own_number, fence, run
+            parked.owner, parked.fence, parked.state.run = self._store.own_number, fence, run
             self._launch(parked)
         else:
             self._launch(self._driver(run, fence))
@@ -153,8 +153,8 @@ class RunPool:
 
     async def break_off(self, run: RunRow, fence: int) -> None:
         """Cancel a run of this server that can't be built from its rows. Raises the store's errors."""
-        summary = transcript.summary(queries.record(self._store.reader, run.n))
-        await self._store.submit(broken_off(run, fence, self._clock(), summary, {}))
+        summary = transcript.summary(queries.read_record(self._store.reader, run.n))
+        await self._store.submit(force_cancel_job(run, fence, self._clock(), summary, {}))
         self.bell.notify()
 
     def nudge(self, n: int, *, interrupt: bool = False) -> bool:
@@ -172,7 +172,7 @@ class RunPool:
 
     def _driver(self, run: RunRow, fence: int) -> RunWorker:
         def summarise() -> str:
-            return transcript.summary(queries.record(self._store.reader, run.n))
+            return transcript.summary(queries.read_record(self._store.reader, run.n))
 
         standing = self._factory.new_state(run)
         return RunWorker(
@@ -183,27 +183,27 @@ class RunPool:
             self._clock,
             self.bell.notify,
             summarise,
-            self._days.charged,
+            self._days.find_accounts,
         )
 
     def _launch(self, driver: RunWorker) -> None:
         self._watch()
         task = asyncio.create_task(self._drive(driver))
-        self._moving[driver.standing.run.n] = (driver, task)
+        self._moving[driver.state.run.n] = (driver, task)
 
     async def _drive(self, driver: RunWorker) -> None:
-        n = driver.standing.run.n
+        n = driver.state.run.n
         try:
             await driver.drive()
         except Exception as bug:  # one run's bug must not take the others; it is loud, and the run says so
             traceback.print_exception(bug, file=sys.stderr)
-            driver.folded = False
-            driver.trouble = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
+            driver.is_rebuilt = False
+            driver.error = StoreUnavailable(f"A bug stopped this run: {type(bug).__name__}.", "Please report it.")
         finally:
             self._moving.pop(n, None)
-        if driver.trouble is not None:
+        if driver.error is not None:
             self._stalled[n] = driver
-        elif driver.folded and not driver.standing.runner.finished:
+        elif driver.is_rebuilt and not driver.state.runner.finished:
             self._park(n, driver)
         self.bell.notify()
 
@@ -223,7 +223,7 @@ class RunPool:
         if decisions.due(reader, at := self._clock()):
             await self._store.submit(lambda connection: decisions.expire(connection, at))
         dead = ownership.dead_owners(reader, self._store.home, mine)
-        for run in queries.due(reader, self._clock(), dead):
+        for run in queries.due_runs(reader, self._clock(), dead):
             if self._factory.can_perform(run):
                 await self._go_on_after_pause(run, dead)
         for run in queries.owned_by(reader, dead) if dead else ():
@@ -232,14 +232,14 @@ class RunPool:
 
     async def _go_on_after_pause(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
-        mine = await self._store.own(at)
+        mine = await self._store.register_owner(at)
         fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at, dead))
         if fence is not None:
             self.start(queries.run_by_number(self._store.reader, n), fence)
 
     async def take(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if nobody living does, and drive it."""
-        mine, n = await self._store.own(self._clock()), run.n
+        mine, n = await self._store.register_owner(self._clock()), run.n
         fence = await self._store.submit(lambda connection: runs.take(connection, n, mine, dead))
         if fence is None:
             return False
@@ -265,7 +265,7 @@ class RunPool:
                 continue  # the store is busy or gone; whoever asks something of it is told so
 
     async def _check_store(self) -> None:
-        if not self._store.opened:
+        if not self._store.is_open:
             return
         seen = queries.data_version(self._store.reader)
         if seen != self._seen:
@@ -279,11 +279,11 @@ class RunPool:
             await self.pick_up()
 
     def _nudge_for_rows(self, driver: RunWorker) -> None:
-        driver.nudge(interrupt=self._is_cancelled(driver.standing.run.n))
+        driver.nudge(interrupt=self._is_cancelled(driver.state.run.n))
 
     def _is_cancelled(self, n: int) -> bool:
         """Whether somebody wishes to; a run that stands still is ended all the same."""
-        return any(wish.kind == "cancel" for wish in queries.wishes(self._store.reader, n))
+        return any(wish.kind == "cancel" for wish in queries.pending_requests(self._store.reader, n))
 
     async def close(self) -> None:
         """Let what is being performed end, commit it, stop."""

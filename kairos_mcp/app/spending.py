@@ -130,9 +130,9 @@ def _today(context: AppContext, caller: Caller) -> DayToCharge:
 def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObject:
     today = meant.day
     told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": parse_timestamp(today.ends)}
-    if meant.barred:
+    if meant.is_barred:
         return told | {"note": no_day(caller.principal)}
-    if meant.ahead:
+    if meant.is_ahead:
         return told | {"note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."}
     return told
 

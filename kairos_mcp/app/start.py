@@ -79,7 +79,7 @@ async def begin(context: AppContext, wanted: NewRunPlan, caller: Caller) -> Star
     frozen = wanted.frozen
     spec, texts = redact_values.redact_spec(frozen.spec, frozen.texts, context.factory.mask)
     at = context.clock()
-    owner = await context.store.own(at)
+    owner = await context.store.register_owner(at)
     new = NewRun(
         id=context.new_id(),
         flow=spec.flow,
@@ -130,7 +130,11 @@ def _past(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
     with naming.rows_of(run):
         brief = context.factory.load_spec(run).planner_input
-        told = transcript.conversation(brief, queries.record(context.store.reader, run.n)) if brief is not None else ()
+        told = (
+            transcript.conversation(brief, queries.read_record(context.store.reader, run.n))
+            if brief is not None
+            else ()
+        )
     if brief is None:
         raise BadArguments("That run is no planner run; it has no one conversation.", "Start without `continues`.")
     summaries: list[str] = []
@@ -154,6 +158,6 @@ def _is_stuck(context: AppContext, run: RunRow) -> bool:
 
 def _summary(context: AppContext, run: RunRow) -> str:
     if run.outcome is None:
-        return transcript.summary(queries.record(context.store.reader, run.n))
+        return transcript.summary(queries.read_record(context.store.reader, run.n))
     outcome: Outcome = decode(Outcome, run.outcome)
     return outcome.summary or ""

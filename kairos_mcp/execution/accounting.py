@@ -1,4 +1,4 @@
-"""What a step costs: the bound before it begins, and what its answer turned out to be charged with."""
+"""Calculate what a step costs: the upper bound before it begins, and the charge once its answer is known."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kairos_mcp.core.messages import Completion, Exactness, Usage
 from kairos_mcp.core.steps import Answer, Failure, RequestCompletion
 
 MARGIN_TOKENS = 1_024  # what a route may add around a conversation whose tokens nobody has reported yet
-TAIL_TOKENS = 320  # of the standing line: it has no more bytes
+TAIL_TOKENS = 320  # of the status line, which is at most so many bytes
 MESSAGE_TOKENS = 16  # around each message
 
 
 class StepResult(NamedTuple):
-    """What came of a step: its answer, what it cost, a long text to be kept (hash, body), and what the result says."""
+    """The result of performing a step: its answer, what it cost, a long text to store (hash, body), and notes."""
 
     answer: Answer
     spent: Units
@@ -27,8 +27,11 @@ class StepResult(NamedTuple):
 
 @dataclass(slots=True)
 class InputEstimator:
-    """The bound of a completion's input: the last report of the same conversation by the same route, plus what was
-    added since; a token is at least one byte. Another route counts otherwise, or may have said anything."""
+    """Bounds the input tokens of completions of one conversation on one route.
+
+    The bound is the last usage that the route reported, plus what was added since: a token is at least one byte. Each
+    route has its own, since routes count tokens differently.
+    """
 
     length: int = 0
     digest: bytes = b""
@@ -44,28 +47,29 @@ class InputEstimator:
         return conversation.size + MESSAGE_TOKENS * len(conversation) + step.tools.size + reminder + MARGIN_TOKENS
 
     def learn(self, step: RequestCompletion, answer: Completion) -> None:
-        """What is given back to the provider beside the conversation (its thinking) was written in this turn."""
+        """Remember a usage that was reported."""
         usage = answer.usage
         if usage is not None and usage.exactness == "reported":
             self.length, self.digest = len(step.conversation), step.conversation.digest
             self.size, self.tools = step.conversation.size, step.tools.size
+            # What a provider is given back beside the conversation (its thinking) are tokens that it has just written.
             self.tokens = usage.input_tokens + (usage.output_tokens if answer.private is not None else 0)
 
 
-def believed(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:
-    """The completion, without its usage where that can't be, and what is to be said of it then.
+def drop_impossible_usage(path: str, completion: Completion) -> tuple[Completion, tuple[str, ...]]:
+    """The completion, without its usage where that is impossible, and the notes that say so.
 
-    The one law for every route: a report that can't be is none, so that the bound or the estimate holds.
+    On every route an impossible report counts as none, so that the bound or the estimate is charged.
     """
-    reason = None if completion.usage is None else _impossible(completion.usage, completion)
+    reason = None if completion.usage is None else _why_impossible(completion.usage, completion)
     if reason is None:
         return completion, ()
     doubt = f"{path}: a usage was reported that can't be ({reason}); it counts as none, and the estimate holds."
     return replace(completion, usage=None), (doubt,)
 
 
-def _impossible(usage: Usage, completion: Completion) -> str | None:
-    """Why nobody can have used this, if so: every request is read, and whatever is said was written."""
+def _why_impossible(usage: Usage, completion: Completion) -> str | None:
+    """Why a usage is impossible, or None: every request has input tokens, and every output was written."""
     if min(usage.input_tokens, usage.output_tokens, usage.cached_tokens) < 0:
         return "fewer than no tokens"
     if usage.input_tokens == 0:
@@ -77,54 +81,54 @@ def _impossible(usage: Usage, completion: Completion) -> str | None:
     return None
 
 
-def costed(
+def completion_result(
     path: str,
     step: RequestCompletion,
     answer: Completion | Failure,
-    took: int,
+    took_ms: int,
     bound: Units,
     *,
     paid: bool,
-    doubts: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> StepResult:
-    """What a completion cost: as reported; where nobody reports, as bounded if this server pays, else as estimated.
-    `doubts`: what is said of a report that was not believed."""
+    """The result of a completion with its cost: as reported; where nothing was reported, as reserved (`bound`) if this
+    server pays, else as estimated. `notes`: about a report that was dropped."""
     counts = counts_of(step.purpose)
     match answer:
         case Completion(usage=None) if paid:
-            return StepResult(answer, _bounded(bound, counts, took), exactness="bounded", notes=doubts)
+            return StepResult(answer, _bounded_cost(bound, counts, took_ms), exactness="bounded", notes=notes)
         case Completion():
-            usage = answer.usage or estimated(step, answer)
-            spent = tokens_of(usage, counts, took)
-            notes = _overshoot(path, spent, bound) if paid else ()
-            return StepResult(answer, spent, usage.cached_tokens, usage.exactness, notes=(*doubts, *notes))
+            usage = answer.usage or estimate_usage(step, answer)
+            spent = usage_units(usage, counts, took_ms)
+            more = _overshoot_notes(path, spent, bound) if paid else ()
+            return StepResult(answer, spent, usage.cached_tokens, usage.exactness, notes=(*notes, *more))
         case Failure(unknown_end=True):
-            return StepResult(answer, _bounded(bound, counts, took), exactness="bounded")
+            return StepResult(answer, _bounded_cost(bound, counts, took_ms), exactness="bounded")
         case _:
-            return StepResult(answer, counts._replace(milliseconds=took), exactness="reported")
+            return StepResult(answer, counts._replace(milliseconds=took_ms), exactness="reported")
 
 
-def _bounded(bound: Units, counts: Units, took: int) -> Units:
-    """All that was held, but of the time what it took; the counts also at a further attempt, which holds none."""
-    return bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took)
+def _bounded_cost(bound: Units, counts: Units, took_ms: int) -> Units:
+    """All that was reserved, but the time that it took. A further attempt reserved no counts, so they are set."""
+    return bound._replace(rounds=counts.rounds, model_calls=counts.model_calls, milliseconds=took_ms)
 
 
-def _overshoot(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
-    """A report above what was reserved is recorded whole and named: it is the only way past a limit."""
+def _overshoot_notes(path: str, spent: Units, bound: Units) -> tuple[str, ...]:
+    """A note about a usage above what was reserved: it is charged in full, and is the only way past a limit."""
     if spent.total_tokens <= bound.total_tokens and spent.nano_usd <= bound.nano_usd:
         return ()
     return (f"{path}: {spent.total_tokens} tokens were reported, {bound.total_tokens} were reserved.",)
 
 
-def estimated(step: RequestCompletion, completion: Completion) -> Usage:
-    """Tokens of a completion whose route reports none: a quarter of the bytes, on both sides."""
+def estimate_usage(step: RequestCompletion, completion: Completion) -> Usage:
+    """Estimate the tokens of a completion whose route reports none: a quarter of the bytes, input and output."""
     written = len(completion.content.encode()) + sum(
         len(call.name) + len(str(call.arguments)) for call in completion.tool_calls
     )
     return Usage((step.conversation.size + step.tools.size) // 4, -(-written // 4), exactness="estimated")
 
 
-def tokens_of(usage: Usage, counts: Units = NOTHING, took: int = 0) -> Units:
-    """A completion's usage as an amount of an account, with what else it counts and the milliseconds it took."""
+def usage_units(usage: Usage, counts: Units = NOTHING, took_ms: int = 0) -> Units:
+    """A completion's usage as an amount for accounts, with its rounds, calls and milliseconds."""
     read, written = usage.input_tokens, usage.output_tokens
-    return Units(counts.rounds, counts.model_calls, read, written, read + written, usage.nano_usd, 0, took)
+    return Units(counts.rounds, counts.model_calls, read, written, read + written, usage.nano_usd, 0, took_ms)

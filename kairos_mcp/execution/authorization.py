@@ -1,149 +1,294 @@
-"""Whether a call may be made, and what a person is asked where the gate says so.
+"""Decide which tools a run may use and whether a call may be made, and what a person is asked where the gate says so.
 
-Reads files for a preview, so it is called in a worker thread, before the turn that marks the call.
+`authorize` reads files for a preview, so it runs in a worker thread, before the call gets its row.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.decision_rights import decision_way
-from kairos_mcp.core.errors import Denied
-from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.errors import BadArguments, Denied, KairosError, ToolNotOffered
+from kairos_mcp.core.json_schema import compile_schema
+from kairos_mcp.core.messages import ToolCall, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.secret_forms import MASK
+from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest
 from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.settlements import SettlementRequest
+from kairos_mcp.tools.registry import ToolRegistry
+from kairos_mcp.tools.selection import LateTools, search_tool
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, as_arguments, failed, previewed
 from kairos_mcp.tools.touched_paths import TouchedSet
 
-LISTED = 20  # of the paths that a call touches
+LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
+CALLS_PER_MINUTE = 30  # of one tool that does more than read
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call may be made. `again`: because a person gave leave for exactly this before."""
+    """The call may be made. `reused`: because a person approved exactly this call before."""
 
-    again: ReusedApproval | None = None
+    reused: ReusedApproval | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalContext:
-    """Where a person is asked: the workspace that the call is made in, what must not be shown, how long they have."""
+    """What an approval request needs: the workspace of the call, what must not be shown, and how long it stays open."""
 
     workspace: str | None
-    mask: Redactor
-    lasts_ms: int
+    redactor: Redactor
+    lifetime_ms: int
 
 
-Considered = Allowed | ToolResult | ApprovalRequest
-"""Leave to make a call, the result that it has without being made, or what a person is to be asked."""
+Authorization = Allowed | ToolResult | ApprovalRequest
+"""The call may be made; its result without being made; or what a person is to be asked."""
 
 
-def goes_at_once(gate: Gate, wanted: ToolCallRequest, tool: Tool | None) -> Allowed | ToolResult | None:
-    """What can be said of a call without a look at any file: leave, a refusal; None where `considered` has to tell.
+def authorize_at_once(gate: Gate, call: ToolCallRequest, tool: Tool | None) -> Allowed | ToolResult | None:
+    """Decide without looking at files: allowed or denied. None: `authorize` has to decide.
 
-    A call that changes something and can be previewed is always looked at: what it touches may stand nowhere in its
-    arguments. So is one of a tool that is not ours, where its paths make a difference: links may lead them elsewhere.
+    A call that changes something and can be previewed always needs a look: its arguments may not name all that it
+    touches. So does a call of another server's tool where paths make a difference: links may lead elsewhere.
     """
-    if wanted.tool is not None and gate.reads_file_system(wanted.tool):
+    if call.tool is not None and gate.reads_file_system(call.tool):
         return None
-    verdict = gate.verdict(wanted)
+    verdict = gate.verdict(call)
     match verdict.decision:
         case "deny":
-            return refusal(wanted, verdict.reason)
-        case "allow" if wanted.tool is not None and (wanted.tool.effect == "read" or tool is None or not tool.preview):
+            return gate_denial(call, verdict.reason)
+        case "allow" if call.tool is not None and (call.tool.effect == "read" or tool is None or not tool.preview):
             return Allowed()
         case _:
             return None
 
 
-def considered(
-    gate: Gate, wanted: ToolCallRequest, tool: Tool | None, around: ToolContext, asked: ApprovalContext
-) -> Considered:
-    """Leave to make the call, the result that it has without being made, or what a person is to be asked.
+def authorize(
+    gate: Gate, call: ToolCallRequest, tool: Tool | None, ctx: ToolContext, approval: ApprovalContext
+) -> Authorization:
+    """Decide whether the call may be made, with a look at the files that it touches.
 
-    `tool` None: one of the caller's. Never raises; blocks while files are read.
+    `tool` is None for one of the caller's. Never raises; blocks while files are read.
     """
-    spec, wanted = wanted.tool, gate.with_touched_paths(wanted)
-    if spec is None or (first := gate.verdict(wanted)).decision == "deny":
-        return refusal(wanted, "nobody knows this tool" if spec is None else first.reason)
-    preview = (
-        Preview(as_arguments(spec, wanted.arguments)) if tool is None else previewed(tool, wanted.arguments, around)
-    )
+    spec, call = call.tool, gate.with_touched_paths(call)
+    if spec is None or (first := gate.verdict(call)).decision == "deny":
+        return gate_denial(call, "nobody knows this tool" if spec is None else first.reason)
+    preview = Preview(as_arguments(spec, call.arguments)) if tool is None else previewed(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview
-    verdict = gate.verdict(replace(wanted, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
+    verdict = gate.verdict(replace(call, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
     match verdict.decision:
         case "allow":
             return Allowed()
         case "deny":
-            return refusal(wanted, verdict.reason)
+            return gate_denial(call, verdict.reason)
         case "ask":
             base = preview.base
             text = preview.text
-            if gate.reads_file_system(spec) and wanted.touched is not None and wanted.touched.names:
-                base = {**base, **dict.fromkeys(wanted.touched.names)}  # what the call must touch, no more and no less
-                text = f"{text}\ntouches {_listed(wanted.touched)}"
-            shown = as_shown(text, asked.mask)
+            if gate.reads_file_system(spec) and call.touched is not None and call.touched.names:
+                base = {**base, **dict.fromkeys(call.touched.names)}  # what the call must touch, no more and no less
+                text = f"{text}\ntouches {_format_touched_paths(call.touched)}"
+            shown = format_preview(text, approval.redactor)
             return ApprovalRequest(
-                key=around.path + SUFFIX,
+                key=ctx.path + SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
-                digest=approval_digest(spec, wanted.arguments, asked.workspace, shown, base),
+                digest=approval_digest(spec, call.arguments, approval.workspace, shown, base),
                 preview=shown,
                 base=base,
-                lasts_ms=asked.lasts_ms,
+                lasts_ms=approval.lifetime_ms,
             )
 
 
-def _listed(touched: TouchedSet) -> str:
-    """What a call touches, as a person reads it before the call is made."""
+def _format_touched_paths(touched: TouchedSet) -> str:
+    """List what a call touches, for the person who is asked about it."""
     parts = [*touched.inside, *(f"{path} (outside the workspace)" for path in touched.outside)]
     parts += [f"{json.dumps(text, ensure_ascii=False)} (can't be resolved)" for text in touched.unresolved]
-    more = f" and {len(parts) - LISTED} more" if len(parts) > LISTED else ""
-    return ", ".join(parts[:LISTED]) + more
+    more = f" and {len(parts) - LISTED_PATHS} more" if len(parts) > LISTED_PATHS else ""
+    return ", ".join(parts[:LISTED_PATHS]) + more
 
 
-def refusal(wanted: ToolCallRequest, because: str) -> ToolResult:
+def gate_denial(call: ToolCallRequest, because: str) -> ToolResult:
     """The result of a call that the gate denies."""
-    name = wanted.tool.name if wanted.tool is not None else "The tool"
+    name = call.tool.name if call.tool is not None else "The tool"
     return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
 
 
-def told(row: ApprovalRow) -> ToolResult:
-    """The result of a call that a person denied; what they said reaches the model."""
-    said = f" They say: {row.feedback}" if row.feedback else ""
+def denial_result(row: ApprovalRow) -> ToolResult:
+    """The result of a call that a person denied, with what they said."""
+    comment = f" They say: {row.feedback}" if row.feedback else ""
     return failed(
-        Denied(f"A person denied {row.tool}; nothing was changed.{said}", "Do it otherwise, or go on without.")
+        Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
     )
 
 
-def remark_of(row: ApprovalRow) -> str | None:
-    """What a person said when they approved a call, as a model is told it beside the result."""
+def reviewer_comment(row: ApprovalRow) -> str | None:
+    """What a person said when they approved a call, as the model is shown it beside the result."""
     if row.verdict != "approve" or not row.feedback:
         return None
     return f"A person approved {row.tool}. They say: {row.feedback}"
 
 
-def as_shown(text: str, mask: Redactor) -> str:
-    """The preview as it is stored, shown and approved: what is remarkable about it goes before it."""
-    masked = mask.text(text)
-    visible, remarks = make_visible(masked.text)
+def format_preview(text: str, redactor: Redactor) -> str:
+    """Format the preview as it is stored, shown and approved: redacted, with warnings before it."""
+    visible, warnings = make_visible(redactor.text(text).text)
     count = visible.count(MASK)
     secrets = (f"{count_of(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
     if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):
         secrets = (*secrets, "a value that is not shown changes, comes or goes: look at the lines with " + MASK)
-    return "".join(f"! {remark}\n" for remark in (*secrets, *remarks)) + visible
+    return "".join(f"! {warning}\n" for warning in (*secrets, *warnings)) + visible
 
 
-def settled_result(said: SettlementRequest, through: str) -> ToolResult:
-    """The result of a call that somebody says was made before a crash: nobody knows what it gave. `through`: what they
-    said it through, as the record has it."""
-    who = "Whoever called this server says" if decision_way(through) == "argument" else "A person looked"
-    noted = f" They say: {said.note}" if said.note else ""
-    return ToolResult(f"The server ended during this call. {who}: it was carried out.{noted}")
+def settlement_result(settlement: SettlementRequest, via: str) -> ToolResult:
+    """The result of a call of which somebody says that it was made before a crash: what it gave is not known.
+
+    `via`: what they said it through, as the record has it.
+    """
+    who = "Whoever called this server says" if decision_way(via) == "argument" else "A person looked"
+    comment = f" They say: {settlement.note}" if settlement.note else ""
+    return ToolResult(f"The server ended during this call. {who}: it was carried out.{comment}")
+
+
+@dataclass(slots=True)
+class ToolAccess:
+    """The tools that one run may use.
+
+    `offered`: what the model is shown. `searchable`: what its search may find, and is offered from then on. `mandate`:
+    the id of the run's mandate, for rules of the gate. `late_globs`: the search may also find tools that came after
+    the start and fit these globs. `agent_of`: the agent that a step's call is made for.
+    """
+
+    offered: ToolSet
+    registry: ToolRegistry
+    gate: Gate
+    searchable: ToolSet = field(default_factory=ToolSet)
+    mandate: str | None = None
+    late_globs: tuple[str, ...] | None = None
+    agent_of: Callable[[str], str | None] = lambda _path: None
+    _initial_names: frozenset[str] = field(init=False)  # the names of what it was given at its start
+    _always_allowed: dict[str, bool] = field(default_factory=dict)
+    _calls: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+
+    def __post_init__(self) -> None:
+        self._initial_names = frozenset(spec.name for spec in (*self.offered, *self.searchable))
+
+    def find_spec(self, name: str) -> ToolSpec | None:
+        """The tool as the model was shown it; None if none of this name was offered."""
+        return self.offered.find(name)
+
+    def find_tool(self, name: str) -> Tool | None:
+        """The tool that performs a call. A tool that was removed still answers the calls begun before."""
+        return search_tool(self.searchable, self._late_tools) if self._is_search(name) else self.registry.find(name)
+
+    def gate_call(self, path: str, step: CallTool) -> ToolCallRequest:
+        """The call in the form that the gate judges."""
+        call, agent = step.call, self.agent_of(path)
+        return ToolCallRequest(self.find_spec(call.name), call.arguments, agent, self.mandate, declared=step.declared)
+
+    def hidden_filter(self, path: str, step: CallTool) -> Callable[[str], bool] | None:
+        """Whether a path must not be shown to this call, by the rules of the gate; None: they hide nothing from it."""
+        spec = self.find_spec(step.call.name)
+        return (
+            None
+            if spec is None or self._is_always_allowed(spec)
+            else self.gate.hidden_paths(self.gate_call(path, step))
+        )
+
+    def must_authorize(self, path: str, step: CallTool) -> bool:
+        """Whether files have to be read before it is known if this call may be made."""
+        spec = self.find_spec(step.call.name)
+        if spec is None or step.call.unreadable is not None or self._is_always_allowed(spec):
+            return False
+        return self._authorize_at_once(path, step, spec) is None
+
+    def authorize_planned(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
+        """The authorization of a call that needs no look at files; None: it may be made."""
+        if self._is_always_allowed(spec):
+            return None
+        authorization = self._authorize_at_once(path, step, spec)
+        assert authorization is not None, "a call is planned once it was authorized"
+        return authorization
+
+    def check_call(self, call: ToolCall, spec: ToolSpec | None, at: int) -> KairosError | None:
+        """The error of a call that can't be made, or None. `at`: milliseconds since 1970."""
+        if spec is None:
+            names = ", ".join(tool.name for tool in self.offered) or "none"
+            return ToolNotOffered(f"{call.name[:80]!r} was not offered.", f"Tools of this run: {names[:2000]}.")
+        if call.unreadable is not None:
+            return BadArguments(f"{spec.name}: {call.unreadable}.", "Send the arguments as one JSON object.")
+        if spec.source == "caller":
+            problems = compile_schema(spec.input_schema).problems(call.arguments)
+            if problems:
+                return BadArguments(f"{spec.name}: {'; '.join(problems)}.", "See the tool's schema.")
+        elif (missing := self._missing_tool(spec)) is not None:
+            return missing
+        return self._check_rate(spec, at)
+
+    def record_call(self, spec: ToolSpec | None, at: int) -> None:
+        """Count a call towards the limit per minute; tools that only read have none."""
+        if spec is not None and spec.effect != "read":
+            self._calls[spec.name].append(at)
+
+    def record_search(self, name: str, answer: Answer) -> None:
+        """Offer from now on what a search found."""
+        if self._is_search(name):
+            self.offered = add_discovered_tools(self.offered, [(name, answer)])
+
+    def reset(self) -> None:
+        """Forget all calls, before the record is read again."""
+        self._calls.clear()
+
+    def _authorize_at_once(self, path: str, step: CallTool, spec: ToolSpec) -> Authorization | None:
+        return authorize_at_once(self.gate, self.gate_call(path, step), self.registry.find(spec.name))
+
+    def _is_always_allowed(self, spec: ToolSpec) -> bool:
+        """Whether every call of this tool may be made. Cached for the run, since most calls are of such tools."""
+        if (known := self._always_allowed.get(spec.name)) is None:
+            known = self._always_allowed[spec.name] = self.gate.allows_every_read(spec)
+        return known
+
+    def _missing_tool(self, spec: ToolSpec) -> ToolNotOffered | None:
+        """Why an offered tool can't be called: it was removed, waits for a person's approval, or has changed."""
+        if self._is_search(spec.name):
+            return None
+        try:
+            self.registry.current(spec)
+        except ToolNotOffered as missing:
+            return missing
+        return None
+
+    def _is_search(self, name: str) -> bool:
+        """Whether this is the run's own tool search; where it has none, a caller's tool may have this name."""
+        return name == SEARCH and (bool(self.searchable) or self.late_globs is not None)
+
+    def _late_tools(self) -> LateTools:
+        """The tools that came after the start. Blocks for a moment while a source is still connecting."""
+        if self.late_globs is None:
+            return LateTools()
+        globs = self.late_globs or None
+        self.registry.ready(globs)
+        coming = self.registry.coming(globs)
+        return LateTools(
+            ToolSet([spec for spec in self.registry.there(globs) if spec.name not in self._initial_names]), coming
+        )
+
+    def _check_rate(self, spec: ToolSpec, at: int) -> KairosError | None:
+        recent = self._calls.get(spec.name)
+        if recent is None:
+            return None
+        while recent and not 0 <= at - recent[0] < 60_000:  # a clock that was set back counts nothing twice
+            recent.popleft()
+        if len(recent) < CALLS_PER_MINUTE:
+            return None
+        seconds = -(-(60_000 - (at - recent[0])) // 1000)
+        return Denied(
+            f"{spec.name} was called {CALLS_PER_MINUTE} times within a minute.",
+            f"Call it again in {count_of(seconds, 'second')}.",
+        )

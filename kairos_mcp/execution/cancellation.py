@@ -1,4 +1,4 @@
-"""The last turn of a cancelled run: what was performed is journaled as stopped, what waits is let go."""
+"""The last commit of a cancelled run: what was begun is recorded as stopped, what waits is released."""
 
 from __future__ import annotations
 
@@ -18,29 +18,39 @@ from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.store.writer import Job
 
 
-def last_turn(standing: RunState, unfit: Sequence[StepRow], owner: int, fence: int, at: int, summary: str) -> RunCommit:
-    """What ends the run. `unfit`: the unanswered steps of a record that does not fit its flow. Answers that came late
-    are `standing.ready` from now on. Raises Unreadable."""
-    run = standing.run
-    begun = [(path, mark) for path, mark in standing.marks.items() if not mark.open_step]
-    late = {path: standing.performer.came_late.pop(path, None) for path, _ in begun}
-    standing.ready += [
-        FinishedStep(path, mark, came, "house") for path, mark in begun if (came := late[path]) is not None
+def final_commit(
+    state: RunState, mismatched: Sequence[StepRow], owner: int, fence: int, at: int, summary: str
+) -> RunCommit:
+    """The commit that ends the run. `mismatched`: the unanswered steps of a record that its flow can't replay.
+
+    Results that came after the cancellation join `state.finished`. Raises Unreadable.
+    """
+    run = state.run
+    begun = [(path, step) for path, step in state.pending.items() if not step.is_open]
+    late = {path: state.executor.late_results.pop(path, None) for path, _ in begun}
+    state.finished += [
+        FinishedStep(path, step, result, "house") for path, step in begun if (result := late[path]) is not None
     ]
-    stopped = [_cut_off(path, mark).settled() for path, mark in begun if late[path] is None]
-    open_steps = [(path, mark) for path, mark in standing.marks.items() if mark.open_step]
-    released = [(mark.id, path, mark.held, mark.shared) for path, mark in open_steps]
-    for row in unfit:
-        if row.open:
+    stopped = [_stop_step(path, step).to_answered_step() for path, step in begun if late[path] is None]
+    released = [(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open]
+    for row in mismatched:
+        if row.is_open:
             released.append((row.id, row.path, row.held, row.shared))
         else:
-            done = _stopped(row.kind, row.held)
+            result = _stopped_result(row.kind, row.held)
             stopped.append(
                 AnsweredStep(
-                    row.id, row.path, done.answer, row.held, done.spent, "house", 0, done.exactness, row.shared
+                    row.id,
+                    row.path,
+                    result.answer,
+                    row.held,
+                    result.spent,
+                    "house",
+                    exactness=result.exactness,
+                    shared=row.shared,
                 )
             )
-    answers = (*(each.settled() for each in standing.ready), *stopped)
+    answers = (*(finished.to_answered_step() for finished in state.finished), *stopped)
     return RunCommit(
         run.n,
         run.id,
@@ -49,35 +59,38 @@ def last_turn(standing: RunState, unfit: Sequence[StepRow], owner: int, fence: i
         run.account,
         at,
         answers,
-        notes=[note for each in standing.ready for note in each.performed.notes],
-        texts=[each.performed.text for each in standing.ready if each.performed.text],
+        notes=[note for finished in state.finished for note in finished.result.notes],
+        texts=[finished.result.text for finished in state.finished if finished.result.text],
         released=released,
-        branches=standing.branches,
+        branches=state.branches,
         outcome=encode(make_outcome("cancelled", summary)),
     )
 
 
-def broken_off(run: RunRow, fence: int, at: int, summary: str, known: Mapping[int, AnsweredStep]) -> Job[None]:
-    """The job that cancels a run whose rows can't be read, without its flow. `known`: answers that have come and are
-    not in the rows, by mark. It raises FenceLost."""
+def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapping[int, AnsweredStep]) -> Job[None]:
+    """The job that cancels a run whose rows can't be read, without its flow.
+
+    `known`: answers that have come and are not in the rows, by the id of their step. The job raises FenceLost.
+    """
     outcome = encode(make_outcome("cancelled", summary))
 
     def answer(kind: str) -> Answer:
-        return _stopped(kind, NOTHING).answer
+        return _stopped_result(kind, NOTHING).answer
 
     return lambda connection: force_cancel.break_off(connection, run, fence, at, outcome, answer, known)
 
 
-def _cut_off(path: str, mark: PendingStep) -> FinishedStep:
-    """What becomes of a begun step. Where an attempt had failed and another was to follow, its cost is known."""
-    if mark.failing is None:
-        return FinishedStep(path, mark, _stopped(mark.kind, mark.held), "house")
+def _stop_step(path: str, step: PendingStep) -> FinishedStep:
+    """Answer a begun step as cancelled."""
+    if step.failed_result is None:
+        return FinishedStep(path, step, _stopped_result(step.kind, step.held), "house")
+    # It was between two attempts: what the failed one cost is known, and nothing was under way.
     answer = Failure("cancelled", "The run was cancelled before the model was asked again.")
-    return FinishedStep(path, mark, mark.failing._replace(answer=answer), mark.sent.route or "house")
+    return FinishedStep(path, step, step.failed_result._replace(answer=answer), step.sent.route or "house")
 
 
-def _stopped(kind: str, held: Units) -> StepResult:
-    """The answer of an attempt that a cancellation stopped: charged with all that it held, but time."""
+def _stopped_result(kind: str, held: Units) -> StepResult:
+    """The answer of an attempt that a cancellation stopped, charged with all that it held but the time."""
     spent: Units = held._replace(milliseconds=0)
     if kind != "call":
         return StepResult(Failure("cancelled", "The run was cancelled while the model was asked."), spent, 0, "bounded")

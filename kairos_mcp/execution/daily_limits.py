@@ -24,7 +24,7 @@ from kairos_mcp.store.mandates import MandateRow
 from kairos_mcp.store.notes import USED_UP, no_day
 from kairos_mcp.store.queries import RunRow
 
-AHEAD_MS = 48 * 3_600_000  # a clock that was wrong by more is for a person to say
+MAX_AHEAD_MS = 48 * 3_600_000  # a clock that was wrong by more is for a person to say
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class DayToCharge:
     much earlier that nobody is charged before a person has said which of the two is right."""
 
     day: Day
-    ahead: bool = False
-    barred: bool = False
+    is_ahead: bool = False
+    is_barred: bool = False
 
 
 def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zone: str) -> DayToCharge:
@@ -47,7 +47,7 @@ def day_to_charge(connection: apsw.Connection, principal: str, at: int, time_zon
         later = parse_day(newest, time_zone)
     except ValueError:
         raise StoreCorrupt("The account of a day is of none that there is.", "Run `kairos-mcp doctor`.") from None
-    return DayToCharge(later, ahead=True, barred=later.begins - at > AHEAD_MS)
+    return DayToCharge(later, is_ahead=True, is_barred=later.begins - at > MAX_AHEAD_MS)
 
 
 class DailyAccounts:
@@ -58,20 +58,20 @@ class DailyAccounts:
         self._store = store
         self._known: dict[tuple[str, str, str | None], tuple[Day, ChargedAccounts]] = {}
 
-    async def charged(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts:
+    async def find_accounts(self, run: RunRow, mandate: str | None, at: int) -> ChargedAccounts:
         """The account of the day that this moment belongs to, and that of the mandate (its id, in the run's workspace)
         on it. Raises StoreCorrupt where one is not the sum of its rows, or one that something was charged to since is
         gone."""
         principal, workspace = run.principal, run.workspace or ""
         whose = principal, workspace, mandate
         known = self._known.get(whose)
-        if known is not None and self._is_charged(principal, known[0], at):
+        if known is not None and self._is_still_charged(principal, known[0], at):
             return known[1]
         time_zone, caps = self._settings.time_zone, self._settings.day
 
         def found(connection: apsw.Connection) -> tuple[DayToCharge, tuple[int, ...]]:
             meant = day_to_charge(connection, principal, at, time_zone)
-            if meant.barred:
+            if meant.is_barred:
                 return meant, ()
             account = accounts.day_account(connection, principal, meant.day.name, caps).id
             if mandate is None:
@@ -80,8 +80,8 @@ class DailyAccounts:
             return meant, (account, accounts.mandate_account(connection, account, workspace, mandate, own).id)
 
         meant, shared = await self._store.submit(found)
-        if meant.barred:
-            return ChargedAccounts(otherwise=Paused(no_day(principal), None), barred=True)
+        if meant.is_barred:
+            return ChargedAccounts(pause_when_used_up=Paused(no_day(principal), None), is_barred=True)
         day = meant.day
         with one_state(self._store.reader) as reader:
             for account in shared:
@@ -91,12 +91,12 @@ class DailyAccounts:
         self._known[whose] = day, charged
         return charged
 
-    def _is_charged(self, principal: str, day: Day, at: int) -> bool:
+    def _is_still_charged(self, principal: str, day: Day, at: int) -> bool:
         """Whether a day that is known is still the one to charge; of a later one than the clock shows that is asked."""
         if day.begins <= at:
             return at < day.ends
         return day_to_charge(self._store.reader, principal, at, self._settings.time_zone) == DayToCharge(
-            day, ahead=True
+            day, is_ahead=True
         )
 
 

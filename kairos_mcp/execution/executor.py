@@ -1,4 +1,4 @@
-"""Performs one step of one run: says how it is to be marked, then asks the model or calls the tool, as granted."""
+"""Plan one step of a run for its row, then perform it: ask the model, or call the tool, within its reservation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ from kairos_mcp.core.steps import (
     Sent,
     Step,
 )
-from kairos_mcp.execution.accounting import InputEstimator, StepResult, believed, costed
-from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Considered, considered
-from kairos_mcp.execution.ending import LET_OUT_S, let_out, outcome_of
-from kairos_mcp.execution.reach import ToolAccess
+from kairos_mcp.execution.accounting import InputEstimator, StepResult, completion_result, drop_impossible_usage
+from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.gate import Gate
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, Base, ReusedApproval
@@ -40,26 +38,29 @@ from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, failed, masked_call, probed
 
 COMPLETION_TIMEOUT_MS = 300_000
-CONSIDERED_S = 30.0  # the longest a preview may take
-HEARD_S = 0.5  # after its deadline, for a call's own word on how it ended: it knows what became of it
+PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
+RESULT_GRACE_S = 0.5  # after its deadline, a call is waited for so long: it knows best how it ended
+CHANGE_GRACE_S = 5.0  # for a call that changes files: one is written and synced within it, also on a slow disk
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a server performs steps with: tools, the gate, threads, how much of a result is shown, and how long a
-    person has to decide about a call."""
+    """What a server performs steps with.
+
+    `shown_chars`: how much of a result a model is shown. `approval_ms`: how long a person has to decide about a call.
+    """
 
     registry: ToolRegistry
     gate: Gate
     workers: WorkerThreads
     shown_chars: int
-    mask: Redactor
+    redactor: Redactor
     workspace: str | None = None
     approval_ms: int = 72 * 3_600_000
 
     @property
-    def asked(self) -> ApprovalContext:
-        return ApprovalContext(self.workspace, self.mask, self.approval_ms)
+    def approval_context(self) -> ApprovalContext:
+        return ApprovalContext(self.workspace, self.redactor, self.approval_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,244 +73,285 @@ class PaidModel:
 
 @dataclass(slots=True)
 class StepExecutor:
-    """The hands of one run. `models` maps a route to who completes on it; a route without one hands its steps out.
+    """Performs the steps of one run.
 
-    A script's lines are taken in the order of the marks: `lines` have been, and the paths in `own_lines` take none.
-    `paid`: the routes that this server pays for; `dialects`: how those are worded that don't depend on a client.
-    `stands`: leave that was given before, if it holds for what would be asked at this path. `came_late`: what
-    calls came to that were stopped in the middle of a change.
+    `models` maps a route to its model; a completion on a route without one is handed out. `read_text` reads a stored
+    text by its reference. `paid_models`: the routes that this server pays for. `dialects`: the routes whose dialect
+    does not depend on a client. `find_approval`: an approval that was given before, if it holds for what would be
+    asked at this path. `late_results`: of calls that were cancelled in the middle of a change of files.
+
+    A script's lines are taken in the order in which steps get their rows: `lines_used` are taken, and the steps in
+    `unscripted_paths` take none.
     """
 
     run_id: str
-    reach: ToolAccess
-    means: Resources
+    tool_access: ToolAccess
+    resources: Resources
     models: Mapping[str, Model]
     model: str | None
-    kept: Callable[[str], str | None]
-    own_lines: frozenset[str] = frozenset()
-    lines: int = 0
-    paid: Mapping[str, PaidModel] = field(default_factory=dict)
+    read_text: Callable[[str], str | None]
+    unscripted_paths: frozenset[str] = frozenset()
+    lines_used: int = 0
+    paid_models: Mapping[str, PaidModel] = field(default_factory=dict)
     dialects: Mapping[str, DialectName] = field(default_factory=dict)
     temperature: float | None = None
-    stands: Callable[[str, ApprovalRequest], ReusedApproval | None] = lambda _path, _asking: None
+    find_approval: Callable[[str, ApprovalRequest], ReusedApproval | None] = lambda _path, _asking: None
     memory: ToolMemory = field(default_factory=ToolMemory.in_process)
-    _privates: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
-    came_late: dict[str, StepResult] = field(default_factory=dict)
-    _meters: dict[tuple[str, str | None], InputEstimator] = field(default_factory=lambda: defaultdict(InputEstimator))
+    _private_parts: dict[str, PrivateParts] = field(default_factory=lambda: defaultdict(PrivateParts))
+    late_results: dict[str, StepResult] = field(default_factory=dict)
+    _estimators: dict[tuple[str, str | None], InputEstimator] = field(
+        default_factory=lambda: defaultdict(InputEstimator)
+    )
 
     def plan(
-        self, path: str, step: Step, route: str, at: int, shares: int = 1, said: Considered | None = None
+        self, path: str, step: Step, route: str, at: int, shares: int = 1, authorization: Authorization | None = None
     ) -> NewStep:
-        """How the step is to be marked: begun, open, or answered at once because it is known how it ends. `said`: what
-        came of a call that had to be considered."""
+        """Plan the step's row: begun, open, or answered at once because its result is known.
+
+        `authorization`: of a call that had to be looked at first. `shares`: among how many steps what is left of the
+        account is divided.
+        """
         match step:
             case RequestCompletion():
                 return self._plan_completion(path, step, route, shares)
             case CallTool():
-                return self._plan_call(path, step, at, shares, said)
+                return self._plan_call(path, step, at, shares, authorization)
             case Pause():
-                return NewStep(path, "pause", step.digest, _PAUSED, Sent())
+                return NewStep(path, "pause", step.digest, _PAUSE_REQUEST, Sent())
 
     def _plan_completion(self, path: str, step: RequestCompletion, route: str, shares: int) -> NewStep:
         if step.purpose == "compact" and route == "caller":
-            return NewStep(path, "compact", step.digest, _SHORTENED, Sent(), Mechanical())
-        claim = self.claim(path, step, route, counts_of(step.purpose), shares)
-        return NewStep(path, step.purpose, step.digest, claim, self.sent(path, route))
+            return NewStep(path, "compact", step.digest, _COMPACT_REQUEST, Sent(), Mechanical())
+        request = self.reservation_request(path, step, route, counts_of(step.purpose), shares)
+        return NewStep(path, step.purpose, step.digest, request, self.completion_sent(path, route))
 
-    def sent(self, path: str, route: str, tail: str | None = None) -> Sent:
-        """What the hands add to a completion on this route; a script's next line is taken."""
-        paid, dialect, agent = self.paid.get(route), self.dialects.get(route), self.reach.agent_of(path)
+    def completion_sent(self, path: str, route: str, tail: str | None = None) -> Sent:
+        """What this server adds to a completion on this route; takes a script's next line."""
+        paid, dialect, agent = self.paid_models.get(route), self.dialects.get(route), self.tool_access.agent_of(path)
         model = paid.model if paid is not None else self.model
         line = self._next_line(path) if route == "scripted" else None
         unpriced = True if paid is not None and paid.price is None else None
         return Sent(route, model, None, tail, line, self.temperature, dialect, agent, unpriced)
 
-    def claim(self, path: str, step: Step, route: str, counts: Units, shares: int = 1) -> ReservationRequest:
-        """What the step asks of its account; `counts` are less at a further attempt."""
+    def reservation_request(
+        self, path: str, step: Step, route: str, counts: Units, shares: int = 1
+    ) -> ReservationRequest:
+        """What to reserve for the step. `counts`: rounds and calls, which a further attempt does not count again."""
         match step:
             case RequestCompletion():
-                meter = self._meters[_strand(path), route]
+                estimator = self._estimators[_conversation_of(path), route]
                 open_step = route not in self.models
-                price = self.paid[route].price if route in self.paid else FREE
-                bound, wanted = meter.bound(step), step.max_tokens
+                price = self.paid_models[route].price if route in self.paid_models else FREE
+                bound, max_tokens = estimator.bound(step), step.max_tokens
                 return ReservationRequest(
-                    counts, step.purpose, open_step, bound, wanted, COMPLETION_TIMEOUT_MS, shares, price
+                    counts, step.purpose, open_step, bound, max_tokens, COMPLETION_TIMEOUT_MS, shares, price
                 )
             case CallTool():
-                tool = self.reach.tool(step.call.name)
+                tool = self.tool_access.find_tool(step.call.name)
                 timeout_ms = int((tool.timeout_s if tool else 60) * 1000)
                 return ReservationRequest(counts, "call", timeout_ms=timeout_ms, shares=shares)
             case Pause():
-                return _PAUSED
+                return _PAUSE_REQUEST
 
-    async def consider(self, path: str, step: CallTool) -> Considered:
-        """Leave to make the call, the result that it has without being made, or what a person is to be asked."""
-        tool = self.means.registry.find(step.call.name)
-        spec = self.reach.spec(step.call.name)
+    async def authorize(self, path: str, step: CallTool) -> Authorization:
+        """Decide whether the call may be made: allowed, its result without being made, or what to ask a person."""
+        tool = self.resources.registry.find(step.call.name)
+        spec = self.tool_access.find_spec(step.call.name)
         tool = None if spec is not None and spec.source == "caller" else tool
-        around = ToolContext(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory)
-        wanted, gate = self.reach.wanted(path, step), self.means.gate
+        ctx = ToolContext(self.run_id, time.monotonic() + PREVIEW_TIMEOUT_S, self.read_text, path, self.memory)
+        call, gate, approval = (
+            self.tool_access.gate_call(path, step),
+            self.resources.gate,
+            self.resources.approval_context,
+        )
         try:
-            said = await self.means.workers.call(CONSIDERED_S, considered, gate, wanted, tool, around, self.means.asked)
+            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval)
         except TimeoutError:
             return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
-        again = self.stands(path, said) if isinstance(said, ApprovalRequest) else None
-        return said if again is None else Allowed(again)
+        reused = self.find_approval(path, found) if isinstance(found, ApprovalRequest) else None
+        return found if reused is None else Allowed(reused)
 
-    def probes(self, step: CallTool) -> bool:
-        """Whether a look can tell if this call was carried out before a crash."""
-        tool = self.reach.tool(step.call.name)
+    def can_probe(self, step: CallTool) -> bool:
+        """Whether the tool can tell if this call was carried out before a crash."""
+        tool = self.tool_access.find_tool(step.call.name)
         return tool is not None and tool.spec.effect == "checked" and tool.probe is not None
 
     async def probe(self, path: str, step: CallTool, base: Base | None) -> ProbeResult:
-        """Look whether a lost call was carried out; what can't be told is for a person."""
-        tool = self.reach.tool(step.call.name)
+        """Have the tool look whether a call of unknown outcome was carried out; `unclear` is for a person."""
+        tool = self.tool_access.find_tool(step.call.name)
         assert tool is not None
-        around = ToolContext(self.run_id, time.monotonic() + CONSIDERED_S, self.kept, path, self.memory, base or {})
+        deadline = time.monotonic() + PREVIEW_TIMEOUT_S
+        ctx = ToolContext(self.run_id, deadline, self.read_text, path, self.memory, base or {})
         try:
-            found = await self.means.workers.call(CONSIDERED_S, probed, tool, step.call.arguments, around)
+            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, probed, tool, step.call.arguments, ctx)
         except TimeoutError:
             return ProbeResult("unclear")
         if found.result is None:
             return found
-        return ProbeResult(
-            found.state,
-            shorten(redact_values.redact_result(found.result, self.means.mask), self.means.shown_chars, path)[0],
-        )
+        redacted = redact_values.redact_result(found.result, self.resources.redactor)
+        return ProbeResult(found.state, shorten(redacted, self.resources.shown_chars, path)[0])
 
-    def _plan_call(self, path: str, step: CallTool, at: int, shares: int, said: Considered | None) -> NewStep:
-        spec = self.reach.spec(step.call.name)
-        refusal = self.reach.refusal(step.call, spec, at)
-        if refusal is not None or spec is None:
-            answer = failed(refusal) if refusal is not None else None
-            return NewStep(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, answer)
-        if said is None:
-            said = self.reach.known(path, step, spec)
-        sent = _BY_CALLER if spec.source == "caller" else _BY_HOUSE
-        match said:
+    def _plan_call(
+        self, path: str, step: CallTool, at: int, shares: int, authorization: Authorization | None
+    ) -> NewStep:
+        spec = self.tool_access.find_spec(step.call.name)
+        error = self.tool_access.check_call(step.call, spec, at)
+        if error is not None or spec is None:
+            answer = failed(error) if error is not None else None
+            return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
+        if authorization is None:
+            authorization = self.tool_access.authorize_planned(path, step, spec)
+        sent = _SENT_TO_CALLER if spec.source == "caller" else _SENT_TO_SERVER
+        match authorization:
             case ToolResult():
-                return NewStep(path, "call", step.digest, _HANDED_OUT, _BY_NOBODY, said)
+                return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, authorization)
             case ApprovalRequest():
-                self.reach.made(spec, at)
-                return NewStep(path, "call", step.digest, _HANDED_OUT, sent, asking=said)
+                self.tool_access.record_call(spec, at)
+                return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent, approval_request=authorization)
             case _:
-                self.reach.made(spec, at)
+                self.tool_access.record_call(spec, at)
         if spec.source == "caller":
-            return NewStep(path, "call", step.digest, _HANDED_OUT, sent)
-        again = said.again if isinstance(said, Allowed) else None
-        claim = self.claim(path, step, "house", counts_of("call"), shares)
-        return NewStep(path, "call", step.digest, claim, sent, again=again)
+            return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent)
+        reused = authorization.reused if isinstance(authorization, Allowed) else None
+        request = self.reservation_request(path, step, "house", counts_of("call"), shares)
+        return NewStep(path, "call", step.digest, request, sent, reused_approval=reused)
 
     def _next_line(self, path: str) -> int | None:
-        if path in self.own_lines:
+        if path in self.unscripted_paths:
             return None
-        self.lines += 1
-        return self.lines - 1
+        self.lines_used += 1
+        return self.lines_used - 1
 
-    def forget(self) -> None:
-        """Know nothing of the run, as before it is folded."""
-        self.lines = 0
-        self._meters.clear()
-        self._privates.clear()
-        self.reach.forget()
+    def reset(self) -> None:
+        """Forget the run, before its record is read again."""
+        self.lines_used = 0
+        self._estimators.clear()
+        self._private_parts.clear()
+        self.tool_access.reset()
 
-    def give_back(self, line: int | None) -> None:
-        """A step was refused, so nobody reads the line that it would have taken; the next one takes it."""
-        if line is not None and line == self.lines - 1:
-            self.lines = line
+    def return_line(self, line: int | None) -> None:
+        """Return a script's line of a step that was refused: the next step takes it."""
+        if line is not None and line == self.lines_used - 1:
+            self.lines_used = line
 
-    def recall(self, step: Step, sent: Sent, at: int) -> None:
-        """Take note of a step in the record: the script's line that it took, the call that was made."""
+    def restore_step(self, step: Step, sent: Sent, at: int) -> None:
+        """Take over a step of the record: the script's line that it took, the call that it made."""
         if sent.line is not None:
-            self.lines = max(self.lines, sent.line + 1)
+            self.lines_used = max(self.lines_used, sent.line + 1)
         if isinstance(step, CallTool) and sent.route is not None:  # else it was answered without being made
-            self.reach.made(self.reach.spec(step.call.name), at)
+            self.tool_access.record_call(self.tool_access.find_spec(step.call.name), at)
 
-    def learn(self, path: str, step: Step, answer: Answer, route: str | None) -> None:
-        """Take note of what a completion reported, of what its provider wants back, and of tools that were found,
-        however it came."""
+    def record_answer(self, path: str, step: Step, answer: Answer, route: str | None) -> None:
+        """Remember what an answer tells for later steps: the usage that was reported, what the provider wants back,
+        tools that were found. Applies to answers of every origin."""
         if isinstance(step, CallTool):
-            self.reach.learn(step.call.name, answer)
+            self.tool_access.record_search(step.call.name, answer)
         if isinstance(step, RequestCompletion) and isinstance(answer, Completion):
-            strand = _strand(path)
-            self._meters[strand, route].learn(step, answer)
+            conversation = _conversation_of(path)
+            self._estimators[conversation, route].learn(step, answer)
             if answer.private is not None:
-                self._privates[strand].keep(step.name, answer)
+                self._private_parts[conversation].keep(step.name, answer)
 
     async def perform(
         self, path: str, step: Step, sent: Sent, grant: Reservation, base: Base | None = None
     ) -> StepResult:
-        """Carry the step out. Never raises but for cancellation: every failure is an answer.
+        """Perform the step. Raises nothing but a cancellation: every failure is an answer.
 
-        `base`: the files that a person's leave stands on, as they were when it was asked for.
+        `base`: the files as they were when a person was asked for the approval of this call.
         """
         began = time.monotonic()
         match step:
             case RequestCompletion():
-                answer = await self._complete(ModelInput(path, step, sent, self._privates[_strand(path)].of), grant)
-                doubts: tuple[str, ...] = ()
+                private_parts = self._private_parts[_conversation_of(path)]
+                answer = await self._complete(ModelInput(path, step, sent, private_parts.of), grant)
+                notes: tuple[str, ...] = ()
                 if isinstance(answer, Completion):
-                    answer, doubts = believed(path, answer)
-                self.learn(path, step, answer, sent.route)
-                took, paid = _took(began, grant), sent.route in self.paid
-                return costed(path, step, answer, took, grant.held, paid=paid, doubts=doubts)
+                    answer, notes = drop_impossible_usage(path, answer)
+                self.record_answer(path, step, answer, sent.route)
+                took_ms, paid = _elapsed_ms(began, grant), sent.route in self.paid_models
+                return completion_result(path, step, answer, took_ms, grant.held, paid=paid, notes=notes)
             case CallTool():
                 result = await self._call(path, step, grant, began, base)
-                return self._called(path, step, result, _took(began, grant))
+                return self._call_result(path, step, result, _elapsed_ms(began, grant))
             case Pause():
                 raise AssertionError("a pause is never performed")
 
-    async def _complete(self, asked: ModelInput, grant: Reservation) -> Completion | Failure:
-        model = self.models[asked.sent.route or ""]
+    async def _complete(self, model_input: ModelInput, grant: Reservation) -> Completion | Failure:
+        model = self.models[model_input.sent.route or ""]
         try:
             async with asyncio.timeout(grant.timeout_ms / 1000):
-                return await model(asked)
+                return await model(model_input)
         except TimeoutError:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
     async def _call(self, path: str, step: CallTool, grant: Reservation, began: float, base: Base | None) -> ToolResult:
-        """The tool's result. What changes files is let out of a change when its time is over or its run is cancelled,
-        so that the record says of each file what became of it."""
-        tool = self.reach.tool(step.call.name)
-        if tool is None:  # it went after leave was given: nothing was done
+        """Call the tool.
+
+        A tool that changes files is not cut short within a change, neither by its deadline nor by a cancellation, so
+        that the record says of each file what became of it.
+        """
+        tool = self.tool_access.find_tool(step.call.name)
+        if tool is None:  # it was removed after the call was authorized: nothing was done
             return failed(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
         seconds, stop = grant.timeout_ms / 1000, StopSignal()
-        shut = self.reach.shut(path, step)
-        wanted, gate = self.reach.wanted(path, step), self.means.gate
-        still = partial(gate.recheck, wanted, base) if gate.reads_file_system(tool.spec) else None
-        around = ToolContext(self.run_id, began + seconds, self.kept, path, self.memory, base or {}, stop, shut, still)
-        longer = LET_OUT_S if tool.spec.effect == "checked" else 0.0
-        given = (self.means.mask, tool, step.call.arguments, around)
-        calling = self.means.workers.call(seconds + (longer or HEARD_S), masked_call, *given)
+        hidden = self.tool_access.hidden_filter(path, step)
+        call, gate = self.tool_access.gate_call(path, step), self.resources.gate
+        check = partial(gate.recheck, call, base) if gate.reads_file_system(tool.spec) else None
+        ctx = ToolContext(
+            self.run_id, began + seconds, self.read_text, path, self.memory, base or {}, stop, hidden, check
+        )
+        grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else 0.0
+        calling = self.resources.workers.call(
+            seconds + (grace_s or RESULT_GRACE_S), masked_call, self.resources.redactor, tool, step.call.arguments, ctx
+        )
         try:
-            return await (let_out(calling, seconds, stop) if longer else calling)
+            return await (_stop_after(calling, seconds, stop) if grace_s else calling)
         except TimeoutError:
             stop.now()
-            return failed(_given_up(tool, seconds))
+            return failed(_timeout_error(tool, seconds))
         except asyncio.CancelledError:
             stop.now()
-            if longer and (came := await outcome_of(calling)) is not None:
-                self.came_late[path] = self._called(path, step, came, _took(began, grant))
+            if grace_s and (result := await _result_after_stop(calling)) is not None:
+                self.late_results[path] = self._call_result(path, step, result, _elapsed_ms(began, grant))
             raise
 
-    def _called(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
-        """What a call has come to: its result as it is shown, with its whole text where that must be kept."""
-        shown, whole = shorten(result, self.means.shown_chars, path)
-        self.learn(path, step, shown, "house")
-        kept = (shown.kept, whole) if shown.kept is not None and whole is not None else None
-        notes = absences(self.reach.spec(step.call.name), shown)
-        return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=kept, notes=notes)
+    def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
+        """A call's result as the model is shown it, with the full text where that must be stored."""
+        shown, full_text = shorten(result, self.resources.shown_chars, path)
+        self.record_answer(path, step, shown, "house")
+        stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
+        notes = absences(self.tool_access.find_spec(step.call.name), shown)
+        return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)
 
 
-_PAUSED = ReservationRequest(NOTHING, "pause", external=True)
-_SHORTENED = ReservationRequest(NOTHING, "compact", external=True)
-_HANDED_OUT = ReservationRequest(counts_of("call"), "call", external=True)
-_BY_NOBODY, _BY_CALLER, _BY_HOUSE = Sent(), Sent("caller"), Sent("house")
+_PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", external=True)
+_COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", external=True)
+_OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", external=True)
+_SENT_NOWHERE, _SENT_TO_CALLER, _SENT_TO_SERVER = Sent(), Sent("caller"), Sent("house")
 
 
-def _given_up(tool: Tool, seconds: float) -> KairosError:
-    """Why a call ended of which nothing was heard by its deadline."""
+async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop: StopSignal) -> ToolResult:
+    """Wait for a call in a thread, which can only be asked to stop: it is, after so many seconds.
+
+    Between two files it heeds that and undoes what it did; within one it has soon finished. A cancellation here leaves
+    the call running: see `_result_after_stop`.
+    """
+    alarm = asyncio.get_running_loop().call_later(seconds, stop.now)
+    try:
+        return await asyncio.shield(calling)
+    finally:
+        alarm.cancel()
+
+
+async def _result_after_stop(calling: asyncio.Future[ToolResult]) -> ToolResult | None:
+    """The result of a call that was asked to stop; None where it has not ended within the grace time."""
+    await asyncio.wait([calling], timeout=CHANGE_GRACE_S)
+    return calling.result() if calling.done() and calling.exception() is None else None
+
+
+def _timeout_error(tool: Tool, seconds: float) -> KairosError:
+    """The error of a call that gave no result by its deadline."""
     late = f"{tool.spec.name} took longer than {seconds:g} s"
     if tool.spec.effect in ("read", "idempotent"):
         return Timeout(f"{late}.", "Ask for less at once.")
@@ -319,16 +361,16 @@ def _given_up(tool: Tool, seconds: float) -> KairosError:
     )
 
 
-def _took(began: float, grant: Reservation) -> int:
-    """Milliseconds since then; never more than was granted."""
+def _elapsed_ms(began: float, grant: Reservation) -> int:
+    """Milliseconds since `began`, at most what was granted."""
     return min(int((time.monotonic() - began) * 1000), grant.timeout_ms)
 
 
-def _strand(path: str) -> str:
+def _conversation_of(path: str) -> str:
     """The part of a path that names the flow a step belongs to: `task-1/round-2/compact` is of `task-1`."""
-    if not path.startswith(_BRANCHES):
+    if not path.startswith(_BRANCH_PREFIXES):
         return ""
-    return "/".join(part for part in path.split("/") if part.startswith(_BRANCHES))
+    return "/".join(part for part in path.split("/") if part.startswith(_BRANCH_PREFIXES))
 
 
-_BRANCHES = ("task-", "try-", "cycle-")
+_BRANCH_PREFIXES = ("task-", "try-", "cycle-")

@@ -1,4 +1,4 @@
-"""A step of a run as this server has it in memory: marked, granted, tried, perhaps answered and not yet committed."""
+"""A pending step of a run in memory: it has a row and no committed answer yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.execution.accounting import StepResult
-from kairos_mcp.execution.authorization import remark_of
+from kairos_mcp.execution.authorization import reviewer_comment
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import BY_GATE, ApprovalRow, Base
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
@@ -21,84 +21,91 @@ from kairos_mcp.tools.tool import ProbeResult
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """An attempt that brought no answer: why (an error code, or `unknown`), and what it stays charged with."""
+    """An attempt that brought no answer. `reason`: an error code, or `unknown`. `charge`: what it cost."""
 
-    why: str
-    charged: Units
+    reason: str
+    charge: Units
 
 
 @dataclass(slots=True)
 class PendingStep:
-    """A step that was marked and not yet answered. `held`: all it holds of the account. `grant`: leave to begin
-    that was not used yet. `ended`: how its newest attempt ended without an answer, and what that costs. `shared`: the
-    accounts beside the run's that it is charged to. `sits_out`: its next attempt waits until the run goes on. `asked`:
-    a person was asked for leave; `base`: the files that the leave which they gave stands on, `remark` what they said
-    with it. `probed`: what a look after a crash found; `unsettled`: a person has to say what came of it; `settled`:
-    they said that it may be made again. `failing`: what its newest attempt came to, until it is begun again.
-    `requests`: what was asked of a client's model about it and withdrawn, to be charged when it is begun again.
-    `lapsed`: nobody decided about it in time, and somebody is to be asked anew."""
+    """A step with a row and without an answer. `id`: of its row (0: not written yet).
+
+    `is_open`: handed out, or waiting to be begun; otherwise it was begun here. `held`: all that it holds of its
+    accounts. `grant`: a reservation that was not used yet: the step may begin. `shared`: the accounts besides the
+    run's that it is charged to.
+    """
 
     id: int
     step: Step
-    open_step: bool
+    is_open: bool
     held: Units
     sent: Sent
     grant: Reservation | None = None
-    ended: EndedAttempt | None = None
     tries: int = 1
     shared: Shared = NOT_SHARED
-    sits_out: bool = False
-    asked: bool = False
-    base: Base | None = None
-    remark: str | None = None
-    lapsed: bool = False
-    probed: ProbeResult | None = None
-    unsettled: bool = False
-    settled: bool = False
-    failing: StepResult | None = None
-    begun_at: int | None = None  # what was lost: milliseconds since 1970
-    requests: tuple[int, ...] = ()
-    again_at: int | None = None  # while it is not begun again yet: when it will be, milliseconds since 1970
+    # The newest attempt, once it has ended without an answer.
+    ended_attempt: EndedAttempt | None = None
+    failed_result: StepResult | None = None  # its result, until the step begins again
+    begun_at: int | None = None  # of one whose outcome is unknown: milliseconds since 1970
+    probe_result: ProbeResult | None = None  # what its tool found after a crash
+    needs_settlement: bool = False  # a person has to say whether it was carried out
+    # The next attempt.
+    may_begin_again: bool = False  # a person, or the gate, said so
+    is_backing_off: bool = False  # it waits until the run goes on after a provider's outage
+    retry_at: int | None = None  # when it begins: milliseconds since 1970
+    withdrawn_requests: tuple[int, ...] = ()  # asked of a client's model in vain; charged when it begins
+    # Permission.
+    awaits_approval: bool = False
+    approval_expired: bool = False  # nobody decided in time: somebody is to be asked anew
+    approved_base: Base | None = None  # the files as they were when a person approved the call
+    reviewer_comment: str | None = None  # what that person said
 
-    def leave(self, marked: StepStarted, granted: Reservation) -> None:
-        """It was granted, for the first time or again: it may begin, or waits for somebody else."""
-        self.unsettled = marked.waits and self.lost and self.kind == "call"
-        self.held = granted.held if self.held is NOTHING else self.held.minus(self.freed).plus(granted.held)
-        self.id, self.sent, self.ended, self.open_step = marked.mark, marked.sent, None, marked.waits
-        self.shared, self.sits_out, self.probed, self.settled = marked.shared, False, None, False
-        self.grant, self.begun_at, self.failing = None if marked.waits else granted, None, None
-        self.requests, self.again_at = (), None
+    def apply_grant(self, started: StepStarted, grant: Reservation) -> None:
+        """Take over a grant, for the first attempt or a further one: the step may begin, or waits for somebody else."""
+        # Read before it is reset: whether this open call is one whose outcome nobody knows.
+        self.needs_settlement = started.is_open and self.outcome_unknown and self.kind == "call"
+        self.held = grant.held if self.held is NOTHING else self.held.minus(self.releasable).plus(grant.held)
+        self.id, self.sent, self.is_open, self.shared = started.mark, started.sent, started.is_open, started.shared
+        self.grant = None if started.is_open else grant
+        self.ended_attempt = self.failed_result = self.begun_at = self.probe_result = self.retry_at = None
+        self.is_backing_off = self.may_begin_again = False
+        self.withdrawn_requests = ()
 
-    def withdraw(self, request: WithdrawnRequest) -> None:
-        """What was asked about it was withdrawn: an attempt that ended without an answer."""
-        before = self.ended.charged if self.requests and self.ended is not None else NOTHING
-        self.ended = EndedAttempt(WITHDRAWN, before.plus(request.bound))
-        self.requests = (*self.requests, request.request)
+    def add_withdrawal(self, request: WithdrawnRequest) -> None:
+        """Count a request of a client's model that was withdrawn as an attempt that ended without an answer."""
+        earlier = self.ended_attempt if self.withdrawn_requests else None
+        before = earlier.charge if earlier is not None else NOTHING
+        self.ended_attempt = EndedAttempt(WITHDRAWN, before.plus(request.bound))
+        self.withdrawn_requests = (*self.withdrawn_requests, request.request)
 
-    def approved(self, row: ApprovalRow) -> None:
-        """Take over the leave that this row gives, if it gives one: a person's stands on the files that they were
-        shown; where the gate lets a call through by now, it stands on none."""
+    def apply_approval(self, row: ApprovalRow) -> None:
+        """Take over the permission that this row gives, if any.
+
+        A person's holds for the files that they were shown. Where the gate lets the call through by now, it holds for
+        no particular files.
+        """
         if row.verdict != "approve":
             return
-        self.remark = remark_of(row)
+        self.reviewer_comment = reviewer_comment(row)
         if row.through == BY_GATE:
-            self.settled = self.sent.route == "house" and not self.unsettled
+            self.may_begin_again = self.sent.route == "house" and not self.needs_settlement
         else:
-            self.base = row.base
+            self.approved_base = row.base
 
-    def remarked(self, performed: StepResult) -> StepResult:
-        """What came of it, with what the person who gave leave for it said."""
-        match performed.answer:
-            case ToolResult() as result if self.remark is not None:
-                return performed._replace(answer=replace(result, remark=self.remark))
+    def with_comment(self, result: StepResult) -> StepResult:
+        """Add to a call's result what the person who approved it said."""
+        match result.answer:
+            case ToolResult() as answer if self.reviewer_comment is not None:
+                return result._replace(answer=replace(answer, remark=self.reviewer_comment))
             case _:
-                return performed
+                return result
 
-    def begin(self) -> Reservation:
-        """Use the leave to begin: once, and in the moment in which the step is begun."""
-        granted, self.grant = self.grant, None
-        assert granted is not None, "a step is begun once, with leave"
-        return granted
+    def take_grant(self) -> Reservation:
+        """Use the grant: once, at the moment when the step begins."""
+        grant, self.grant = self.grant, None
+        assert grant is not None, "a step is begun once, with a grant"
+        return grant
 
     @property
     def kind(self) -> str:
@@ -112,47 +119,64 @@ class PendingStep:
                 return "pause"
 
     @property
-    def freed(self) -> Units:
-        """What it lets go of when it is begun again: all but the round or call itself, which goes on."""
+    def releasable(self) -> Units:
+        """What it releases when it begins again: all but the round or call itself, which goes on."""
         return self.held._replace(rounds=0, tool_calls=0)
 
-    def took(self, at: int) -> int:
-        """The milliseconds that its lost attempt took at most: from its beginning until now, and never more than it
+    def lost_ms(self, at: int) -> int:
+        """The longest that an attempt of unknown outcome can have taken: from its begin until `at`, at most what it
         held; all of that where the clock was set back meanwhile."""
         held = self.held.milliseconds
         return held if self.begun_at is None or at < self.begun_at else min(held, at - self.begun_at)
 
-    def ended_by(self, at: int) -> EndedAttempt | None:
-        """How its newest attempt ended, and what that costs: of one that was lost tokens and price as bounded, and the
-        time that it took at most."""
-        if self.ended is None or not self.lost:
-            return self.ended
-        return EndedAttempt(self.ended.why, self.ended.charged._replace(milliseconds=self.took(at)))
+    def end_of_attempt(self, at: int) -> EndedAttempt | None:
+        """How its newest attempt ended, and its charge: where the outcome is unknown, tokens and price as reserved, and
+        the longest time that it can have taken."""
+        if self.ended_attempt is None or not self.outcome_unknown:
+            return self.ended_attempt
+        charge = self.ended_attempt.charge._replace(milliseconds=self.lost_ms(at))
+        return EndedAttempt(self.ended_attempt.reason, charge)
 
     @property
-    def lost(self) -> bool:
-        """Its newest attempt ended and nobody knows how."""
-        return self.ended is not None and self.ended.why == UNKNOWN
+    def outcome_unknown(self) -> bool:
+        """Whether its newest attempt ended and nobody knows how, because its server died."""
+        return self.ended_attempt is not None and self.ended_attempt.reason == UNKNOWN
 
 
 class FinishedStep(NamedTuple):
-    """An answer that is not committed yet; `by`: the route or hand that it came from."""
+    """An answer that is not committed yet. `by`: the route that it came from, or who it came from."""
 
     path: str
-    mark: PendingStep
-    performed: StepResult
+    step: PendingStep
+    result: StepResult
     by: str
 
-    def settled(self) -> AnsweredStep:
-        done, mark = self.performed, self.mark
-        charge = done.cached, done.exactness, mark.shared
-        return AnsweredStep(mark.id, self.path, done.answer, mark.held, done.spent, self.by, *charge)
+    def to_answered_step(self) -> AnsweredStep:
+        result, step = self.result, self.step
+        return AnsweredStep(
+            step.id,
+            self.path,
+            result.answer,
+            step.held,
+            result.spent,
+            self.by,
+            result.cached,
+            result.exactness,
+            step.shared,
+        )
 
 
-def mark_of(row: StepRow, step: Step) -> PendingStep:
-    ended = EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.begun else None
-    mark = PendingStep(
-        row.id, step, row.open, row.held, row.sent, ended=ended, tries=row.attempts + 1, shared=row.shared
+def restore_step(row: StepRow, step: Step) -> PendingStep:
+    """The pending step of a row without an answer: where it was begun, its outcome is unknown."""
+    return PendingStep(
+        row.id,
+        step,
+        row.is_open,
+        row.held,
+        row.sent,
+        tries=row.attempts + 1,
+        shared=row.shared,
+        ended_attempt=EndedAttempt(UNKNOWN, row.held._replace(rounds=0, tool_calls=0)) if row.outcome_unknown else None,
+        begun_at=(row.newest or row).at,
+        needs_settlement=row.needs_settlement,
     )
-    mark.unsettled, mark.begun_at = row.unsettled, (row.newest or row).at
-    return mark

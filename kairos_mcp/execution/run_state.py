@@ -1,6 +1,6 @@
-"""A run as this server has it in memory: its flow unfolded, its marks, the answers not committed yet.
+"""The state of a run in memory: its replayed flow, its pending steps, and answers that are not committed yet.
 
-All of it can be thrown away and folded again from the rows. Nothing here performs, commits or waits.
+All of it can be thrown away and rebuilt from the rows. Nothing here performs a step, commits or waits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.execution.accounting import StepResult
-from kairos_mcp.execution.authorization import Considered, settled_result, told
+from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
 from kairos_mcp.execution.executor import StepExecutor
-from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, mark_of
-from kairos_mcp.execution.retry import pause_for
+from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, restore_step
+from kairos_mcp.execution.retry import outage_pause
 from kairos_mcp.store import approvals, branches, queries
 from kairos_mcp.store.accounts import NOT_SHARED, Shared
 from kairos_mcp.store.approvals import ApprovalRequest
@@ -34,167 +34,193 @@ from kairos_mcp.store.queries import WAITED, RunRow
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.tool import ProbeResult
 
-HANDED_OUT = ("caller", "sampling")  # routes whose completions wait for somebody else
-REPEATABLE = ("read", "idempotent")  # effect classes whose calls may be made again after a crash
+CLIENT_ROUTES = ("caller", "sampling")  # completions on these routes wait for somebody outside this server
+REPEATABLE_EFFECTS = ("read", "idempotent")  # calls of tools with these effects may be repeated after a crash
 
 
 class ChargedAccounts(NamedTuple):
-    """What model calls are charged to beside the run's account, and how the run is paused where that is used up;
-    `barred`: it is paused so before any model call."""
+    """The accounts that model calls are charged to besides the run's own.
+
+    `pause_when_used_up`: how the run is paused where these have nothing left. `is_barred`: it is paused so before any
+    model call.
+    """
 
     shared: Shared = NOT_SHARED
-    otherwise: Paused | None = None
-    barred: bool = False
+    pause_when_used_up: Paused | None = None
+    is_barred: bool = False
 
 
 @dataclass(slots=True)
 class RunState:
-    """One run in memory. `rebuild` makes its flow anew."""
+    """One run in memory. `make_flow` starts its flow anew.
+
+    `pending`: steps with a row and without an answer, by path. `finished`: answers to be committed next.
+    `authorizations`: what is known of permission for calls that have no row yet, or must be asked about anew.
+    `handled_requests`: control requests that the next commit acts on. `branches`: the run's branch accounts by path.
+    """
 
     run: RunRow
-    performer: StepExecutor
-    rebuild: Callable[[], Flow[Outcome]]
+    executor: StepExecutor
+    make_flow: Callable[[], Flow[Outcome]]
     runner: Runner = field(init=False)
-    marks: dict[str, PendingStep] = field(default_factory=dict)
-    ready: list[FinishedStep] = field(default_factory=list)
-    considered: dict[str, Considered] = field(default_factory=dict)
-    taken: list[int] = field(default_factory=list)
+    pending: dict[str, PendingStep] = field(default_factory=dict)
+    finished: list[FinishedStep] = field(default_factory=list)
+    authorizations: dict[str, Authorization] = field(default_factory=dict)
+    handled_requests: list[int] = field(default_factory=list)
     branches: Branches = field(default_factory=dict)
 
-    def fold(self, connection: apsw.Connection, performing: Iterable[str] = ()) -> None:
-        """Build the flow and feed it the record, then what is ready. Steps begun and not in `performing` are lost."""
-        under_way = {path: self.marks[path] for path in performing}
-        self.runner = Runner(self.rebuild())
-        self.marks, self.branches = {}, branches.of_run(connection, self.run.account)
-        self.performer.forget()
-        self.performer.reach.agent_of = self.runner.agent_of
-        with _uncollected():
-            for row in queries.record(connection, self.run.n):
+    def rebuild(self, connection: apsw.Connection, running: Iterable[str] = ()) -> None:
+        """Start the flow anew and feed it the record, then the answers in `finished`.
+
+        The outcome of steps that were begun, and are not in `running`, is unknown. Raises ReplayDiffers, StoreCorrupt.
+        """
+        still_running = {path: self.pending[path] for path in running}
+        self.runner = Runner(self.make_flow())
+        self.pending, self.branches = {}, branches.of_run(connection, self.run.account)
+        self.executor.reset()
+        self.executor.tool_access.agent_of = self.runner.agent_of
+        with _without_garbage_collector():
+            for row in queries.read_record(connection, self.run.n):
                 answer, sent = row.answer, row.sent
                 step = self.runner.replay(row.path, row.digest, answer)
-                self.performer.recall(step, sent, row.at)
+                self.executor.restore_step(step, sent, row.at)
                 if answer is not None:
-                    self.performer.learn(row.path, step, answer, sent.route)
+                    self.executor.record_answer(row.path, step, answer, sent.route)
                 else:
-                    self.marks[row.path] = under_way.get(row.path) or mark_of(row, step)
-        self._recall_approvals(connection)
-        unsaved, self.ready = self.ready, []
-        for each in unsaved:
-            if each.path in self.marks:  # else the commit that seemed to fail had been made
-                self.settle(each.path, each.performed, each.by)
-        self.take_verdicts(connection)
+                    self.pending[row.path] = still_running.get(row.path) or restore_step(row, step)
+        self._restore_approvals(connection)
+        uncommitted, self.finished = self.finished, []
+        for finished in uncommitted:
+            if finished.path in self.pending:  # else the commit that seemed to fail had been written
+                self.finish_step(finished.path, finished.result, finished.by)
+        self.apply_verdicts(connection)
 
-    def settle(self, path: str, performed: StepResult, by: str) -> None:
-        """An answer is here: feed it; the next turn commits it."""
-        mark = self.marks.pop(path)
-        performed = mark.remarked(performed)
-        self.ready.append(FinishedStep(path, mark, performed, by))
-        self.runner.answer(path, performed.answer)
+    def finish_step(self, path: str, result: StepResult, by: str) -> None:
+        """Feed an answer to the flow; the next commit writes it. `by`: the route, or who it came from."""
+        step = self.pending.pop(path)
+        result = step.with_comment(result)
+        self.finished.append(FinishedStep(path, step, result, by))
+        self.runner.answer(path, result.answer)
 
-    def collect(self, connection: apsw.Connection) -> None:
-        """Feed the answers that others have recorded for open steps."""
-        open_steps = {mark.id: path for path, mark in self.marks.items() if mark.open_step}
-        for number, body in queries.answers_of(connection, list(open_steps)) if open_steps else ():
-            path, answer = open_steps[number], decode_answer(body)
-            mark = self.marks.pop(path)
-            self.performer.learn(path, mark.step, answer, mark.sent.route)
+    def collect_answers(self, connection: apsw.Connection) -> None:
+        """Feed the answers that others have written for open steps."""
+        open_steps = {step.id: path for path, step in self.pending.items() if step.is_open}
+        for step_id, body in queries.answers_of(connection, list(open_steps)) if open_steps else ():
+            path, answer = open_steps[step_id], decode_answer(body)
+            step = self.pending.pop(path)
+            self.executor.record_answer(path, step.step, answer, step.sent.route)
             self.runner.answer(path, answer)
 
-    def unprobed(self) -> list[tuple[str, CallTool, PendingStep]]:
-        """Lost calls whose tool can look whether they were carried out: `probed` is to say so before the next turn."""
+    def calls_to_probe(self) -> list[tuple[str, CallTool, PendingStep]]:
+        """Calls of unknown outcome whose tool can tell whether they were carried out: set their `probe_result` before
+        the next commit."""
         return [
-            (path, mark.step, mark)
-            for path, mark in self.marks.items()
-            if mark.lost and mark.probed is None and mark.step.kind == "tool_call" and self.performer.probes(mark.step)
+            (path, step.step, step)
+            for path, step in self.pending.items()
+            if step.outcome_unknown
+            and step.probe_result is None
+            and step.step.kind == "tool_call"
+            and self.executor.can_probe(step.step)
         ]
 
-    def take_settlements(self, said: Iterable[tuple[int, SettlementRequest, str]]) -> None:
-        """Go on with what was said of lost calls, and through what: each with the number of its deposit."""
-        for deposit, each, through in said:
-            mark = self.marks.get(each.path)
-            if mark is None or not mark.open_step or deposit in self.taken:
+    def apply_settlements(self, settlements: Iterable[tuple[int, SettlementRequest, str]]) -> None:
+        """Go on with what people said of calls of unknown outcome: (number of the control request, what it says, what
+        it came through)."""
+        for request_id, settlement, via in settlements:
+            step = self.pending.get(settlement.path)
+            if step is None or not step.is_open or request_id in self.handled_requests:
                 continue
-            self.taken.append(deposit)
-            if each.settlement == "reattempt":
-                mark.settled = True
+            self.handled_requests.append(request_id)
+            if settlement.settlement == "reattempt":
+                step.may_begin_again = True
             else:
-                self.settle(each.path, StepResult(settled_result(each, through), counts_of("call")), "person")
+                self.finish_step(
+                    settlement.path, StepResult(settlement_result(settlement, via), counts_of("call")), "person"
+                )
 
-    def take_withdrawn(self, found: Iterable[WithdrawnRequest]) -> None:
-        """What was asked of a client's model and withdrawn is charged before its step is asked about again."""
-        for each in found:
-            mark = self.marks.get(each.path)
-            if mark is not None and mark.open_step and each.request not in mark.requests:
-                mark.withdraw(each)
+    def apply_withdrawals(self, withdrawals: Iterable[WithdrawnRequest]) -> None:
+        """Charge what was asked of a client's model in vain, before its step is asked again."""
+        for request in withdrawals:
+            step = self.pending.get(request.path)
+            if step is not None and step.is_open and request.request not in step.withdrawn_requests:
+                step.add_withdrawal(request)
 
-    def undecided(self) -> list[tuple[str, CallTool]]:
-        """Calls of which nobody knows yet whether they may be made: `considered` is to say so before the next turn."""
+    def calls_to_authorize(self) -> list[tuple[str, CallTool]]:
+        """Calls of which it is not known yet whether they may be made: put that into `authorizations` before the next
+        commit."""
         return [
             (path, step)
             for path, step in self.runner.waiting.items()
-            if path not in self.considered
+            if path not in self.authorizations
             and step.kind == "tool_call"
-            and (self.marks[path].lapsed if path in self.marks else self.performer.reach.must_consider(path, step))
+            and (
+                self.pending[path].approval_expired
+                if path in self.pending
+                else self.executor.tool_access.must_authorize(path, step)
+            )
         ]
 
-    def _recall_approvals(self, connection: apsw.Connection) -> None:
-        """Which of the marks wait for a person's leave, and which have it."""
+    def _restore_approvals(self, connection: apsw.Connection) -> None:
+        """Set which of the pending steps wait for a person's approval, and which have it."""
         for path, row in approvals.of_run(connection, self.run.n).items():
-            if (mark := self.marks.get(path)) is not None:
-                mark.asked = True
-                mark.approved(row)
+            if (step := self.pending.get(path)) is not None:
+                step.awaits_approval = True
+                step.apply_approval(row)
 
-    def take_verdicts(self, connection: apsw.Connection) -> None:
-        """Go on with what a person decided about: an approved call of ours begins, a denied one is answered."""
-        if not any(mark.asked and mark.open_step for mark in self.marks.values()):
+    def apply_verdicts(self, connection: apsw.Connection) -> None:
+        """Go on with what people decided: an approved call of this server's tools begins, a denied one is answered, an
+        expired approval is asked for anew."""
+        if not any(step.awaits_approval and step.is_open for step in self.pending.values()):
             return
         for path, row in approvals.of_run(connection, self.run.n).items():
-            mark = self.marks.get(path)
-            if mark is None or not mark.open_step or row.verdict is None:
+            step = self.pending.get(path)
+            if step is None or not step.is_open or row.verdict is None:
                 continue
             if row.verdict == "expired":
-                mark.lapsed = True
+                step.approval_expired = True
                 continue
-            mark.asked = False
+            step.awaits_approval = False
             if row.verdict == "approve":
-                mark.approved(row)
+                step.apply_approval(row)
             else:
-                self.settle(path, StepResult(told(row), counts_of("call")), "person")
+                self.finish_step(path, StepResult(denial_result(row), counts_of("call")), "person")
 
-    def fail(self, path: str, performed: StepResult, *, sits_out: bool = False) -> None:
-        """An attempt failed in a way that may pass: the next turn begins the step again, or lets it wait."""
-        mark = self.marks[path]
-        mark.sits_out = sits_out
-        match performed.answer:
+    def record_failure(self, path: str, result: StepResult, *, backs_off: bool = False) -> None:
+        """Record an attempt that failed in a way that may pass: the next commit begins the step again, or, if the run
+        backs off, when it goes on."""
+        step = self.pending[path]
+        step.is_backing_off = backs_off
+        match result.answer:
             case Failure(code=code):
-                mark.ended = EndedAttempt(code, performed.spent._replace(rounds=0))
-                mark.tries += 1
+                # The round itself goes on, so a failed attempt does not count as one.
+                step.ended_attempt = EndedAttempt(code, result.spent._replace(rounds=0))
+                step.tries += 1
             case _:
                 raise AssertionError("only a failed completion is begun again")
 
     def resume_pauses(self) -> None:
-        for path in [path for path, mark in self.marks.items() if mark.kind == "pause"]:
-            self.settle(path, StepResult(Resumed(), NOTHING), "person")
+        for path in [path for path, step in self.pending.items() if step.kind == "pause"]:
+            self.finish_step(path, StepResult(Resumed(), NOTHING), "person")
 
     @property
-    def granted(self) -> list[tuple[str, PendingStep]]:
-        """Marks that may begin now."""
-        return [(path, mark) for path, mark in self.marks.items() if mark.grant is not None]
+    def startable_steps(self) -> list[tuple[str, PendingStep]]:
+        """Pending steps with an unused grant: they may begin now."""
+        return [(path, step) for path, step in self.pending.items() if step.grant is not None]
 
-    def next_turn(
-        self, owner: int, fence: int, at: int, charged: ChargedAccounts, *, still: bool, performing: bool
+    def next_commit(
+        self, owner: int, fence: int, at: int, accounts: ChargedAccounts, *, no_new_steps: bool, steps_running: bool
     ) -> RunCommit:
-        """What there is to commit. `still`: no new marks; `performing`: steps are under way beside this."""
-        asks = [] if still else self._ask_again()
-        retries = self._charge_withdrawn(at) if still else self._begin_again(at)
-        fresh, later = ([], False) if still else self._plan(at)
+        """What there is to commit now. `at`: milliseconds since 1970. `steps_running`: some are performed meanwhile."""
+        approvals_renewed = [] if no_new_steps else self._renew_approvals()
+        attempts = self._charge_withdrawals(at) if no_new_steps else self._plan_attempts(at)
+        new_steps, some_left = ([], False) if no_new_steps else self._plan_new_steps(at)
         answers: list[AnsweredStep] = []
         notes: list[str] = []
         texts: list[tuple[str, str]] = []
-        for each in self.ready:
-            answers.append(each.settled())
-            notes += each.performed.notes
-            texts += [each.performed.text] if each.performed.text is not None else ()
+        for finished in self.finished:
+            answers.append(finished.to_answered_step())
+            notes += finished.result.notes
+            texts += [finished.result.text] if finished.result.text is not None else ()
         run, outcome = self.run, None
         if self.runner.finished:
             outcome = encode(self.runner.outcome)
@@ -207,150 +233,178 @@ class RunState:
             run.account,
             at,
             answers,
-            fresh,
-            retries,
+            new_steps,
+            attempts,
             notes,
             texts,
             outcome=outcome,
-            park=not (performing or still or later),
-            waiting=[mark.id for mark in self.marks.values() if mark.open_step],
+            may_release=not (steps_running or no_new_steps or some_left),
+            open_marks=[step.id for step in self.pending.values() if step.is_open],
             branches=self.branches,
-            opens=self._opens() if fresh and self.runner.branches else (),
-            shared=charged.shared,
-            taken=tuple(self.taken),
-            pause=None if still else pause_for(self.marks.values(), at),
-            otherwise=charged.otherwise if run.paused is None else None,
-            barred=charged.barred,
-            asks=asks,
+            new_branches=self._new_branches() if new_steps and self.runner.branches else (),
+            shared=accounts.shared,
+            handled_requests=tuple(self.handled_requests),
+            pause=None if no_new_steps else outage_pause(self.pending.values(), at),
+            pause_when_used_up=accounts.pause_when_used_up if run.paused is None else None,
+            is_barred=accounts.is_barred,
+            renewed_approvals=approvals_renewed,
         )
 
-    def learn(self, turn: RunCommit, committed: CommitResult) -> None:
-        """The turn is in the rows: take over what was granted; feed what was refused, or known at once."""
-        del self.ready[: len(turn.answers)]  # others may have come in the meantime
-        del self.taken[: len(turn.taken)]
-        self.branches = committed.branches
-        for new in turn.marks:
-            mark = PendingStep(0, self.runner.waiting[new.path], new.claim.external, NOTHING, new.sent)
-            mark.asked = new.asking is not None
-            mark.base = new.again.asking.base if new.again is not None else None
-            self.marks[new.path] = mark
-        paths = [each.path for each in turn.retries] + [each.path for each in turn.marks]
-        for path, marked in zip(reversed(paths), reversed(committed.marks), strict=True):
-            mark = self.marks[path]
-            if marked.answer is not None:
-                self.performer.give_back(mark.sent.line if marked.grant is None else None)
-                del self.marks[path]
-                self.runner.answer(path, marked.answer)
-            elif marked.grant is not None:
-                mark.leave(marked, marked.grant)
-            else:  # what it shares with other runs is used up: it is marked when the run goes on
-                self.performer.give_back(mark.sent.line)
-                del self.marks[path]
+    def apply_result(self, commit: RunCommit, result: CommitResult) -> None:
+        """Take over a commit that was written: what was granted may begin; what was refused, or known at once, is fed
+        to the flow."""
+        del self.finished[: len(commit.answers)]  # others may have come in the meantime
+        del self.handled_requests[: len(commit.handled_requests)]
+        self.branches = result.branches
+        for new in commit.new_steps:
+            step = PendingStep(0, self.runner.waiting[new.path], new.request.external, NOTHING, new.sent)
+            step.awaits_approval = new.approval_request is not None
+            step.approved_base = new.reused_approval.asking.base if new.reused_approval is not None else None
+            self.pending[new.path] = step
+        paths = [attempt.path for attempt in commit.attempts] + [new.path for new in commit.new_steps]
+        # Backwards: a script's lines are given back in the reverse of the order in which they were taken.
+        for path, started in zip(reversed(paths), reversed(result.started), strict=True):
+            step = self.pending[path]
+            if started.answer is not None:
+                self.executor.return_line(step.sent.line if started.grant is None else None)
+                del self.pending[path]
+                self.runner.answer(path, started.answer)
+            elif started.grant is not None:
+                step.apply_grant(started, started.grant)
+            else:  # an account that runs share is used up: the step gets its row when the run goes on
+                self.executor.return_line(step.sent.line)
+                del self.pending[path]
 
-    def _plan(self, at: int) -> tuple[list[NewStep], bool]:
-        """How the steps without a mark are to be marked; and whether some came to wait while others were considered."""
-        unmarked = [(path, step) for path, step in self.runner.waiting.items() if path not in self.marks]
+    def _plan_new_steps(self, at: int) -> tuple[list[NewStep], bool]:
+        """Plan the steps that have no row yet. True: some were left out, because they came to wait while others were
+        authorized."""
+        without_row = [(path, step) for path, step in self.runner.waiting.items() if path not in self.pending]
         planned, shares, branch_of = [], dict[str, int](), self.runner.branch_of
-        for path, _ in unmarked:
+        for path, _ in without_row:
             shares[branch_of(path)] = shares.get(branch_of(path), 0) + 1
-        for path, step in unmarked:
-            said = self.considered.pop(path, None)
-            if said is None and step.kind == "tool_call" and self.performer.reach.must_consider(path, step):
+        for path, step in without_row:
+            authorization = self.authorizations.pop(path, None)
+            if (
+                authorization is None
+                and step.kind == "tool_call"
+                and self.executor.tool_access.must_authorize(path, step)
+            ):
                 continue
-            planned.append(self.performer.plan(path, step, self.run.route, at, shares[branch_of(path)], said))
+            # What is left of an account is divided among the steps of its branch that are planned together.
+            planned.append(self.executor.plan(path, step, self.run.route, at, shares[branch_of(path)], authorization))
             shares[branch_of(path)] -= 1
-        return planned, len(planned) < len(unmarked)
+        return planned, len(planned) < len(without_row)
 
-    def _opens(self) -> list[NewBranch]:
+    def _new_branches(self) -> list[NewBranch]:
         """The branches that have begun with limits of their own, and have no account yet."""
         begun = self.runner.branches.items()
         return [NewBranch(path, share()) for path, share in begun if path not in self.branches]
 
-    def _ask_again(self) -> list[tuple[int, ApprovalRequest | None]]:
-        """What a person is asked anew about calls whose approval lapsed, as things are now; where nothing has to be
-        asked any more, None, and the call may be made. What can't be made any more is answered."""
-        asks: list[tuple[int, ApprovalRequest | None]] = []
-        for path in [path for path, mark in self.marks.items() if mark.lapsed and path in self.considered]:
-            mark, said = self.marks[path], self.considered.pop(path)
-            mark.lapsed = False
-            match said:
+    def _renew_approvals(self) -> list[tuple[int, ApprovalRequest | None]]:
+        """For calls whose approval expired: (id of the step, what a person is asked now).
+
+        None: nothing has to be asked any more, and the call may be made. A call that may not be made any more is
+        answered.
+        """
+        renewed: list[tuple[int, ApprovalRequest | None]] = []
+        expired = [path for path, step in self.pending.items() if step.approval_expired and path in self.authorizations]
+        for path in expired:
+            step, authorization = self.pending[path], self.authorizations.pop(path)
+            step.approval_expired = False
+            match authorization:
                 case ToolResult():
-                    self.settle(path, StepResult(said, counts_of("call")), "house")
+                    self.finish_step(path, StepResult(authorization, counts_of("call")), "house")
                 case ApprovalRequest():
-                    asks.append((mark.id, said))
+                    renewed.append((step.id, authorization))
                 case _:
-                    mark.asked, mark.settled = False, mark.sent.route == "house"
-                    asks.append((mark.id, None))
-        return asks
+                    step.awaits_approval, step.may_begin_again = False, step.sent.route == "house"
+                    renewed.append((step.id, None))
+        return renewed
 
-    def _begin_again(self, at: int) -> list[NewAttempt]:
-        """What ended without an answer and may be tried again; what may not is given up."""
-        if not self.marks:
+    def _plan_attempts(self, at: int) -> list[NewAttempt]:
+        """Plan further attempts at steps whose attempt ended without an answer."""
+        if not self.pending:
             return []
-        self._settle_probed(at)
-        return [self._retry(path, mark, at) for path, mark in self.marks.items() if self._begins_again(mark)]
+        self._finish_probed_calls(at)
+        return [self._new_attempt(path, step, at) for path, step in self.pending.items() if self._needs_attempt(step)]
 
-    def _charge_withdrawn(self, at: int) -> list[NewAttempt]:
-        """While nothing is begun: what was withdrawn is charged, and its step waits on as it did."""
-        return [self._retry(path, mark, at, waits=True) for path, mark in self.marks.items() if mark.requests]
+    def _charge_withdrawals(self, at: int) -> list[NewAttempt]:
+        """While nothing is begun: charge what was withdrawn; its step goes on waiting."""
+        return [
+            self._new_attempt(path, step, at, stays_open=True)
+            for path, step in self.pending.items()
+            if step.withdrawn_requests
+        ]
 
-    def _begins_again(self, mark: PendingStep) -> bool:
-        """An attempt that ended without an answer, an open completion that a new route performs or that a limit which
-        runs share had no room for, an approved call."""
-        if mark.ended is not None or not mark.open_step:
-            return mark.ended is not None
-        if mark.step.kind == "completion":
-            return self.run.route in self.performer.models or not mark.held.model_calls
-        if mark.unsettled:
-            return mark.settled
-        return mark.settled or (mark.base is not None and mark.sent.route == "house")
+    def _needs_attempt(self, step: PendingStep) -> bool:
+        """Whether to begin a step again: its attempt ended without an answer; it is an open completion that the new
+        route performs, or that a shared limit had no room for; or it is an approved call."""
+        if step.ended_attempt is not None or not step.is_open:
+            return step.ended_attempt is not None
+        if step.step.kind == "completion":
+            return self.run.route in self.executor.models or not step.held.model_calls
+        if step.needs_settlement:
+            return step.may_begin_again
+        return step.may_begin_again or (step.approved_base is not None and step.sent.route == "house")
 
-    def _settle_probed(self, at: int) -> None:
-        """What a look after a crash found to be done is answered by what it found."""
-        for path, mark in [item for item in self.marks.items() if item[1].probed is not None]:
-            match mark.probed:
-                case ProbeResult(state="done", result=result):
-                    told = result or ToolResult("It was done before the server ended.")
-                    self.settle(path, StepResult(told, mark.held._replace(milliseconds=mark.took(at))), "house")
+    def _finish_probed_calls(self, at: int) -> None:
+        """Answer the calls that a probe found to be done with what it found."""
+        for path, step in [item for item in self.pending.items() if item[1].probe_result is not None]:
+            match step.probe_result:
+                case ProbeResult(state="done", result=found):
+                    answer = found or ToolResult("It was done before the server ended.")
+                    spent = step.held._replace(milliseconds=step.lost_ms(at))
+                    self.finish_step(path, StepResult(answer, spent), "house")
                 case _:
                     pass
 
-    def _is_unsettled(self, mark: PendingStep) -> bool:
-        """A lost call that may have changed something is never made again by itself: a person has to settle it."""
-        if not mark.lost or mark.settled:
+    def _needs_settlement(self, step: PendingStep) -> bool:
+        """Whether a person has to settle the call: its outcome is unknown and it may have changed something, so that it
+        is never repeated by itself."""
+        if not step.outcome_unknown or step.may_begin_again:
             return False
-        match mark.step:
+        match step.step:
             case CallTool(call=call):
-                spec = self.performer.reach.spec(call.name)
-                repeatable = spec is not None and spec.effect in REPEATABLE
-                return not (repeatable or (mark.probed is not None and mark.probed.state == "not_done"))
+                spec = self.executor.tool_access.find_spec(call.name)
+                repeatable = spec is not None and spec.effect in REPEATABLE_EFFECTS
+                return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))
             case _:
                 return False
 
-    def _is_out_of_reach(self, route: str) -> bool:
-        """A route that somebody performs, but nobody here."""
-        return route not in HANDED_OUT and route not in self.performer.models
+    def _is_unavailable(self, route: str) -> bool:
+        """Whether a server has to perform this route, and this one can't."""
+        return route not in CLIENT_ROUTES and route not in self.executor.models
 
-    def _retry(self, path: str, mark: PendingStep, at: int, *, waits: bool = False) -> NewAttempt:
-        route = mark.sent.route
-        follows = mark.open_step or not self._is_out_of_reach(self.run.route)
-        if mark.step.kind == "completion" and follows and not waits:
+    def _new_attempt(self, path: str, step: PendingStep, at: int, *, stays_open: bool = False) -> NewAttempt:
+        route = step.sent.route
+        follows_reroute = step.is_open or not self._is_unavailable(self.run.route)
+        if step.step.kind == "completion" and follows_reroute and not stays_open:
             route = self.run.route  # a reroute counts from the next attempt; a call has no other route
-        counts = counts_of(mark.kind)._replace(rounds=0, tool_calls=0)
-        claim = self.performer.claim(path, mark.step, route or "", counts)
-        again = mark.sent if route == mark.sent.route else self.performer.sent(path, route or "", mark.sent.tail)
-        if mark.sits_out or waits or self._is_unsettled(mark):
-            claim = claim._replace(external=True)
-        waited = WAITED if route == mark.sent.route else f"rerouted to {route}"  # or for a person's leave
-        ended = mark.ended_by(at) or EndedAttempt(waited, NOTHING)
+        counts = counts_of(step.kind)._replace(rounds=0, tool_calls=0)
+        request = self.executor.reservation_request(path, step.step, route or "", counts)
+        is_same_route = route == step.sent.route
+        sent = step.sent if is_same_route else self.executor.completion_sent(path, route or "", step.sent.tail)
+        if step.is_backing_off or stays_open or self._needs_settlement(step):
+            request = request._replace(external=True)
+        never_begun = WAITED if is_same_route else f"rerouted to {route}"  # it was open, or waited for an approval
+        ended = step.end_of_attempt(at) or EndedAttempt(never_begun, NOTHING)
         return NewAttempt(
-            path, mark.id, claim, again, mark.held, mark.freed, ended.charged, ended.why, mark.shared, mark.requests
+            path,
+            step.id,
+            request,
+            sent,
+            step.held,
+            step.releasable,
+            ended.charge,
+            ended.reason,
+            step.shared,
+            step.withdrawn_requests,
         )
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: what a fold makes stays, and looking through it again and again is a quarter of
+def _without_garbage_collector() -> Iterator[None]:
+    """Turn the garbage collector off: what a rebuild makes stays, and scanning it again and again takes a quarter of
     its time."""
     was_on = gc.isenabled()
     gc.disable()

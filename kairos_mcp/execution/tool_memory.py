@@ -10,10 +10,10 @@ from kairos_mcp.store import tool_memory
 from kairos_mcp.store.database import Store
 from kairos_mcp.tools.tool import ToolMemory
 
-PATIENCE_S = 30  # a commit takes milliseconds; a tool never waits for a loop that has ended
+COMMIT_TIMEOUT_S = 30  # a commit takes milliseconds; a tool never waits for a loop that has ended
 
 
-def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
+def run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> ToolMemory:
     """The memory of a run that this server owns. Its `keep` and `check` raise FenceLost once it does not any more."""
     loop = asyncio.get_running_loop()
 
@@ -23,17 +23,17 @@ def memory_of(store: Store, run: int, run_id: str, owner: int, fence: int) -> To
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
         try:
-            waiting.result(PATIENCE_S)
+            waiting.result(COMMIT_TIMEOUT_S)
         except StillWaiting:
             waiting.cancel()
             raise StoreBusy("The store did not take a tool's note in time.", "Try again.") from None
 
     def recall(name: str) -> str | None:
-        with store.aside() as connection:
+        with store.read_connection() as connection:
             return tool_memory.recall(connection, run, name)
 
     def check() -> None:
-        with store.aside() as connection:
+        with store.read_connection() as connection:
             tool_memory.check(connection, run, run_id, owner, fence)
 
     return ToolMemory(keep, recall, check)

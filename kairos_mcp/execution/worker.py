@@ -1,7 +1,7 @@
-"""Drives one run that this server owns: commit what is known, perform what is not, until it waits or has ended.
+"""Drive one run that this server owns: commit what is known, perform what is not, until the run waits or has ended.
 
-No request drives a run: whoever wants something of it leaves a row and nudges. Stopping means finishing what is
-being performed and committing it without a next mark.
+Requests never drive a run. Whoever wants something of it writes a row and nudges its worker. To stop a worker means to
+finish the steps under way, commit their answers, and begin nothing new.
 """
 
 from __future__ import annotations
@@ -20,296 +20,325 @@ from kairos_mcp.core.errors import (
     StoreUnavailable,
     Unreadable,
 )
-from kairos_mcp.execution.cancellation import broken_off, last_turn
-from kairos_mcp.execution.ending import LET_OUT_S
+from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
+from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
-from kairos_mcp.execution.retry import is_outage, pause_before
+from kairos_mcp.execution.retry import is_outage, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState
-from kairos_mcp.execution.tool_memory import memory_of
+from kairos_mcp.execution.tool_memory import run_memory
 from kairos_mcp.store import apply_commit, client_requests, integrity, naming, queries
 from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.inbox import take_up
+from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.settlements import said_in
+from kairos_mcp.store.settlements import decode_settlement
 
-TRY_AGAIN_S = (0.05, 0.2, 0.8)  # between tries of a commit that the store refuses for now
+COMMIT_RETRY_S = (0.05, 0.2, 0.8)  # pauses between tries of a commit that the store refuses for now
 
 
 @dataclass(slots=True)
 class RunWorker:
-    """One run on the move. `rung` is called after each commit; `summarise` tells from the rows what was done."""
+    """The worker of one run, which this server owns under `fence`.
+
+    `on_change` is called after each commit. `summarize` reads from the rows what the run has done. `find_accounts`
+    gives the accounts of the day to which new model calls are charged.
+
+    `is_rebuilt`: `state` fits the rows; after an error it does not, and is rebuilt before the next step. `error`: why
+    the run stands still.
+    """
 
     store: Store
-    standing: RunState
+    state: RunState
     owner: int
     fence: int
     clock: Callable[[], int]
-    rung: Callable[[], None]
-    summarise: Callable[[], str]
-    charge: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
-    folded: bool = False
-    trouble: KairosError | None = None
-    _inflight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _nudged: asyncio.Event = field(default_factory=asyncio.Event)
+    on_change: Callable[[], None]
+    summarize: Callable[[], str]
+    find_accounts: Callable[[RunRow, str | None, int], Awaitable[ChargedAccounts]]
+    is_rebuilt: bool = False
+    error: KairosError | None = None
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # steps performed in tasks, by path
+    _nudge_event: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[object] | None = None
-    _looks: bool = True
-    _alone: bool = False
-    _interrupted: bool = False
-    _stopping: bool = False
-    _unfit: list[StepRow] = field(default_factory=list)  # unanswered steps of a record that does not fit the flow
-    _unreadable: bool = False  # cancelled, and its rows can't be read
+    _inbox_changed: bool = True
+    _performs_inline: bool = False  # a step is performed in `_task` itself
+    _is_interrupted: bool = False
+    _is_stopping: bool = False
+    _mismatched_steps: list[StepRow] = field(default_factory=list)  # unanswered, of a record that the flow can't replay
+    _is_unreadable: bool = False  # cancelled, and its rows can't be read
 
     async def drive(self) -> None:
-        """Go on until the run waits, is paused, has ended, or belongs to another.
+        """Go on until the run waits, is paused, has ended, or belongs to another server.
 
-        Raises nothing of the store's: `trouble` then says why the run stands still, and answers that could not be
-        committed are kept in `standing.ready` for the next drive.
+        Raises none of the store's errors: `error` then says why the run stands still, and answers that could not be
+        committed stay in `state.finished` for the next call.
         """
-        self._task, self.trouble, self._looks = asyncio.current_task(), None, True
-        self._inflight.clear()  # what was under way when a bug ended the drive before is not any more
-        run = self.standing.run
-        self.standing.performer.memory = memory_of(self.store, run.n, run.id, self.owner, self.fence)
+        self._task, self.error, self._inbox_changed = asyncio.current_task(), None, True
+        self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
+        run = self.state.run
+        self.state.executor.memory = run_memory(self.store, run.n, run.id, self.owner, self.fence)
         with self.store.writer.moving():
             try:
                 async with asyncio.TaskGroup() as group:
-                    await self._drive(group)
+                    await self._drive_until_idle(group)
             except* FenceLost:
-                self.folded = False
-            except* ReplayDiffers as differs:
-                self.folded = False
-                self.trouble = out_of_step(self.standing.run.id, next(_leaves(differs)))
-        self.rung()
+                self.is_rebuilt = False
+            except* ReplayDiffers as mismatch:
+                self.is_rebuilt = False
+                self.error = replay_mismatch(self.state.run.id, next(_flatten_errors(mismatch)))
+        self.on_change()
 
     def nudge(self, *, interrupt: bool = False) -> None:
-        """Something came for this run: look at its rows. `interrupt` stops what is being performed."""
-        self._looks = True
-        self._nudged.set()
-        if interrupt and self._alone and self._task is not None and not self._interrupted:
-            self._interrupted = True  # once: a call that is let out of a change is not cut short by the same wish again
+        """Have the worker read its inbox. `interrupt` also stops the step that is being performed."""
+        self._inbox_changed = True
+        self._nudge_event.set()
+        if interrupt and self._performs_inline and self._task is not None and not self._is_interrupted:
+            # Once: a tool that is finishing a change of files after the first interrupt must not be cut short.
+            self._is_interrupted = True
             self._task.cancel()
 
     def stop(self) -> None:
         """Commit what is being performed and begin nothing more."""
-        self._stopping = True
-        self._nudged.set()
+        self._is_stopping = True
+        self._nudge_event.set()
 
-    async def _drive(self, group: asyncio.TaskGroup) -> None:
+    async def _drive_until_idle(self, group: asyncio.TaskGroup) -> None:
         try:
             while not await self._step(group):
                 pass
         except KairosError as error:
-            self.trouble, self.folded = _of_run(self.standing.run, error), False
-            await self._let_finish()
+            self.error, self.is_rebuilt = _with_run_id(self.state.run, error), False
+            await self._await_running_steps()
         finally:
-            for task in self._inflight.values():
+            for task in self._running.values():
                 task.cancel()
 
     async def _step(self, group: asyncio.TaskGroup) -> bool:
-        """Look, commit, perform, once. True when nothing is left to do here."""
-        if not self.folded:
-            self._fold()
-        if self._looks:
-            self._looks = False
-            if await self._look():
+        """Read the inbox, commit, perform: once each. Returns True when nothing is left to do here."""
+        # Whatever went wrong before, the rows are right: memory is rebuilt from them, never repaired.
+        if not self.is_rebuilt:
+            self._rebuild()
+        # The inbox comes first, so that a cancel or a pause is obeyed before anything more is begun or paid for. The
+        # flag is cleared before the rows are read: what comes while they are read sets it again.
+        if self._inbox_changed:
+            self._inbox_changed = False
+            if await self._read_inbox():
                 return True
-        still = self._stopping or self.standing.run.paused is not None
-        if not still:
-            for path, call, mark in self.standing.unprobed():
-                mark.probed = await self.standing.performer.probe(path, call, mark.base)
-            for path, call in self.standing.undecided():
-                self.standing.considered[path] = await self.standing.performer.consider(path, call)
+        no_new_steps = self._is_stopping or self.state.run.paused is not None
+        if not no_new_steps:
+            # Both read files, in worker threads. They come before the commit because a transaction must not wait for a
+            # disk, and because the commit records what they found.
+            for path, call, step in self.state.calls_to_probe():
+                step.probe_result = await self.state.executor.probe(path, call, step.approved_base)
+            for path, call in self.state.calls_to_authorize():
+                self.state.authorizations[path] = await self.state.executor.authorize(path, call)
         at = self.clock()
-        turn = self.standing.next_turn(
+        commit = self.state.next_commit(
             self.owner,
             self.fence,
             at,
-            await self.charge(self.standing.run, self.standing.performer.reach.mandate, at),
-            still=still,
-            performing=bool(self._inflight),
+            await self.find_accounts(self.state.run, self.state.executor.tool_access.mandate, at),
+            no_new_steps=no_new_steps,
+            steps_running=bool(self._running),
         )
-        if turn.says_something and await self._make(turn):
+        # Reserve before performing: a step begins only once its row and what it may cost are committed, so that a
+        # crash at any moment leaves a row that says what may have been done.
+        if commit.has_changes and await self._commit_and_apply(commit):
             return True
-        granted = self.standing.granted
-        if turn.says_something and (self.standing.ready or not (granted or self._inflight)):
+        startable = self.state.startable_steps
+        # Answers that came during the commit, or that the commit itself gave (a refusal), have moved the flow on: go
+        # round again before waiting for anything.
+        if commit.has_changes and (self.state.finished or not (startable or self._running)):
             return False
-        return await self._perform_granted(group, turn, granted)
+        return await self._perform_steps(group, commit, startable)
 
-    def _fold(self) -> None:
-        """Build the run from its rows. One that does not fit its flow any more, that can't be read, or whose account
-        is not the sum of its rows, can still be cancelled, and nothing else."""
-        run = self.standing.run
-        came = queries.wishes(self.store.reader, run.n)
-        cancelled = any(wish.kind == "cancel" for wish in came)
+    def _rebuild(self) -> None:
+        """Rebuild the state from the run's rows.
+
+        A run can still be cancelled, though nothing else, where its record no longer fits its flow, its rows can't be
+        read, or its account is not the sum of its rows: then no error is raised if a cancel waits in the inbox.
+        """
+        run = self.state.run
+        inbox = queries.pending_requests(self.store.reader, run.n)
+        is_cancelled = any(request.kind == "cancel" for request in inbox)
         try:
             with one_state(self.store.reader) as reader:
-                self.standing.fold(reader, self._inflight)
-                if not cancelled:
+                self.state.rebuild(reader, self._running)
+                if not is_cancelled:
                     integrity.check(reader, run.n, run.account)
         except ReplayDiffers:
-            if not cancelled:
+            if not is_cancelled:
                 raise
-            self.standing.marks.clear()
-            self._unfit = [row for row in queries.record(self.store.reader, self.standing.run.n) if row.body is None]
+            self.state.pending.clear()
+            record = queries.read_record(self.store.reader, self.state.run.n)
+            self._mismatched_steps = [row for row in record if row.body is None]
         except StoreCorrupt:
-            if not cancelled:
+            if not is_cancelled:
                 raise
-            self._unreadable = True
-        self.folded = True
+            self._is_unreadable = True
+        self.is_rebuilt = True
 
-    async def _make(self, turn: RunCommit) -> bool:
-        """Commit the turn. True when the run was let go of."""
-        committed = await self._commit(turn)
-        self.standing.learn(turn, committed)
-        if committed.paused is not None:
-            why, resume_at = committed.paused
-            self.standing.run = replace(self.standing.run, paused=why, resume_at=resume_at)
-        self._looks = self._looks or committed.came
-        self.rung()
-        return committed.parked
+    async def _commit_and_apply(self, commit: RunCommit) -> bool:
+        """Commit, then take over what the transaction decided. Returns True when the run was released."""
+        result = await self._commit(commit)
+        self.state.apply_result(commit, result)
+        if result.paused is not None:
+            reason, resume_at = result.paused
+            self.state.run = replace(self.state.run, paused=reason, resume_at=resume_at)
+        self._inbox_changed = self._inbox_changed or result.inbox_changed
+        self.on_change()
+        return result.released
 
-    async def _commit(self, turn: RunCommit) -> CommitResult:
-        for pause in TRY_AGAIN_S:
+    async def _commit(self, commit: RunCommit) -> CommitResult:
+        for pause in COMMIT_RETRY_S:
             try:
-                return await self.store.submit(lambda connection: apply_commit.apply(connection, turn))
+                return await self.store.submit(lambda connection: apply_commit.apply_run_commit(connection, commit))
             except KairosError as error:
                 if not error.retryable:
                     raise
                 await asyncio.sleep(pause)
-        return await self.store.submit(lambda connection: apply_commit.apply(connection, turn))
+        return await self.store.submit(lambda connection: apply_commit.apply_run_commit(connection, commit))
 
-    async def _look(self) -> bool:
-        """Take up the wishes and answers that others left. True if the run ended by it."""
-        reader, run = self.store.reader, self.standing.run
-        if self._unreadable:
-            await self._stop_all()
-            await self._break_off()
+    async def _read_inbox(self) -> bool:
+        """Carry out the requests and take over the answers that others left. Returns True if that ended the run."""
+        reader, run = self.store.reader, self.state.run
+        if self._is_unreadable:
+            await self._cancel_running_steps()
+            await self._force_cancel()
             return True
-        if came := queries.wishes(reader, run.n):
+        if inbox := queries.pending_requests(reader, run.n):
             owner, fence, at = self.owner, self.fence, self.clock()
             try:
-                taken = await self.store.submit(lambda connection: take_up(connection, run, owner, fence, at))
+                drained = await self.store.submit(lambda connection: drain_inbox(connection, run, owner, fence, at))
             except Unreadable:
-                if all(wish.kind != "cancel" for wish in came):
+                # One request can't be read. A cancel among the others counts all the same.
+                if all(request.kind != "cancel" for request in inbox):
                     raise
-                await self._cancel()
+                await self._cancel_run()
                 return True
-            self.standing.run = taken.run
-            if taken.cancelled:
-                await self._cancel()
+            self.state.run = drained.run
+            if drained.is_cancelled:
+                await self._cancel_run()
                 return True
-            if taken.resumed:
-                self.standing.resume_pauses()
-            self.standing.take_settlements((wish.id, said_in(wish), wish.via) for wish in taken.settled)
-        self.standing.take_withdrawn(client_requests.uncharged(reader, run.n))
-        self.standing.collect(reader)
-        self.standing.take_verdicts(reader)
+            if drained.is_resumed:
+                self.state.resume_pauses()
+            self.state.apply_settlements(
+                (request.id, decode_settlement(request), request.via) for request in drained.settlements
+            )
+        self.state.apply_withdrawals(client_requests.uncharged(reader, run.n))
+        self.state.collect_answers(reader)
+        self.state.apply_verdicts(reader)
         return False
 
     # -- performing --------------------------------------------------------------------------------------------
 
-    async def _perform_granted(
-        self, group: asyncio.TaskGroup, turn: RunCommit, granted: list[tuple[str, PendingStep]]
+    async def _perform_steps(
+        self, group: asyncio.TaskGroup, commit: RunCommit, startable: list[tuple[str, PendingStep]]
     ) -> bool:
-        if self._looks:
-            return False  # something came during the commit, perhaps the wish to stop
-        if len(granted) == 1 and not self._inflight:
-            await self._perform_alone(*granted[0])
+        """Begin the steps that were granted; with none, wait for those under way; with none of these, release the run.
+        Returns True when nothing is left to do here."""
+        if self._inbox_changed:
+            return False  # something came during the commit, perhaps a cancel
+        if len(startable) == 1 and not self._running:
+            await self._perform_inline(*startable[0])
             return False
-        for path, mark in granted:
-            self._inflight[path] = group.create_task(self._perform_beside(path, mark, mark.begin()))
-        if self._inflight:
-            await self._nudged.wait()
-            self._nudged.clear()
+        for path, step in startable:
+            self._running[path] = group.create_task(self._perform_in_task(path, step, step.take_grant()))
+        if self._running:
+            await self._nudge_event.wait()
+            self._nudge_event.clear()
             return False
-        if self._stopping:
-            return True  # still owned: whoever finds this server gone goes on with it
-        let_go = await self.store.submit(lambda connection: apply_commit.let_go(connection, turn))
-        self._looks = not let_go
-        return let_go
+        if self._is_stopping:
+            return True  # still owned: the server that finds this one gone takes the run over
+        is_released = await self.store.submit(lambda connection: apply_commit.release_run(connection, commit))
+        # A run is not released where something came for it meanwhile, in the same transaction: no row is overlooked.
+        self._inbox_changed = not is_released
+        return is_released
 
-    async def _perform_alone(self, path: str, mark: PendingStep) -> None:
-        """Perform the only step there is in this task: a task of its own costs more than a commit."""
-        self._alone = True
+    async def _perform_inline(self, path: str, step: PendingStep) -> None:
+        """Perform the only step there is in the worker's own task: another task costs more than a commit."""
+        self._performs_inline = True
         try:
-            await self._perform(path, mark, mark.begin())
+            await self._perform(path, step, step.take_grant())
         except asyncio.CancelledError:
-            if not self._interrupted or self._task is None:
+            if not self._is_interrupted or self._task is None:
                 raise
-            self._interrupted = False
+            self._is_interrupted = False
             self._task.uncancel()
         finally:
-            self._alone = False
+            self._performs_inline = False
 
-    async def _perform_beside(self, path: str, mark: PendingStep, granted: Reservation) -> None:
-        await self._perform(path, mark, granted)
-        self._nudged.set()
+    async def _perform_in_task(self, path: str, step: PendingStep, grant: Reservation) -> None:
+        await self._perform(path, step, grant)
+        self._nudge_event.set()
 
-    async def _perform(self, path: str, mark: PendingStep, granted: Reservation) -> None:
-        """One attempt, and the pause after it where another one follows."""
-        performed = await self.standing.performer.perform(path, mark.step, mark.sent, granted, mark.base)
-        pause = pause_before(mark, performed)
-        sits_out = is_outage(mark, performed, self.standing.performer.paid)
-        if pause is not None or sits_out:
-            mark.failing = performed
-        if pause:
-            mark.again_at = self.clock() + int(pause * 1000)
-            self.rung()  # whoever waits is told
-            await asyncio.sleep(pause)
-        self._inflight.pop(path, None)
-        if (pause is not None or sits_out) and self.folded:
-            self.standing.fail(path, performed, sits_out=sits_out)
-        elif self.folded:
-            self.standing.settle(path, performed, mark.sent.route or "house")
+    async def _perform(self, path: str, step: PendingStep, grant: Reservation) -> None:
+        """Perform one attempt, and wait out the pause after it where another one follows."""
+        result = await self.state.executor.perform(path, step.step, step.sent, grant, step.approved_base)
+        delay_s = retry_delay_s(step, result)
+        backs_off = is_outage(step, result, self.state.executor.paid_models)
+        if delay_s is not None or backs_off:
+            step.failed_result = result  # a cancel during the pause charges what this attempt cost
+        if delay_s:
+            step.retry_at = self.clock() + int(delay_s * 1000)
+            self.on_change()  # who waits for the run is shown when the next attempt begins
+            await asyncio.sleep(delay_s)
+        self._running.pop(path, None)
+        route = step.sent.route or "house"
+        if not self.is_rebuilt:
+            # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
+            self.state.finished.append(FinishedStep(path, step, result, route))
+        elif delay_s is not None or backs_off:
+            self.state.record_failure(path, result, backs_off=backs_off)
         else:
-            self.standing.ready.append(FinishedStep(path, mark, performed, mark.sent.route or "house"))
+            self.state.finish_step(path, result, route)
 
-    async def _let_finish(self) -> None:
-        """What was begun is paid for: wait for it, so that its answer can be committed later."""
-        if self._inflight:
-            await asyncio.wait(self._inflight.values())
+    async def _await_running_steps(self) -> None:
+        """Wait for the steps under way: they are paid for, and their answers are committed later."""
+        if self._running:
+            await asyncio.wait(self._running.values())
 
-    async def _stop_all(self) -> None:
-        """Stop what is performed side by side, and wait until it has ended: a change of files is let out of."""
-        for task in self._inflight.values():
+    async def _cancel_running_steps(self) -> None:
+        """Cancel the steps under way, and wait until a tool that is changing files has ended the change."""
+        for task in self._running.values():
             task.cancel()
-        if self._inflight:
-            await asyncio.wait(list(self._inflight.values()), timeout=LET_OUT_S)
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=CHANGE_GRACE_S)
 
-    async def _cancel(self) -> None:
-        """End the run: stop what is performed, journal it as stopped, tell from the rows what was done."""
-        await self._stop_all()
+    async def _cancel_run(self) -> None:
+        """End the run: stop what is performed, record it as stopped, and summarize from the rows what was done."""
+        await self._cancel_running_steps()
         try:
             await self._commit(
-                last_turn(self.standing, self._unfit, self.owner, self.fence, self.clock(), self.summarise())
+                final_commit(self.state, self._mismatched_steps, self.owner, self.fence, self.clock(), self.summarize())
             )
-        except (StoreCorrupt, StoreUnavailable, FenceLost):  # perhaps its account is gone, or not the sum of its rows
-            await self._break_off()
-        self.standing.ready = []
-        self._inflight.clear()
+        except (StoreCorrupt, StoreUnavailable, FenceLost):  # its account may be gone, or not the sum of its rows
+            await self._force_cancel()
+        self.state.finished = []
+        self._running.clear()
 
-    async def _break_off(self) -> None:
+    async def _force_cancel(self) -> None:
         """End the run from its rows alone, as far as they can be read."""
-        known = {each.mark.id: each.settled() for each in self.standing.ready}
-        job = broken_off(self.standing.run, self.fence, self.clock(), self.summarise(), known)
+        known = {finished.step.id: finished.to_answered_step() for finished in self.state.finished}
+        job = force_cancel_job(self.state.run, self.fence, self.clock(), self.summarize(), known)
         await self.store.submit(job)
-        self.folded = False
+        self.is_rebuilt = False
 
 
-def _of_run(run: RunRow, error: KairosError) -> KairosError:
-    return naming.named(run, error) if isinstance(error, Unreadable) else error
+def _with_run_id(run: RunRow, error: KairosError) -> KairosError:
+    return naming.with_run_id(run, error) if isinstance(error, Unreadable) else error
 
 
-def out_of_step(run_id: str, differs: BaseException) -> Stale:
-    """A run whose record and flow differ can't go on; what it has done can be gone on from."""
+def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:
+    """The error of a run whose record its flow can't replay: it can't go on, but another run can continue it."""
     go_on = f'planner_run continues="{run_id}" goes on from it.'
-    return Stale(f"The record does not fit the flow: {differs}.", go_on, run_id=run_id)
+    return Stale(f"The record does not fit the flow: {mismatch}.", go_on, run_id=run_id)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+def _flatten_errors(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _flatten_errors(error)
         else:
             yield error

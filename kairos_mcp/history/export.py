@@ -74,7 +74,7 @@ class _ExportRedactor:
 
 def export_lines(connection: apsw.Connection, run: RunRow, brief: PlannerInput | None, mask: Redactor) -> Iterator[Any]:
     """The lines of a run, but for the last, which `carried.written` adds. The connection sees one state of the file."""
-    record, masking = queries.record(connection, run.n), _ExportRedactor(mask)
+    record, masking = queries.read_record(connection, run.n), _ExportRedactor(mask)
     yield ExportHead(run.id, __version__)
     yield _export_run(run, masking)
     for content_hash in referred_texts(run, record):

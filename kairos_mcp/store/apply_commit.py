@@ -1,7 +1,7 @@
-"""A turn written: answers in, amounts settled, the next marks granted or refused, the outcome.
+"""Write one commit of a run: answers, their charges, the next steps with their reservations or refusals, the outcome.
 
-Everything here runs inside one transaction, in the order of ENGINE's figures: the fence first, refusals before writes,
-so that turns of many runs can share a commit.
+All of it runs inside one transaction. The fence is checked first, and nothing is refused after a write, so that the
+commits of many runs can share one transaction.
 """
 
 from __future__ import annotations
@@ -37,81 +37,84 @@ _INSERT_ATTEMPT = (
 )
 
 
-def owned_account(connection: apsw.Connection, turn: RunCommit) -> Account:
-    """The account of a run that is still ours. Raises FenceLost where another server has taken it, or it has ended."""
-    found = row(connection, _READ_OWNED, (turn.run, turn.owner, turn.fence))
+def read_owned_account(connection: apsw.Connection, commit: RunCommit) -> Account:
+    """Read the account of a run that this server still owns. Raises FenceLost if another took it, or it has ended."""
+    found = row(connection, _READ_OWNED, (commit.run, commit.owner, commit.fence))
     if found is None:
-        raise FenceLost(turn.run_id)
-    return account_of(turn.account, found)
+        raise FenceLost(commit.run_id)
+    return account_of(commit.account, found)
 
 
-def apply(connection: apsw.Connection, turn: RunCommit) -> CommitResult:
-    """Write the turn. Raises FenceLost before anything is written."""
-    purse = ReservationBatch(connection, owned_account(connection, turn), turn.branches)
-    for settled in turn.answers:
-        insert_answer(connection, settled, turn.at)
-        purse.settle(settled.path, settled.held, settled.spent, settled.shared)
-        if isinstance(settled.answer, ToolResult):
-            tool_memory.forget(connection, turn.run, settled.path)
-    for mark, path, held, shared in turn.released:
+def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitResult:
+    """Write the commit. Raises FenceLost before anything is written."""
+    batch = ReservationBatch(connection, read_owned_account(connection, commit), commit.branches)
+    # What is answered or given up is settled first: the reservations below may use what it releases.
+    for answered in commit.answers:
+        insert_answer(connection, answered, commit.at)
+        batch.settle(answered.path, answered.held, answered.spent, answered.shared)
+        if isinstance(answered.answer, ToolResult):
+            tool_memory.forget(connection, commit.run, answered.path)
+    for mark, path, held, shared in commit.released:
         if not _is_answered(connection, mark):
-            purse.settle(path, held, NOTHING, shared)
-            step = queries.step_at(connection, turn.run, path)
+            batch.settle(path, held, NOTHING, shared)
+            step = queries.step_at(connection, commit.run, path)
             if step is not None:
-                client_requests.give_up(connection, purse, step, turn.fence, turn.at)
-    if turn.opens:
-        purse.open(turn.opens)
-    marked = [_retry(connection, turn, retry, purse) for retry in turn.retries]
+                client_requests.give_up(connection, batch, step, commit.fence, commit.at)
+    if commit.new_branches:
+        batch.open_branches(commit.new_branches)
+    started = [_start_attempt(connection, commit, attempt, batch) for attempt in commit.attempts]
     asked = [
-        AskedCompletion(retry.path, retry.claim, each.answer, first=False)
-        for retry, each in zip(turn.retries, marked, strict=True)
+        AskedCompletion(attempt.path, attempt.request, step.answer, first=False)
+        for attempt, step in zip(commit.attempts, started, strict=True)
     ]
-    for new in turn.marks:
-        first = not purse.nearest(new.path).spent.model_calls
-        marked.append(_mark(connection, turn, new, purse))
-        asked.append(AskedCompletion(new.path, new.claim, marked[-1].answer, first))
-    texts.keep(connection, turn.texts)
-    purse.write()
-    uncounted = unpriced.noted(each.sent for each in marked if each.grant is not None)
-    for note in (*turn.notes, *flagged(purse.passed()), *too_small(asked), *uncounted):
-        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (turn.run, note))
-    _say_handed_out(connection, turn.run, marked)
-    paused = turn.pause or _used_up(turn.otherwise, marked)
+    for new in commit.new_steps:
+        first = not batch.nearest_account(new.path).spent.model_calls
+        started.append(_start_step(connection, commit, new, batch))
+        asked.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
+    texts.keep(connection, commit.texts)
+    batch.write()
+    uncounted = unpriced.noted(step.sent for step in started if step.grant is not None)
+    for note in (*commit.notes, *flagged(batch.exceeded_caps()), *too_small(asked), *uncounted):
+        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
+    _record_news(connection, commit.run, started)
+    paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
     if paused is not None:
-        rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, turn.run))
-    approvals.ask_again(connection, turn.run, turn.asks, turn.at)
-    for deposit in turn.taken:
-        rows(connection, "update deposit set taken = ? where id = ?", (turn.at, deposit))
-    quiet = turn.park and all(each.waits for each in marked)
-    came = quiet and somebody_came(connection, turn.run, turn.waiting)
-    parked = quiet and not came
-    if turn.outcome is not None:
+        rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
+    approvals.ask_again(connection, commit.run, commit.renewed_approvals, commit.at)
+    for request_id in commit.handled_requests:
+        rows(connection, "update deposit set taken = ? where id = ?", (commit.at, request_id))
+    # A run is released in the same transaction that finds nothing new for it: whoever leaves something afterwards sees
+    # that nobody owns the run, and takes it.
+    is_idle = commit.may_release and all(step.is_open for step in started)
+    came = is_idle and has_news(connection, commit.run, commit.open_marks)
+    released = is_idle and not came
+    if commit.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
-        rows(connection, end, (turn.outcome, turn.at, turn.run))
-        tool_memory.forget_calls(connection, turn.run)
-        approvals.give_places(connection, turn.run, turn.at)
-    elif parked:
-        rows(connection, "update run set owner = null where n = ?", (turn.run,))
-    return CommitResult(marked, parked or turn.outcome is not None, came, paused, purse.branches)
+        rows(connection, end, (commit.outcome, commit.at, commit.run))
+        tool_memory.forget_calls(connection, commit.run)
+        approvals.give_places(connection, commit.run, commit.at)
+    elif released:
+        rows(connection, "update run set owner = null where n = ?", (commit.run,))
+    return CommitResult(started, released or commit.outcome is not None, came, paused, batch.branches)
 
 
-def _say_handed_out(connection: apsw.Connection, run: int, marked: Sequence[StepStarted]) -> None:
-    """A step that somebody may answer is news; the other kinds of it are counted by triggers (schema.py)."""
-    if any(each.waits and each.refused is None for each in marked):
+def _record_news(connection: apsw.Connection, run: int, started: Sequence[StepStarted]) -> None:
+    """Record that a step was handed out: news for whoever waits. Triggers record all other news (schema.py)."""
+    if any(step.is_open and step.refusal is None for step in started):
         rows(connection, "update run set news_seq = seq where n = ?", (run,))
 
 
-def _used_up(otherwise: Paused | None, marked: Sequence[StepStarted]) -> Paused | None:
-    """How the run is paused where an account that it shares has nothing left, and which that is."""
-    refused = next((each.refused for each in marked if each.refused is not None), None)
-    if refused is None or otherwise is None:
+def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> Paused | None:
+    """How the run is paused where a shared account has nothing left, and which that is."""
+    refusal = next((step.refusal for step in started if step.refusal is not None), None)
+    if refusal is None or pause is None:
         return None
-    return otherwise if refused.scope == NO_DAY else Paused(USED_UP[refused.scope], otherwise.resume_at)
+    return pause if refusal.scope == NO_DAY else Paused(USED_UP[refusal.scope], pause.resume_at)
 
 
-def somebody_came(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
-    """Whether a wish, or an answer for one of these open marks, was left that the owner has not seen, or something that
-    was asked about one was withdrawn and is to be charged."""
+def has_news(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
+    """Whether something came that the owner has not seen: a control request, an answer for one of these open steps, or
+    a withdrawn request of a client's model that is to be charged."""
     if row(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
     return bool(client_requests.uncharged(connection, run)) or any(_is_answered(connection, mark) for mark in waiting)
@@ -121,128 +124,136 @@ def _is_answered(connection: apsw.Connection, mark: int) -> bool:
     return row(connection, "select 1 from answer where mark = ?", (mark,)) is not None
 
 
-def let_go(connection: apsw.Connection, turn: RunCommit) -> bool:
-    """Own the run no longer, unless somebody came; what it waits for is in its rows. Raises FenceLost."""
-    owned_account(connection, turn)
-    if somebody_came(connection, turn.run, turn.waiting):
+def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
+    """Give up the ownership of the run, unless something came for it: its rows say what it waits for.
+
+    Returns whether it was given up. Raises FenceLost.
+    """
+    read_owned_account(connection, commit)
+    if has_news(connection, commit.run, commit.open_marks):
         return False
-    rows(connection, "update run set owner = null where n = ?", (turn.run,))
+    rows(connection, "update run set owner = null where n = ?", (commit.run,))
     return True
 
 
-def insert_answer(connection: apsw.Connection, settled: AnsweredStep, at: int) -> None:
-    mark, _path, answer, _held, spent, by, cached, exactness, _shared = settled
-    bindings = (mark, at, encode_answer(answer), encode_units(spent), cached, exactness, by)
+def insert_answer(connection: apsw.Connection, answered: AnsweredStep, at: int) -> None:
+    figures = encode_units(answered.spent), answered.cached, answered.exactness
+    bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by)
     connection.execute(_INSERT_ANSWER, bindings)
 
 
-def _mark(connection: apsw.Connection, turn: RunCommit, new: NewStep, purse: ReservationBatch) -> StepStarted:
-    told = _where_it_stands(new, purse)
-    shared, leave = _leave(turn, purse, new.path, new.claim)
-    if isinstance(leave, Refused):
-        if leave.scope in SHARED_SCOPES:
-            return StepStarted(0, None, None, new.sent, waits=True, refused=leave)
-        sent = replace(new.sent, tail=told, line=None)
-        return _answered_at_once(connection, _insert_mark(connection, turn, new, None, sent), turn, leave, sent)
-    sent = _with_grant(new.sent, leave, told)
-    if new.asking is not None:
-        mark = _insert_mark(connection, turn, new, None, new.sent)
-        approvals.add(connection, turn.run, mark, new.asking, turn.at)
-        return StepStarted(mark, leave, None, new.sent, waits=True)
+def _start_step(connection: apsw.Connection, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StepStarted:
+    """Give a step its row: begun, open, or answered at once."""
+    status = _format_status(new, batch)
+    shared, reserved = _reserve(commit, batch, new.path, new.request)
+    if isinstance(reserved, Refused):
+        if reserved.scope in SHARED_SCOPES:
+            return StepStarted(0, None, None, new.sent, is_open=True, refusal=reserved)
+        sent = replace(new.sent, tail=status, line=None)
+        return _answer_at_once(connection, _insert_mark(connection, commit, new, None, sent), commit, reserved, sent)
+    sent = _with_reservation(new.sent, reserved, status)
+    if new.approval_request is not None:
+        mark = _insert_mark(connection, commit, new, None, new.sent)
+        approvals.add(connection, commit.run, mark, new.approval_request, commit.at)
+        return StepStarted(mark, reserved, None, new.sent, is_open=True)
     if new.answer is None:
-        held = None if new.claim.external else leave.held
-        mark = _insert_mark(connection, turn, new, held, sent, shared)
-        if new.again is not None:
-            approvals.let_through(connection, turn.run, mark, new.again, turn.at)
-        return StepStarted(mark, leave, None, sent, held is None, shared)
-    spent = leave.held._replace(milliseconds=0)
-    purse.settle(new.path, leave.held, spent, shared)
-    mark = _insert_mark(connection, turn, new, None, sent, shared)
-    return _answered_at_once(connection, mark, turn, new.answer, sent, leave, spent)
+        held = None if new.request.external else reserved.held
+        mark = _insert_mark(connection, commit, new, held, sent, shared)
+        if new.reused_approval is not None:
+            approvals.let_through(connection, commit.run, mark, new.reused_approval, commit.at)
+        return StepStarted(mark, reserved, None, sent, held is None, shared)
+    spent = reserved.held._replace(milliseconds=0)
+    batch.settle(new.path, reserved.held, spent, shared)
+    mark = _insert_mark(connection, commit, new, None, sent, shared)
+    return _answer_at_once(connection, mark, commit, new.answer, sent, reserved, spent)
 
 
-def _leave(
-    turn: RunCommit, purse: ReservationBatch, path: str, claim: ReservationRequest
+def _reserve(
+    commit: RunCommit, batch: ReservationBatch, path: str, request: ReservationRequest
 ) -> tuple[Shared, Reservation | Refused]:
-    """The leave to begin a step, and the shared accounts that it is charged to: a model call's alone."""
-    if not claim.counts.model_calls:
-        return NOT_SHARED, purse.hold(path, claim, NOT_SHARED)
-    if turn.barred:
+    """Reserve for a step, with the shared accounts that it is charged to: only a model call has such."""
+    if not request.counts.model_calls:
+        return NOT_SHARED, batch.reserve(path, request, NOT_SHARED)
+    if commit.is_barred:
         return NOT_SHARED, _NO_DAY
-    return turn.shared, purse.hold(path, claim, turn.shared)
+    return commit.shared, batch.reserve(path, request, commit.shared)
 
 
 _NO_DAY = Refused("model_calls", 0, 0, NO_DAY)
 
 
-def _where_it_stands(new: NewStep, purse: ReservationBatch) -> str | None:
-    """The line for whoever is to go on, or to close: they alone can make something of it."""
+def _format_status(new: NewStep, batch: ReservationBatch) -> str | None:
+    """The status line of a round or a closing; other steps have no use for it."""
     if new.kind not in ("round", "closing"):
         return None
-    return format_status_line(purse.nearest(new.path), closing=new.kind == "closing")
+    return format_status_line(batch.nearest_account(new.path), closing=new.kind == "closing")
 
 
 def _insert_mark(
     connection: apsw.Connection,
-    turn: RunCommit,
+    commit: RunCommit,
     new: NewStep,
     held: Units | None,
     sent: Sent,
     shared: Shared = NOT_SHARED,
 ) -> int:
-    """The number of the new row; `held` None: it is not begun here."""
+    """Insert the row of a step and return its id. `held` None: the step is not begun here."""
     begun = encode_units(held) if held is not None else None
-    step = (turn.run, new.path, new.kind, new.digest, turn.fence, turn.at)
+    step = (commit.run, new.path, new.kind, new.digest, commit.fence, commit.at)
     connection.execute(_INSERT_MARK, (*step, begun, encode(sent), encode_shared(shared)))
     return connection.last_insert_rowid()
 
 
-def _answered_at_once(
+def _answer_at_once(
     connection: apsw.Connection,
     mark: int,
-    turn: RunCommit,
+    commit: RunCommit,
     answer: Answer,
     sent: Sent,
-    granted: Reservation | None = None,
+    grant: Reservation | None = None,
     spent: Units = NOTHING,
 ) -> StepStarted:
-    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, "house"), turn.at)
-    return StepStarted(mark, granted, answer, sent)
+    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, "house"), commit.at)
+    return StepStarted(mark, grant, answer, sent)
 
 
-def _retry(connection: apsw.Connection, turn: RunCommit, retry: NewAttempt, purse: ReservationBatch) -> StepStarted:
-    """Charge the lost attempt, then hold anew; refused, the mark is answered with the refusal.
+def _start_attempt(
+    connection: apsw.Connection, commit: RunCommit, attempt: NewAttempt, batch: ReservationBatch
+) -> StepStarted:
+    """Charge the attempt that ended, then reserve anew; if refused, the step is answered with the refusal.
 
-    Where a shared account refuses, the lost attempt is charged all the same, and the step waits to be begun again.
+    Where a shared account refuses, the ended attempt is charged all the same, and the step waits to be begun again.
     """
-    if (found := queries.body_at(connection, turn.run, retry.path)) is not None:  # while this turn was made
-        return StepStarted(retry.mark, None, decode_answer(found), retry.sent)
-    lost = purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost
-    purse.settle(retry.path, retry.freed, lost, retry.shared)
-    if not retry.claim.external:
-        tool_memory.forget(connection, turn.run, retry.path)
-    shared, leave = _leave(turn, purse, retry.path, retry.claim)
-    refused = leave if isinstance(leave, Refused) and leave.scope in SHARED_SCOPES else None
-    if refused is not None:
-        shared, leave = NOT_SHARED, Reservation(NOTHING, 0, 0)
-    if isinstance(leave, Refused):
-        settled = AnsweredStep(retry.mark, retry.path, leave, NOTHING, lost, "house", exactness="bounded")
-        insert_answer(connection, settled, turn.at)
-        client_requests.charged(connection, retry.requests, client_requests.IN_THE_ANSWER)
-        purse.settle(retry.path, retry.held.minus(retry.freed), NOTHING, NOT_SHARED)
-        return StepStarted(retry.mark, None, leave, retry.sent)
-    sent = _with_grant(retry.sent, leave, retry.sent.tail)
-    waits = retry.claim.external or refused is not None
-    figures = encode_units(leave.held), encode(sent), encode_units(lost)
-    bindings = (retry.mark, turn.fence, turn.at, *figures, retry.ended, waits, encode_shared(shared))
+    if (found := queries.answer_body_at(connection, commit.run, attempt.path)) is not None:
+        # It was answered while this commit was made.
+        return StepStarted(attempt.mark, None, decode_answer(found), attempt.sent)
+    lost = attempt.lost
+    if attempt.withdrawn_requests:
+        lost = batch.cap_to_remaining(attempt.path, attempt.released, attempt.lost, attempt.shared)
+    batch.settle(attempt.path, attempt.released, lost, attempt.shared)
+    if not attempt.request.external:
+        tool_memory.forget(connection, commit.run, attempt.path)
+    shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
+    refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None
+    if refusal is not None:
+        shared, reserved = NOT_SHARED, Reservation(NOTHING, 0, 0)
+    if isinstance(reserved, Refused):
+        answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, "house", exactness="bounded")
+        insert_answer(connection, answered, commit.at)
+        client_requests.charged(connection, attempt.withdrawn_requests, client_requests.IN_THE_ANSWER)
+        batch.settle(attempt.path, attempt.held.minus(attempt.released), NOTHING, NOT_SHARED)
+        return StepStarted(attempt.mark, None, reserved, attempt.sent)
+    sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
+    is_open = attempt.request.external or refusal is not None
+    figures = encode_units(reserved.held), encode(sent), encode_units(lost)
+    bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.ended, is_open, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
-    client_requests.charged(connection, retry.requests, connection.last_insert_rowid())
-    return StepStarted(retry.mark, leave, None, sent, waits, shared, refused)
+    client_requests.charged(connection, attempt.withdrawn_requests, connection.last_insert_rowid())
+    return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)
 
 
-def _with_grant(sent: Sent, granted: Reservation, tail: str | None) -> Sent:
-    tokens = granted.max_tokens or sent.max_tokens
+def _with_reservation(sent: Sent, grant: Reservation, tail: str | None) -> Sent:
+    tokens = grant.max_tokens or sent.max_tokens
     if tokens == sent.max_tokens and tail == sent.tail:
         return sent
-    wished = sent.line, sent.temperature, sent.dialect, sent.agent, sent.unpriced
-    return Sent(sent.route, sent.model, tokens, tail, *wished)
+    return replace(sent, max_tokens=tokens, tail=tail)

@@ -228,11 +228,11 @@ def _row(found: Row) -> ApprovalRow:
 
 def waits(connection: apsw.Connection, n: int) -> WaitingItems:
     """What the run waits for now."""
-    found, asked = queries.waiting(connection, n), of_run(connection, n)
+    found, asked = queries.open_steps(connection, n), of_run(connection, n)
     lost = {path: step for path, step in found.items() if step.is_lost}
     steps = {path: step for path, step in found.items() if path not in lost}
     if lost:
-        heeded = settlements.unheeded(connection, n)
+        heeded = settlements.pending_paths(connection, n)
         lost = {path: step for path, step in lost.items() if path not in heeded}
     if not asked:
         return WaitingItems(steps, {}, lost)

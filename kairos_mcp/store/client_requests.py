@@ -105,7 +105,7 @@ def _askable(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | N
     """The step at this path, if a client's model is to be asked about it now."""
     now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
     goes = now.outcome is None and now.paused is None and now.route == "sampling"
-    return step if goes and step is not None and step.waits else None
+    return step if goes and step is not None and step.is_waiting else None
 
 
 def withdraw(connection: apsw.Connection, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
@@ -217,7 +217,7 @@ def _charge(
 ) -> None:
     """Charge requests that were made in vain, each as an attempt of its own."""
     for each in found:
-        lost = purse.at_most(step.path, NOTHING, each.bound, step.shared)
+        lost = purse.cap_to_remaining(step.path, NOTHING, each.bound, step.shared)
         purse.settle(step.path, NOTHING, lost, step.shared)
         rows(
             connection,

@@ -1,6 +1,6 @@
-"""A turn as a value: what one commit says of a run, and what came of it. Written in turns.py.
+"""What one commit writes of a run, and its result, as values. `apply_commit` writes it.
 
-All rows of a turn are of one run, and nothing of it counts before all of it does.
+All rows of a commit are of one run, in one transaction: all of it counts, or nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kairos_mcp.store.branches import NO_BRANCHES, Branches, NewBranch
 
 
 class AnsweredStep(NamedTuple):
-    """The answer of a mark, at this path, what it held, and what it turned out to cost."""
+    """The answer of a step: `mark` is the id of its row. It held `held` and cost `spent`; `by`: who answered."""
 
     mark: int
     path: str
@@ -32,55 +32,63 @@ class AnsweredStep(NamedTuple):
 
 
 class NewStep(NamedTuple):
-    """A step to be marked. With an `answer` it is known already (a refused call): marked and answered at once.
+    """A step that gets its row. With an `answer` its result is known already (a call that was refused).
 
-    What is granted joins `sent`, and for a round or a closing the line that says where the run stands. With `asking` it
-    waits for a person's leave; `again`: leave that was given before lets it through.
+    What is reserved joins `sent`, and for a round or a closing the status line. With `approval_request` the step waits
+    for a person; `reused_approval`: one that was given before lets it through.
     """
 
     path: str
     kind: str
     digest: bytes
-    claim: ReservationRequest
+    request: ReservationRequest
     sent: Sent
     answer: Answer | None = None
-    asking: ApprovalRequest | None = None
-    again: ReusedApproval | None = None
+    approval_request: ApprovalRequest | None = None
+    reused_approval: ReusedApproval | None = None
 
 
 class NewAttempt(NamedTuple):
-    """A further attempt at the step at `path`, marked as `mark`. The one before ended as `ended` and lets go of
-    `freed`, a part of `held`; it stays charged with `lost`. `requests`: what was asked of a client's model and
-    withdrawn, for which `lost` is the most that it costs; it is charged as far as so much is left."""
+    """A further attempt at the step at `path`, whose row is `mark`.
+
+    The attempt before it ended as `ended`, releases `released` (a part of `held`) and stays charged with `lost`.
+    `withdrawn_requests`: what was asked of a client's model in vain; then `lost` is the most that it can have cost, and
+    is charged as far as so much is left.
+    """
 
     path: str
     mark: int
-    claim: ReservationRequest
+    request: ReservationRequest
     sent: Sent
     held: Units
-    freed: Units
+    released: Units
     lost: Units
     ended: str
     shared: Shared = NOT_SHARED
-    requests: Sequence[int] = ()
+    withdrawn_requests: Sequence[int] = ()
 
 
 class Paused(NamedTuple):
     """Why a run is paused, and when it goes on by itself (milliseconds since 1970; None: when somebody resumes it)."""
 
-    why: str
+    reason: str
     resume_at: int | None
 
 
 class RunCommit(NamedTuple):
-    """What one commit says of a run. `park`: nothing runs any more, let go of it if all new marks are open and
-    nobody has left a wish, or an answer for one of the marks in `waiting`, in the meantime. `released`: open marks,
-    their paths and what they hold, that nobody needs any more; one that was answered meanwhile holds nothing.
-    `branches`: the accounts of the run's branches; `opens`: those that begin, outer ones first. `shared`: what new
-    model calls are charged to beside the run's account; where nothing is left there, the step stays unmarked and
-    the run is paused as `otherwise` says; so it is before any model call where the turn is `barred`. `pause`: the run
-    is paused, whatever is left. `taken`: deposits that this turn acts on. `asks`: marks whose approval lapsed, each
-    with what a person is asked now; None: nothing any more."""
+    """What one commit writes of a run. `run` is its number, `at` in milliseconds since 1970.
+
+    `may_release`: nothing of the run is being performed. It is released if all new steps are open, and nobody has left
+    a control request, or an answer for one of `open_marks`, in the meantime.
+    `released`: open steps that nobody needs any more: (row, path, what it holds, shared accounts). One that was
+    answered meanwhile holds nothing.
+    `branches`: the accounts of the run's branches by path; `new_branches`: those that begin, outer ones first.
+    `shared`: what new model calls are charged to besides the run's account. Where nothing is left there, the step gets
+    no row and the run is paused as `pause_when_used_up` says; with `is_barred`, before any model call.
+    `pause`: the run is paused, whatever is left.
+    `handled_requests`: control requests that this commit acts on.
+    `renewed_approvals`: steps whose approval expired, each with what a person is asked now; None: nothing any more.
+    """
 
     run: int
     run_id: str
@@ -89,52 +97,56 @@ class RunCommit(NamedTuple):
     account: int
     at: int
     answers: Sequence[AnsweredStep] = ()
-    marks: Sequence[NewStep] = ()
-    retries: Sequence[NewAttempt] = ()
+    new_steps: Sequence[NewStep] = ()
+    attempts: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
     texts: Sequence[tuple[str, str]] = ()
     released: Sequence[tuple[int, str, Units, Shared]] = ()
     outcome: str | None = None
-    park: bool = False
-    waiting: Sequence[int] = ()
+    may_release: bool = False
+    open_marks: Sequence[int] = ()
     branches: Branches = NO_BRANCHES
-    opens: Sequence[NewBranch] = ()
+    new_branches: Sequence[NewBranch] = ()
     shared: Shared = NOT_SHARED
-    taken: Sequence[int] = ()
+    handled_requests: Sequence[int] = ()
     pause: Paused | None = None
-    otherwise: Paused | None = None
-    barred: bool = False
-    asks: Sequence[tuple[int, ApprovalRequest | None]] = ()
+    pause_when_used_up: Paused | None = None
+    is_barred: bool = False
+    renewed_approvals: Sequence[tuple[int, ApprovalRequest | None]] = ()
 
     @property
-    def says_something(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether there is anything to commit."""
-        work = self.answers or self.marks or self.retries or self.pause or self.taken or self.asks
-        return bool(work) or self.outcome is not None
+        steps = self.answers or self.new_steps or self.attempts or self.renewed_approvals
+        return bool(steps or self.pause or self.handled_requests) or self.outcome is not None
 
 
 class StepStarted(NamedTuple):
-    """A mark as it was committed: its grant, or the answer that it got at once (a limit, or one that was known).
+    """A step as it was committed: its grant, or the answer that it got at once (a refusal, or one that was known).
 
-    `waits`: it is handed out, so that the run has nothing to do with it. `shared`: what it is charged to. A step that
-    a shared account refused is not marked: `refused` says why.
+    `is_open`: it was handed out or waits, so that the run has nothing to do with it. `shared`: what it is charged to.
+    A step that a shared account refused gets no row: `refusal` says why.
     """
 
     mark: int
     grant: Reservation | None
     answer: Answer | None
     sent: Sent
-    waits: bool = False
+    is_open: bool = False
     shared: Shared = NOT_SHARED
-    refused: Refused | None = None
+    refusal: Refused | None = None
 
 
 class CommitResult(NamedTuple):
-    """`marks` in the order of the turn, retries first; `parked`: the run was let go of; `came`: it would have been, but
-    somebody left something for it; `paused`: why the run is paused from now on; `branches`: all with accounts."""
+    """The result of a commit.
 
-    marks: Sequence[StepStarted]
-    parked: bool
-    came: bool
+    `started`: attempts first, then new steps, each in the order of the commit. `released`: the run was released.
+    `inbox_changed`: it would have been, but somebody left something for it. `paused`: why it is paused from now on.
+    `branches`: all that have accounts.
+    """
+
+    started: Sequence[StepStarted]
+    released: bool
+    inbox_changed: bool
     paused: Paused | None = None
     branches: Branches = NO_BRANCHES

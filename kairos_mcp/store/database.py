@@ -75,7 +75,7 @@ class Store:
         return Ownership(self.home, self._serves)
 
     @property
-    def opened(self) -> bool:
+    def is_open(self) -> bool:
         """Whether anything was asked of the file yet."""
         return "reader" in self.__dict__
 
@@ -84,7 +84,7 @@ class Store:
         """This server's number as an owner, or -1 while it has owned nothing."""
         return self.ownership.number or -1 if "ownership" in self.__dict__ else -1
 
-    async def own(self, at: int) -> int:
+    async def register_owner(self, at: int) -> int:
         """This server's number as an owner of runs."""
         mine = self.ownership
         if not mine.number:
@@ -116,7 +116,7 @@ class Store:
                 connection.close()
 
     @contextmanager
-    def aside(self) -> Iterator[apsw.Connection]:
+    def read_connection(self) -> Iterator[apsw.Connection]:
         """A connection of its own for a worker thread that reads."""
         connection = connect(self.path, self._durability, read_only=True)
         try:
@@ -124,7 +124,7 @@ class Store:
         finally:
             connection.close()
 
-    def whole_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+    def read_full_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
         """The whole text of the result at `path` of run number `n`, or the preview of an approval; None where there is
         no such result. A phase alone also has what it was given, and what the run has that gave it."""
         if approvals.is_key(path):
@@ -145,11 +145,11 @@ class Store:
                 said: str = getattr(answer, "content", "")
                 return said
             case _ if found is None:
-                return self._given(connection, n, path)
+                return self._given_text(connection, n, path)
             case _:
                 return None
 
-    def _given(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+    def _given_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
         found = row(
             connection,
             f"select json_extract({valid('run.spec')}, '$.given_text'), before.n from run left join run before"
@@ -160,7 +160,7 @@ class Store:
         given, before = found or (None, None)
         if path == GIVEN:
             return None if given is None else texts.read(connection, given)
-        return None if before is None else self.whole_text(connection, before, path)
+        return None if before is None else self.read_full_text(connection, before, path)
 
     async def close(self) -> None:
         """Commit what is queued and let go of everything that was opened."""

@@ -16,7 +16,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, ApprovalExpired, ApprovalMis
 from kairos_mcp.store import approvals, settlements
 from kairos_mcp.store.approvals import LAPSED, at_key
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.inbox import Deposit, deposit
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.runs import take
 from kairos_mcp.store.settlements import SettlementRequest
@@ -58,7 +58,7 @@ def decide(
 def leave(
     connection: apsw.Connection,
     run: RunRow,
-    deposits: Sequence[Deposit],
+    deposits: Sequence[AnswerDeposit],
     decisions: Sequence[Decision],
     by: str,
     owner: int,
@@ -71,11 +71,11 @@ def leave(
     """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,
     `decide` and `settling.check` do."""
     fresh = check(connection, run, decisions, at)
-    unsettled = [each for each in settled if settlements.check(connection, run, each, who[0])]
-    fence = deposit(connection, run, deposits, by, owner, at, dead=dead)
+    unsettled = [each for each in settled if settlements.must_record(connection, run, each, who[0])]
+    fence = deposit_answers(connection, run, deposits, by, owner, at, dead=dead)
     record(connection, run, fresh, at)
     for each in unsettled:
-        settlements.record(connection, run, each, who, at)
+        settlements.record_settlement(connection, run, each, who, at)
     return take(connection, run.n, owner, dead) if (fresh or unsettled) and fence is None else fence
 
 

@@ -20,7 +20,7 @@ from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts, read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.queries import RunRow, StepRow, record
+from kairos_mcp.store.queries import RunRow, StepRow, read_record
 
 _SPENT = ", ".join(f"{name} = {name} + ?" for name in amounts("spent"))
 _END = f"update account set {_SPENT}, {', '.join(f'{name} = 0' for name in amounts('held'))} where id = ?"
@@ -64,7 +64,7 @@ def _ended(
 ) -> Iterator[AbandonedStep]:
     """The steps without an answer: those that say what they hold first, then the others, which hold the rest."""
     untold, left = [], _held_by(connection, run)
-    for step in record(connection, run.n):
+    for step in read_record(connection, run.n):
         if step.body is not None:
             continue
         held, shared = _told(step)
@@ -78,7 +78,7 @@ def _ended(
             left = left.minus(held)
     for step, shared in untold:
         yield _stopped(step, Units(*(max(0, amount) for amount in left)), shared, stopped)
-        left = NOTHING if not step.open else left
+        left = NOTHING if not step.is_open else left
 
 
 def _told(step: StepRow) -> tuple[Units | None, Shared]:
@@ -93,7 +93,7 @@ def _told(step: StepRow) -> tuple[Units | None, Shared]:
 
 
 def _stopped(step: StepRow, held: Units, shared: Shared, stopped: Callable[[str], Answer]) -> AbandonedStep:
-    if step.open:
+    if step.is_open:
         return AbandonedStep(step.path, held, shared)
     exactness: Exactness | None = None if step.kind == "call" else "bounded"
     spent = held._replace(milliseconds=0)

@@ -21,7 +21,7 @@ from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.notes import flagged
 from kairos_mcp.store.ownership import NOBODY
-from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, run_by_number, step_at, wishes
+from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import GO_ON, note, take
 
@@ -29,7 +29,7 @@ Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
 
 @dataclass(frozen=True, slots=True)
-class Deposit:
+class AnswerDeposit:
     """An answer that somebody brings for an open step: the step's path, what it costs, in which dialect it was asked,
     and the request that it answers, where a client's model was asked."""
 
@@ -44,10 +44,10 @@ class Deposit:
     notes: Sequence[str] = ()
 
 
-def deposit(
+def deposit_answers(
     connection: apsw.Connection,
     run: RunRow,
-    deposits: Sequence[Deposit],
+    deposits: Sequence[AnswerDeposit],
     by: str,
     owner: int,
     at: int,
@@ -71,18 +71,18 @@ def deposit(
         insert_answer(connection, settled, at)
         purse.settle(step.path, step.held, spent, step.shared)
         client_requests.answered(connection, purse, step, each.request, run.fence, at)
-        _say_dialect(connection, step, each.dialect)
+        _record_dialect(connection, step, each.dialect)
         if each.text is not None:
             texts.keep(connection, (each.text,))
     if not fresh:
         return None
     purse.write()
-    for said in (*flagged(purse.passed()), *(said for _, each in fresh for said in each.notes)):
+    for said in (*flagged(purse.exceeded_caps()), *(said for _, each in fresh for said in each.notes)):
         note(connection, run, said)
     return take(connection, run.n, owner, dead)
 
 
-def _say_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
+def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
     """Only with its answer is it known how a client was asked: each may be asked otherwise."""
     if dialect is None or step.sent.dialect == dialect:
         return
@@ -92,10 +92,10 @@ def _say_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectNam
     rows(connection, said, (dialect, step.id))
 
 
-def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> StepRow | None:
+def _open_step(connection: apsw.Connection, run: RunRow, each: AnswerDeposit) -> StepRow | None:
     """The step that this answers; None where the same answer is there already."""
     found = step_at(connection, run.n, each.path)
-    if found is None or (found.body is None and (not found.open or run.outcome is not None)):
+    if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):
         raise NotWaiting(f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id)
     if found.body is None:
         return found
@@ -108,7 +108,7 @@ def _open_step(connection: apsw.Connection, run: RunRow, each: Deposit) -> StepR
     )
 
 
-def wish(
+def leave_request(
     connection: apsw.Connection,
     run: RunRow,
     action: Action,
@@ -127,7 +127,7 @@ def wish(
     go_on = f'Go on from it with planner_run continues="{run.id}".'
     if run_by_number(connection, run.n).outcome is not None:
         raise Stale("The run has ended.", go_on, run_id=run.id)
-    if action == "extend" and _was_refused(connection, run.n):
+    if action == "extend" and _was_limit_reached(connection, run.n):
         closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
         raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
     rows(
@@ -137,12 +137,12 @@ def wish(
     )
     if because is not None:
         note(connection, run, because)
-    if action == "pause" and owner == NOBODY and _paused_at_once(connection, run, body, dead, at):
+    if action == "pause" and owner == NOBODY and _pause_at_once(connection, run, body, dead, at):
         return None
     return take(connection, run.n, owner, dead)
 
 
-def _paused_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
+def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
     """Pause a run that nobody living owns, for somebody who may not own it: nothing of it moves that had to end first.
     False where another moves it, who takes the wish up."""
     nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
@@ -158,17 +158,17 @@ class DrainedInbox:
     """The run after its owner took up the wishes, and which of them ask for more than a changed row."""
 
     run: RunRow
-    cancelled: bool
-    resumed: bool
-    settled: Sequence[ControlRequest] = ()
+    is_cancelled: bool
+    is_resumed: bool
+    settlements: Sequence[ControlRequest] = ()
 
 
-def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
+def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
     """Carry out every wish that came: pause, route, limits. Raises FenceLost."""
     now = run_by_number(connection, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
-    came = wishes(connection, run.n)
+    came = pending_requests(connection, run.n)
     for each in came:
         match each.kind:
             case "pause":
@@ -185,13 +185,13 @@ def take_up(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at
             case _:
                 continue  # taken up by the turn that acts on it; a cancel by the outcome that the driver writes next
         rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
-    stretching.renew(connection, run, came)
+    stretching.renew_stretch(connection, run, came)
     kinds = {each.kind for each in came}
     settled = [each for each in came if each.kind == "settle"]
     return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
 
 
-def _was_refused(connection: apsw.Connection, n: int) -> bool:
+def _was_limit_reached(connection: apsw.Connection, n: int) -> bool:
     """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
     found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
     return row(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None

@@ -15,10 +15,10 @@ def rows_of(run: RunRow) -> Iterator[None]:
     try:
         yield
     except Unreadable as found:
-        raise named(run, found) from found
+        raise with_run_id(run, found) from found
 
 
-def named(run: RunRow, found: Unreadable) -> Unreadable:
+def with_run_id(run: RunRow, found: Unreadable) -> Unreadable:
     """The same of this run, with what can be done about it."""
     if found.run_id is not None:
         return found

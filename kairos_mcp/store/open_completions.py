@@ -13,8 +13,8 @@ from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, ask, of
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import row, rows
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import Deposit, deposit, wish
-from kairos_mcp.store.queries import RunRow, run_by_number, waiting
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, leave_request
+from kairos_mcp.store.queries import RunRow, open_steps, run_by_number
 from kairos_mcp.store.runs import note
 from kairos_mcp.store.settlements import SettlementRequest
 
@@ -103,12 +103,12 @@ def take_decisions(
     if nonce is not None and not consume(connection, run, nonce, at):
         return None
     decided = decisions.still_open(connection, run, brought, at)
-    unsettled = settlements.still_open(connection, run, settled, who[0])
+    unsettled = settlements.only_open(connection, run, settled, who[0])
     return decisions.leave(connection, run, [], decided, "", owner, at, settled=unsettled, who=who)
 
 
 def take_answers(
-    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[Deposit], *, owner: int, at: int
+    connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
     """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
 
@@ -125,14 +125,14 @@ def take_answers(
 
 
 def deposit_open(
-    connection: apsw.Connection, run: RunRow, deposits: Sequence[Deposit], *, owner: int, at: int
+    connection: apsw.Connection, run: RunRow, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
     """Deposit the replies whose steps still wait; a late one stores nothing. Gives the fence if the run was taken."""
     if run_by_number(connection, run.n).outcome is not None:
         return None
-    still = waiting(connection, run.n)
+    still = open_steps(connection, run.n)
     open_yet = [each for each in deposits if each.path in still]
-    return deposit(connection, run, open_yet, "sampling", owner, at) if open_yet else None
+    return deposit_answers(connection, run, open_yet, "sampling", owner, at) if open_yet else None
 
 
 def reroute(
@@ -149,7 +149,7 @@ def reroute(
     now = run_by_number(connection, run.n)
     if now.outcome is not None or now.route != run.route:
         return None
-    return wish(connection, run, "reroute", route, who, owner, at, because=because)
+    return leave_request(connection, run, "reroute", route, who, owner, at, because=because)
 
 
 def asks(connection: apsw.Connection, n: int) -> list[AskRow]:

@@ -101,12 +101,12 @@ class StepRow(NamedTuple):
         return itself.plus(decode_units(self.newest.held_text))
 
     @property
-    def began(self) -> bool:
+    def was_begun_here(self) -> bool:
         """Whether the first attempt was begun here, not handed out."""
         return self.held_text is not None
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Handed out, or waiting to be begun."""
         return bool(self.newest.open) if self.newest is not None else self.held_text is None
 
@@ -129,19 +129,19 @@ class StepRow(NamedTuple):
         return decode_answer(self.body) if self.body is not None else None
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Handed out and not yet answered."""
-        return self.body is None and self.open
+        return self.body is None and self.is_open
 
     @property
-    def unsettled(self) -> bool:
+    def needs_settlement(self) -> bool:
         """A call whose end nobody knows, handed out to whoever looks: it is never made again by itself."""
-        return self.newest is not None and self.kind == "call" and self.waits and self.newest.ended == UNKNOWN
+        return self.newest is not None and self.kind == "call" and self.is_waiting and self.newest.ended == UNKNOWN
 
     @property
-    def begun(self) -> bool:
+    def outcome_unknown(self) -> bool:
         """Begun by a server, its end not recorded: after a crash, the only question."""
-        return self.body is None and not self.open
+        return self.body is None and not self.is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,9 @@ def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
     return RunRow(*found)
 
 
-def newest(connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int) -> list[str]:
+def newest_run_ids(
+    connection: apsw.Connection, principal: str, workspaces: Sequence[str] | None, limit: int
+) -> list[str]:
     """The ids of the newest runs of these workspaces ('' for none); None: of all."""
     among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
     statement = f"select id from run where principal = ?{among} order by n desc limit ?"
@@ -201,7 +203,7 @@ def is_due(resume_at: int, at: int) -> bool:
     return not at < resume_at <= at + LONGEST_PAUSE_MS
 
 
-def due(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
+def due_runs(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
     """The paused runs that may go on by themselves now, and that nobody living moves."""
     statement = (
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
@@ -223,20 +225,20 @@ _UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 def step_at(connection: apsw.Connection, n: int, path: str) -> StepRow | None:
     """The step at a path, or None where none was asked."""
     found = row(connection, _STEP, (n, path))
-    return _mark_row(connection, found) if found is not None else None
+    return _step_row(connection, found) if found is not None else None
 
 
-def unanswered(connection: apsw.Connection, n: int) -> list[StepRow]:
+def unanswered_steps(connection: apsw.Connection, n: int) -> list[StepRow]:
     """The steps of a run that have no answer yet, in the order in which they were marked."""
-    return [_mark_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
+    return [_step_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
 
 
-def record(connection: apsw.Connection, n: int) -> list[StepRow]:
+def read_record(connection: apsw.Connection, n: int) -> list[StepRow]:
     """Every step of a run in the order in which it was marked, with its answer."""
-    return [_mark_row(connection, found) for found in rows(connection, _RECORD, (n,))]
+    return [_step_row(connection, found) for found in rows(connection, _RECORD, (n,))]
 
 
-def _mark_row(connection: apsw.Connection, found: Row) -> StepRow:
+def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
     mark = StepRow._make((*found, None))
     if not mark.attempts:
         return mark
@@ -276,13 +278,13 @@ _WAITING = f"""
 """
 
 
-def waiting(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
+def open_steps(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     """The open steps by path, in the order in which they were handed out."""
     found = rows(connection, _WAITING, (n,))
     return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
 
 
-def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
+def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
     """The encoded answer at a path, or None."""
     found = row(
         connection,
@@ -292,7 +294,7 @@ def body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
     return found[0] if found else None
 
 
-def wishes(connection: apsw.Connection, n: int) -> list[ControlRequest]:
+def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest]:
     """Control wishes not yet taken up, in the order in which they came."""
     found = rows(
         connection,
@@ -302,7 +304,7 @@ def wishes(connection: apsw.Connection, n: int) -> list[ControlRequest]:
     return [ControlRequest(*each) for each in found]
 
 
-def runs_with_wishes(connection: apsw.Connection, owner: int) -> list[int]:
+def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
     found = rows(
         connection,
         "select distinct deposit.run from deposit join run on run.n = deposit.run"

@@ -194,7 +194,7 @@ def migrate(connection: apsw.Connection) -> None:
         connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
     except apsw.SQLError as error:
         connection.execute("rollback")
-        raise _of_no_version(version) from error
+        raise _wrong_version(version) from error
     except BaseException:
         connection.execute("rollback")
         raise
@@ -205,7 +205,7 @@ def _known_version(connection: apsw.Connection) -> int:
     version = connection.pragma("user_version")
     assert isinstance(version, int)
     if version < 0:
-        raise _of_no_version(version)
+        raise _wrong_version(version)
     if version > len(MIGRATIONS):
         raise StoreTooNew(
             f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
@@ -214,7 +214,7 @@ def _known_version(connection: apsw.Connection) -> int:
     return version
 
 
-def _of_no_version(version: int) -> StoreCorrupt:
+def _wrong_version(version: int) -> StoreCorrupt:
     return StoreCorrupt(
         f"The state file says that it has version {version}, but its tables are not those.",
         "Stop the servers, copy the state folder, then move the file away: the next start makes a new one.",
@@ -226,7 +226,7 @@ def differences(connection: apsw.Connection) -> list[str]:
     fresh = apsw.Connection(":memory:")
     try:
         migrate(fresh)
-        wanted, found = _made(fresh), _made(connection)
+        wanted, found = _schema_statements(fresh), _schema_statements(connection)
     finally:
         fresh.close()
     return [
@@ -236,6 +236,6 @@ def differences(connection: apsw.Connection) -> list[str]:
     ]
 
 
-def _made(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+def _schema_statements(connection: apsw.Connection) -> dict[tuple[str, str], str]:
     statements = rows(connection, "select type, name, sql from sqlite_master where sql is not null order by type, name")
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in statements}

@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.connection import rows
-from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, run_by_number, waiting
+from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
 
 SUFFIX = "/settle"  # a waiting key is the step's path with it
 KIND = "settle"
@@ -48,25 +48,25 @@ def digest_of(run: RunRow, path: str, step: WaitingRow) -> str:
     return sha256(canonical_json(about).encode()).hexdigest()
 
 
-def digest_now(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
+def current_digest(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
     """The digest of the lost call that waits at this path now; None where none does."""
-    step = waiting(connection, run.n).get(path)
+    step = open_steps(connection, run.n).get(path)
     return digest_of(run, path, step) if step is not None and step.is_lost else None
 
 
-def unheeded(connection: apsw.Connection, n: int) -> set[str]:
+def pending_paths(connection: apsw.Connection, n: int) -> set[str]:
     """The paths of lost calls that somebody has settled, where nobody has gone on with the run since."""
     said = rows(connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, KIND))
     return {decode(SettlementRequest, body).path for (body,) in said}
 
 
-def check(connection: apsw.Connection, run: RunRow, said: SettlementRequest, principal: str) -> bool:
+def must_record(connection: apsw.Connection, run: RunRow, said: SettlementRequest, principal: str) -> bool:
     """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, ApprovalMismatch,
     AlreadyAnswered."""
     key = f"{said.path}{SUFFIX}"[:120]
     now = run_by_number(connection, run.n)
-    step = waiting(connection, run.n).get(said.path) if now.outcome is None else None
-    before, taken = _newest(connection, run.n, said.path)
+    step = open_steps(connection, run.n).get(said.path) if now.outcome is None else None
+    before, taken = _newest_settlement(connection, run.n, said.path)
     if now.principal != principal:
         raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
     if step is not None and step.is_lost and (before is None or taken):
@@ -85,7 +85,7 @@ def check(connection: apsw.Connection, run: RunRow, said: SettlementRequest, pri
     return False
 
 
-def record(
+def record_settlement(
     connection: apsw.Connection, run: RunRow, said: SettlementRequest, who: tuple[str, str, str], at: int
 ) -> None:
     """Leave for the owner what was checked in this transaction."""
@@ -96,21 +96,21 @@ def record(
     )
 
 
-def still_open(
+def only_open(
     connection: apsw.Connection, run: RunRow, said: Sequence[SettlementRequest], principal: str
 ) -> list[SettlementRequest]:
     """Those that still count; what came too late, or is about something else, is passed over. Writes nothing."""
 
     def counts(each: SettlementRequest) -> bool:
         try:
-            return check(connection, run, each, principal)
+            return must_record(connection, run, each, principal)
         except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
             return False
 
     return [each for each in said if counts(each)]
 
 
-def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
+def _newest_settlement(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
     """What was said last of this call, and whether the owner has taken it up."""
     of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
     for body, taken in rows(connection, of_run, (run, KIND)):
@@ -120,7 +120,7 @@ def _newest(connection: apsw.Connection, run: int, path: str) -> tuple[Settlemen
     return None, False
 
 
-def said_in(wish: ControlRequest) -> SettlementRequest:
+def decode_settlement(wish: ControlRequest) -> SettlementRequest:
     """What a deposit of this kind says."""
     said: SettlementRequest = decode(SettlementRequest, wish.body)
     return said

@@ -15,11 +15,11 @@ from kairos_mcp.store.queries import ControlRequest, RunRow
 UNITS = ("model_calls", "milliseconds")
 
 
-def renew(connection: apsw.Connection, run: RunRow, came: Iterable[ControlRequest]) -> None:
+def renew_stretch(connection: apsw.Connection, run: RunRow, came: Iterable[ControlRequest]) -> None:
     """Where a person resumed the run or approved a call of it, give it another stretch, within what it may have in
     all. Part of the transaction that takes these wishes up."""
     spec: Spec = decode(Spec, run.spec)
-    if spec.stretch is None or not any(_is_a_persons(connection, run, each) for each in came):
+    if spec.stretch is None or not any(_is_from_person(connection, run, each) for each in came):
         return
     account = read_account(connection, run.account)
     for unit in UNITS:
@@ -30,7 +30,7 @@ def renew(connection: apsw.Connection, run: RunRow, came: Iterable[ControlReques
             rows(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
 
 
-def _is_a_persons(connection: apsw.Connection, run: RunRow, wish: ControlRequest) -> bool:
+def _is_from_person(connection: apsw.Connection, run: RunRow, wish: ControlRequest) -> bool:
     """What comes through MCP may be a model's own word."""
     match wish:
         case ControlRequest(kind="resume", via=via):

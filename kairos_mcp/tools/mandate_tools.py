@@ -57,7 +57,7 @@ def mandate_tool(store: Store) -> Tool:
 
     def read_mandate(arguments: JsonObject, around: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
-        with store.aside() as connection:
+        with store.read_connection() as connection:
             body = mandates.goal_of(connection, around.run_id, mandate_id)
         if body is None:
             raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")

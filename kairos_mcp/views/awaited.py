@@ -32,12 +32,12 @@ class BackOff(NamedTuple):
 def current_waits(connection: apsw.Connection, run: RunRow, at: int, backing_off: Sequence[BackOff]) -> Iterator[str]:
     """A sentence for each step that somebody waits for at this moment."""
     pauses = {each.path: each for each in backing_off}
-    for step in queries.unanswered(connection, run.n):
+    for step in queries.unanswered_steps(connection, run.n):
         pause = pauses.get(step.path)
         if pause is not None:
             again = f"it is asked again at {iso(pause.again_at)} (attempt {pause.attempt} of {pause.of})"
             yield f"Waiting: {step.path}: {_name_of_awaited(step)} failed ({pause.why}); {again}."
-        elif step.begun and step.held.milliseconds:
+        elif step.outcome_unknown and step.held.milliseconds:
             since = step.at if step.newest is None else step.newest.at
             if step.attempts or at - since >= WORTH_SAYING_MS:
                 tries = f", attempt {step.attempts + 1}" if step.attempts else ""

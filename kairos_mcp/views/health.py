@@ -58,7 +58,7 @@ def _quickly(reader: apsw.Connection) -> str:
 def _damage(store: Store) -> list[str]:
     """From one state of the file: others may write meanwhile."""
     try:
-        with store.aside() as connection:
+        with store.read_connection() as connection:
             rows(connection, "begin")
             return integrity.damage(connection, Outcome)
     except KairosError as damage:

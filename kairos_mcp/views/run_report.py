@@ -268,7 +268,7 @@ def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
     if run.flow in load_ooda.VERSIONS:
         return mandate_view.tool_at(connection, run, path) or run.flow
     turn, _, call = path.rpartition("/")
-    body = queries.body_at(connection, run.n, turn) if turn else None
+    body = queries.answer_body_at(connection, run.n, turn) if turn else None
     match decode_answer(body) if body is not None else None:
         case Completion(tool_calls=calls):
             return calls[int(call.removeprefix("call-")) - 1].name

@@ -88,10 +88,10 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
     if row.sent.dialect is not None:
         event["dialect"] = row.sent.dialect
     if row.attempts:
-        event["attempts"] = row.attempts + row.began
+        event["attempts"] = row.attempts + row.was_begun_here
     match answer:
         case None:
-            return event | {"state": "open" if row.waits else "begun"}
+            return event | {"state": "open" if row.is_waiting else "begun"}
         case Completion() as turn:
             calls = [call.name for call in turn.tool_calls]
             event |= {
@@ -145,7 +145,7 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
                 "content": _cut_text(answer.content, 400),
             } | _remark(answer)
         else:
-            shown["state"] = answer.kind if answer is not None else ("open" if row.waits else "begun")
+            shown["state"] = answer.kind if answer is not None else ("open" if row.is_waiting else "begun")
         yield shown | _decision_item(traced.decided.get(row.path, ()))
 
 

@@ -134,10 +134,10 @@ def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
     among, nth = chance.randint(1, 16), len(books.opened)
     share = BranchShare(some_caps(chance, Units._fields), among, some_caps(chance, Units._fields))
     openings = [NewBranch(f"{around}task-{nth + n}", share) for n in range(chance.randint(1, min(3, among)))]
-    enclosing = purse.nearest(f"{around}step")
-    purse.open(openings)
+    enclosing = purse.nearest_account(f"{around}step")
+    purse.open_branches(openings)
     for each in openings:
-        opened = purse.nearest(f"{each.path}/step")
+        opened = purse.nearest_account(f"{each.path}/step")
         for asked, cap, left in zip(asdict(share.limits).values(), asdict(opened.caps).values(), enclosing.remaining):  # noqa: B905 - a tuple of as many
             assert cap is None or asked is None or cap <= asked
             assert left is None or (cap is not None and cap * among <= left)
@@ -148,9 +148,9 @@ def hold(
     purse: ReservationBatch, path: str, claim: ReservationRequest, numbers: Shared, under_way: list[Held], books: Books
 ) -> None:
     shared = numbers if claim.counts.model_calls else ()
-    nearest, around = purse._chain(branches.above(purse.branches, path))
-    expected = reserve(nearest, claim, [purse._read(number) for number in shared], around)
-    leave = purse.hold(path, claim, shared)
+    nearest, around = purse._accounts_above(branches.above(purse.branches, path))
+    expected = reserve(nearest, claim, [purse._read_shared(number) for number in shared], around)
+    leave = purse.reserve(path, claim, shared)
     assert leave == expected  # whether it was read or held at once, without a look
     if isinstance(leave, Refused):
         assert leave.allowed is not None
@@ -162,8 +162,8 @@ def hold(
     closing = claim.purpose == "closing"  # it has half a minute of its own
     within = [purse._branch(number) for number in branches.above(purse.branches, path)]
     for account, amount in (
-        *((each, leave.held) for each in (purse.own, *within)),
-        *((purse._read(number), shared_part(leave.held)) for number in shared),
+        *((each, leave.held) for each in (purse.run_account, *within)),
+        *((purse._read_shared(number), shared_part(leave.held)) for number in shared),
     ):  # what was held at this moment fits every cap
         for unit in Units._fields[: 7 if closing else 8]:
             cap = getattr(account.caps, unit)
@@ -264,7 +264,7 @@ CALL_OF_A_TASK = ReservationRequest(counts_of("phase"), "phase", False, 100, 400
 def opened(connection: apsw.Connection, *paths: str, caps: Limits = UNLIMITED) -> dict[str, int]:
     """Branches with accounts of their own, outer ones first."""
     purse = ReservationBatch(connection, read_account(connection, OWN))
-    purse.open([NewBranch(path, BranchShare(caps, 1)) for path in paths])
+    purse.open_branches([NewBranch(path, BranchShare(caps, 1)) for path in paths])
     purse.write()
     return dict(purse.branches)
 
@@ -275,7 +275,7 @@ def test_an_account_that_changes_several_times_in_one_transaction_keeps_every_ch
     open_accounts(connection, [Limits(), Limits()])
     known = opened(connection, "task", "task/try")
     purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    leaves = [purse.hold("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
+    leaves = [purse.reserve("task/try/step", CALL_OF_A_TASK, (2,)) for _ in range(3)]
     held = [leave.held for leave in leaves if isinstance(leave, Reservation)]
     assert len(held) == 3
     spent = [
@@ -316,7 +316,7 @@ def test_a_report_above_what_was_held_names_each_account_that_it_took_past_a_cap
     purse = ReservationBatch(connection, read_account(connection, OWN), known)
     purse.settle("task/step", Units(**{unit: 1_000}), Units(**{unit: 1_000 + excess}), (2,))
     purse.write()
-    passed = [(account.id, name) for account, name in purse.passed()]
+    passed = [(account.id, name) for account, name in purse.exceeded_caps()]
     assert passed == [(number, unit) for number in sorted((OWN, 2, known["task"]))] * excess
 
 
@@ -330,7 +330,7 @@ def test_a_report_of_what_was_held_names_no_account_that_another_took_past_its_c
     purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(**{unit: 100}), Units(**{unit: 100}), ())
     purse.write()
-    assert list(purse.passed()) == []
+    assert list(purse.exceeded_caps()) == []
 
 
 def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(connection: apsw.Connection) -> None:
@@ -339,7 +339,7 @@ def test_a_report_above_what_was_held_that_stays_within_every_cap_names_none(con
     purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(output_tokens=10), Units(output_tokens=1_000), ())
     purse.write()
-    assert list(purse.passed()) == []
+    assert list(purse.exceeded_caps()) == []
 
 
 def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw.Connection) -> None:
@@ -348,7 +348,7 @@ def test_what_is_held_already_counts_when_a_report_is_looked_at(connection: apsw
     purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", Units(output_tokens=100), Units(output_tokens=501), ())
     purse.write()
-    assert [(account.id, unit) for account, unit in purse.passed()] == [(OWN, "output_tokens")]
+    assert [(account.id, unit) for account, unit in purse.exceeded_caps()] == [(OWN, "output_tokens")]
 
 
 def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Connection) -> None:
@@ -358,9 +358,11 @@ def test_an_account_that_is_not_there_undoes_the_transaction(connection: apsw.Co
     with pytest.raises(apsw.CorruptError):
         purse.write()
     with pytest.raises(apsw.CorruptError):
-        ReservationBatch(connection, read_account(connection, OWN)).hold("step", CALL_OF_A_TASK, (98,))
+        ReservationBatch(connection, read_account(connection, OWN)).reserve("step", CALL_OF_A_TASK, (98,))
     with pytest.raises(apsw.CorruptError):
-        ReservationBatch(connection, read_account(connection, OWN), {"task": 97}).hold("task/step", CALL_OF_A_TASK, ())
+        ReservationBatch(connection, read_account(connection, OWN), {"task": 97}).reserve(
+            "task/step", CALL_OF_A_TASK, ()
+        )
 
 
 SPENT = Units(rounds=1, model_calls=1, input_tokens=80, output_tokens=40, total_tokens=120, nano_usd=500)
@@ -397,10 +399,10 @@ def test_what_a_lost_step_is_charged_at_most_is_what_every_account_has_left_once
             f"update account set held_{unit} = ?, spent_{unit} = 7, cap_{unit} = cap_{unit} + 7", (held,)
         )
     purse = ReservationBatch(connection, read_account(connection, OWN), known)
-    charged = purse.at_most("task/step", HELD, SPENT, (2,))
+    charged = purse.cap_to_remaining("task/step", HELD, SPENT, (2,))
     assert charged == Units(1, 1, read, written, read + written, cost)
     assert read_account(connection, 2).held == shared_part(HELD)  # nothing has changed by the question
-    assert charged == purse.at_most("task/step", HELD, SPENT, (2,))
+    assert charged == purse.cap_to_remaining("task/step", HELD, SPENT, (2,))
 
 
 def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: apsw.Connection) -> None:
@@ -408,7 +410,7 @@ def test_a_report_of_time_names_no_account_for_time_is_no_report(connection: aps
     purse = ReservationBatch(connection, read_account(connection, OWN))
     purse.settle("step", NOTHING, Units(model_calls=3, milliseconds=9), ())
     purse.write()
-    assert list(purse.passed()) == []
+    assert list(purse.exceeded_caps()) == []
 
 
 def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw.Connection) -> None:
@@ -416,7 +418,7 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=300)])
     for _ in range(2):
         purse = ReservationBatch(connection, read_account(connection, OWN))
-        leave = purse.hold("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
+        leave = purse.reserve("step", CALL_OF_A_TASK._replace(input_bound=290, wanted_tokens=200), (2, 3))
         assert isinstance(leave, Refused)
         assert (leave.limit, leave.scope) == ("total_tokens", f"{WHOLE_PREFIX}{read_account(connection, 3).scope}")
         purse.write()
@@ -426,7 +428,7 @@ def test_what_shared_accounts_refuse_is_taken_from_none_of_them(connection: apsw
 def test_shared_accounts_are_clamped_to_the_smallest_and_hold_the_same(connection: apsw.Connection) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=10_000), Limits(total_tokens=400)])
     purse = ReservationBatch(connection, read_account(connection, OWN))
-    leave = purse.hold("step", CALL_OF_A_TASK, (2, 3))
+    leave = purse.reserve("step", CALL_OF_A_TASK, (2, 3))
     assert isinstance(leave, Reservation)
     assert leave.max_tokens == 300
     purse.write()
@@ -439,14 +441,14 @@ def test_what_is_settled_and_held_of_a_shared_account_in_one_transaction_counts_
 ) -> None:
     open_accounts(connection, [Limits(), Limits(total_tokens=500, model_calls=2)])
     purse = ReservationBatch(connection, read_account(connection, OWN))
-    first = purse.hold("step", CALL_OF_A_TASK, (2,))
+    first = purse.reserve("step", CALL_OF_A_TASK, (2,))
     assert isinstance(first, Reservation)
-    assert isinstance(purse.hold("other", CALL_OF_A_TASK, (2,)), Refused)
+    assert isinstance(purse.reserve("other", CALL_OF_A_TASK, (2,)), Refused)
     purse.settle("step", first.held, Units(model_calls=1, input_tokens=10, output_tokens=40, total_tokens=50), (2,))
-    second = purse.hold("other", CALL_OF_A_TASK, (2,))
+    second = purse.reserve("other", CALL_OF_A_TASK, (2,))
     assert isinstance(second, Reservation)
     assert second.max_tokens == 350
-    assert isinstance(purse.hold("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
+    assert isinstance(purse.reserve("third", CALL_OF_A_TASK._replace(input_bound=0, wanted_tokens=1), (2,)), Refused)
     purse.write()
     day = read_account(connection, 2)
     assert (day.held, day.spent) == (shared_part(second.held), Units(0, 1, 10, 40, 50))

@@ -32,7 +32,7 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
 from kairos_mcp.store.commit import AnsweredStep, RunCommit
-from kairos_mcp.store.inbox import Deposit, deposit, wish
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, leave_request
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -393,18 +393,20 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
     async with App.open(place.settings(), via="mcp") as host:
         run_id = await started(host, route="caller")
         run = queries.run_by_id(host._store.reader, run_id)
-        (waits,) = queries.waiting(host._store.reader, run.n).values()
-        owner = await host._store.own(1)
+        (waits,) = queries.open_steps(host._store.reader, run.n).values()
+        owner = await host._store.register_owner(1)
         fence = await host._store.submit(lambda c: runs.take(c, run.n, owner, ()))
         if came == "an answer":
-            brought = Deposit("round-1", Completion("done", finish="stop"))
-            assert await host._store.submit(lambda c: deposit(c, run, [brought], "caller", owner, 1)) is None
+            brought = AnswerDeposit("round-1", Completion("done", finish="stop"))
+            assert await host._store.submit(lambda c: deposit_answers(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
-            assert await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.as_row, owner, 1)) is None
-        turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, park=True, waiting=(waits.mark,))
-        assert await host._store.submit(lambda c: apply_commit.let_go(c, turn)) == (came == "nothing")
+            assert (
+                await host._store.submit(lambda c: leave_request(c, run, "pause", "asked", ME.as_row, owner, 1)) is None
+            )
+        turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
+        assert await host._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")
         if came != "nothing":
-            assert not (await host._store.submit(lambda c: apply_commit.apply(c, turn))).parked
+            assert not (await host._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))).released
             assert place.rows("select owner from run") == [(owner,)]
 
 

@@ -21,14 +21,14 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import RunCommit
-from kairos_mcp.store.inbox import Deposit, deposit, take_up, wish
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, drain_inbox, leave_request
 from kairos_mcp.store.ownership import Ownership
 
 
 async def owned(host: App) -> tuple[queries.RunRow, int, int]:
     """A run that waits and that a living server owns: with its owner's number and its fence."""
     run = queries.run_by_id(host._store.reader, await started(host, route="caller"))
-    mine = await host._store.own(1)
+    mine = await host._store.register_owner(1)
     fence = await host._store.submit(lambda connection: runs.take(connection, run.n, mine, ()))
     assert fence is not None
     return run, mine, fence
@@ -47,12 +47,12 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        await host._store.submit(lambda c: wish(c, run, "pause", "asked", ME.as_row, mine, 1))
+        await host._store.submit(lambda c: leave_request(c, run, "pause", "asked", ME.as_row, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
-                await host._store.submit(lambda c, o=owner, n=number: take_up(c, run, o, n, 1))
+                await host._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
         assert place.rows("select paused, taken from run, deposit") == [(None, None)]
-        await host._store.submit(lambda c: take_up(c, run, mine, fence, 1))
+        await host._store.submit(lambda c: drain_inbox(c, run, mine, fence, 1))
         assert place.rows("select paused from run") == [("asked",)]
 
 
@@ -61,8 +61,8 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
         run, mine, _ = await owned(host)
 
         def bring(text: str, path: str = "round-1") -> Callable[[apsw.Connection], int | None]:
-            deposits = [Deposit(path, Completion(text, finish="stop"))]
-            return lambda connection: deposit(connection, run, deposits, "caller", mine, 1)
+            deposits = [AnswerDeposit(path, Completion(text, finish="stop"))]
+            return lambda connection: deposit_answers(connection, run, deposits, "caller", mine, 1)
 
         place.rows("update mark set held = '[1,1,0,0,0,0,0,0]'")  # begun by the owner itself
         with pytest.raises(NotWaiting):
@@ -78,13 +78,13 @@ async def test_an_answer_is_taken_for_an_open_step_and_another_one_is_refused(pl
 async def test_what_was_answered_meanwhile_is_not_released_as_well(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        (waits,) = queries.waiting(host._store.reader, run.n).values()
-        brought = [Deposit("round-1", Completion("came", finish="stop"))]
-        await host._store.submit(lambda c: deposit(c, run, brought, "caller", mine, 1))
+        (waits,) = queries.open_steps(host._store.reader, run.n).values()
+        brought = [AnswerDeposit("round-1", Completion("came", finish="stop"))]
+        await host._store.submit(lambda c: deposit_answers(c, run, brought, "caller", mine, 1))
         released = [(waits.mark, "round-1", counts_of("round"), ())]
         outcome = encode(make_outcome("cancelled", "cancelled"))
         turn = RunCommit(run.n, run.id, mine, fence, run.account, 1, released=released, outcome=outcome)
-        await host._store.submit(lambda c: apply_commit.apply(c, turn))
+        await host._store.submit(lambda c: apply_commit.apply_run_commit(c, turn))
         assert_lawful(place, run.id)
 
 

@@ -113,7 +113,7 @@ async def test_servers_that_are_asked_twice_at_once_enter_once(place: Place) -> 
 
     store = Store(place.home, "full", "test")
     with store.writer.moving(), store.writer.moving():
-        numbers = await asyncio.gather(*(store.own(1) for _ in range(3)))
+        numbers = await asyncio.gather(*(store.register_owner(1) for _ in range(3)))
     assert len(set(numbers)) == 1
     assert place.rows("select count(*) from owner") == [(1,)]
     await store.close()

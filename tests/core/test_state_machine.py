@@ -25,7 +25,7 @@ from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.store import integrity, ownership, queries
 from kairos_mcp.store.connection import connect
-from kairos_mcp.store.inbox import Deposit, deposit
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers
 
 HOSTS = st.sampled_from((0, 1))
 PICKS = st.integers(0, 2**16)
@@ -158,11 +158,11 @@ class Servers(RuleBasedStateMachine):
         try:
             connection.execute("begin immediate")
             row = queries.run_by_id(connection, run)
-            found = queries.waiting(connection, row.n) if row.outcome is None else {}
+            found = queries.open_steps(connection, row.n) if row.outcome is None else {}
             waits = {path: step for path, step in found.items() if step.kind in ("round", "call") and not step.is_lost}
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
-                deposit(connection, row, [Deposit(path, brought)], "caller", ownership.NOBODY, 1)
+                deposit_answers(connection, row, [AnswerDeposit(path, brought)], "caller", ownership.NOBODY, 1)
             connection.execute("commit")
         finally:
             connection.close()

@@ -29,7 +29,7 @@ def tables(place: Place) -> set[str]:
 async def test_nothing_is_made_before_something_is_asked_of_it(place: Place) -> None:
     store = opened(place)
     assert not store.exists
-    assert not store.opened
+    assert not store.is_open
     await store.close()
     assert not place.home.exists()
 

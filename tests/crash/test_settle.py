@@ -194,7 +194,7 @@ async def test_another_principal_settles_nothing(place: Place) -> None:
             SettlementRequest("round-1/call-1", "reattempt", digest=item["digest"]),
         )
         with pytest.raises(NotWaiting):  # what the job itself refuses
-            settlements.check(host._store.reader, run, said, "bob")
+            settlements.must_record(host._store.reader, run, said, "bob")
 
 
 def lose(place: Place) -> None:

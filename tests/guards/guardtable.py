@@ -52,14 +52,14 @@ ONE_OWNER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "came = quiet and somebody_came(connection, turn.run, turn.waiting)",
+        "came = is_idle and has_news(connection, commit.run, commit.open_marks)",
         "came = False",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
         quick=True,
     ),
     Guard(
         "store/apply_commit.py",
-        "    if somebody_came(connection, turn.run, turn.waiting):\n        return False\n",
+        "    if has_news(connection, commit.run, commit.open_marks):\n        return False\n",
         "",
         RECOVERY + "a_run_is_not_let_go_of_while_something_that_came_was_not_seen",
     ),
@@ -138,15 +138,15 @@ ONE_OWNER = (
     ),
     Guard(
         "execution/worker.py",
-        "        if self._looks:\n            return False  # something came during the commit",
+        "        if self._inbox_changed:\n            return False  # something came during the commit",
         "        # something came during the commit",
         OWNERS + "a_step_that_a_cancel_forestalled_during_its_commit_is_never_begun",
         quick=True,
     ),
     Guard(
         "execution/worker.py",
-        "still = self._stopping or self.standing.run.paused is not None",
-        "still = self._stopping",
+        "no_new_steps = self._is_stopping or self.state.run.paused is not None",
+        "no_new_steps = self._is_stopping",
         RUNS + "a_pause_lets_what_runs_finish_and_begins_nothing_more",
     ),
 )
@@ -161,7 +161,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/inbox.py",
-        "if found is None or (found.body is None and (not found.open or run.outcome is not None)):",
+        "if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):",
         "if found is None:",
         OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
     ),
@@ -179,8 +179,8 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        if not _is_answered(connection, mark):\n            purse.settle(path, held, NOTHING, shared)",
-        "        if mark:\n            purse.settle(path, held, NOTHING, shared)",
+        "        if not _is_answered(connection, mark):\n            batch.settle(path, held, NOTHING, shared)",
+        "        if mark:\n            batch.settle(path, held, NOTHING, shared)",
         OWNERS + "what_was_answered_meanwhile_is_not_released_as_well",
     ),
     Guard(
@@ -204,14 +204,14 @@ ONE_ANSWER = (
     ),
     Guard(
         "execution/run_state.py",
-        'return not (repeatable or (mark.probed is not None and mark.probed.state == "not_done"))',
+        'return not (repeatable or (step.probe_result is not None and step.probe_result.state == "not_done"))',
         "return False",
         "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself[run_control-already_done-1]",
     ),
     Guard(
         "execution/run_state.py",
-        'case ProbeResult(state="done", result=result):',
-        'case ProbeResult(state="never", result=result):',
+        'case ProbeResult(state="done", result=found):',
+        'case ProbeResult(state="never", result=found):',
         "crash/test_settle.py::test_an_edit_that_was_made_before_the_crash_is_not_made_again",
     ),
 )
@@ -219,7 +219,7 @@ ONE_ANSWER = (
 SPENDING = (
     Guard(
         "execution/cancellation.py",
-        "    if mark.failing is None:",
+        "    if step.failed_result is None:",
         "    if True:",
         "providers/test_cut_off_between_tries.py::"
         "test_a_failed_attempt_is_charged_with_what_is_known_of_it_where_a_cancel_forestalls_the_next",
@@ -283,8 +283,8 @@ SPENDING = (
     ),
     Guard(
         "execution/executor.py",
-        "self._meters[strand, route].learn(step, answer)",
-        'self._meters[strand, "provider"].learn(step, answer)',
+        "self._estimators[conversation, route].learn(step, answer)",
+        'self._estimators[conversation, "provider"].learn(step, answer)',
         "budgets/test_meter.py::test_what_a_caller_said_of_its_own_tokens_bounds_no_call_of_a_provider",
     ),
     Guard(
@@ -295,19 +295,19 @@ SPENDING = (
     ),
     Guard(
         "store/apply_commit.py",
-        "purse.settle(settled.path, settled.held, settled.spent, settled.shared)",
-        "purse.settle(settled.path, settled.held, NOTHING, settled.shared)",
+        "batch.settle(answered.path, answered.held, answered.spent, answered.shared)",
+        "batch.settle(answered.path, answered.held, NOTHING, answered.shared)",
         "core/test_host_limits.py::test_usage_is_the_sum_of_its_rows",
     ),
     Guard(
         "store/apply_commit.py",
-        "purse.settle(retry.path, retry.freed, lost, retry.shared)",
-        "purse.settle(retry.path, retry.freed, NOTHING, retry.shared)",
+        "batch.settle(attempt.path, attempt.released, lost, attempt.shared)",
+        "batch.settle(attempt.path, attempt.released, NOTHING, attempt.shared)",
         "providers/test_runs.py::test_an_attempt_whose_end_is_unknown_stays_charged",
     ),
     Guard(
         "execution/daily_limits.py",
-        "if known is not None and self._is_charged(principal, known[0], at):",
+        "if known is not None and self._is_still_charged(principal, known[0], at):",
         "if known is not None:",
         "budgets/test_days_limits.py::test_budget_020_a_round_is_charged_to_the_day_on_which_it_was_reserved",
     ),
@@ -325,18 +325,18 @@ SPENDING = (
     ),
     Guard(
         "store/inbox.py",
-        'if action == "extend" and _was_refused(connection, run.n):',
+        'if action == "extend" and _was_limit_reached(connection, run.n):',
         "if False:",
         RUNS + "a_run_that_a_limit_has_refused_can_not_be_extended",
     ),
     Guard(
-        "execution/reach.py",
-        "if len(recent) < PER_MINUTE:",
+        "execution/authorization.py",
+        "if len(recent) < CALLS_PER_MINUTE:",
         "if True:",
         RUNS + "the_thirty_first_call_of_a_changing_tool_in_a_minute_is_refused",
     ),
     Guard(
-        "execution/reach.py",
+        "execution/authorization.py",
         "while recent and not 0 <= at - recent[0] < 60_000:",
         "while recent and not at - recent[0] < 60_000:",
         RUNS + "a_clock_that_is_set_back_does_not_stop_a_tool_for_long",
@@ -364,7 +364,7 @@ LEAVES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        approvals.give_places(connection, turn.run, turn.at)\n",
+        "        approvals.give_places(connection, commit.run, commit.at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
@@ -382,8 +382,8 @@ LEAVES = (
     ),
     Guard(
         "execution/run_state.py",
-        "                mark.lapsed = True\n",
-        "                mark.lapsed = False\n",
+        "                step.approval_expired = True\n",
+        "                step.approval_expired = False\n",
         LEAVE + "a_lapsed_approval_is_asked_again_once_by_a_server_that_died_after_the_resume",
     ),
     Guard(
@@ -588,7 +588,7 @@ LEAVES = (
         "ooda/test_killed_and_commands.py::test_a_time_of_a_schedule_is_run_for_once_though_two_timers_found_it_due",
     ),
     Guard(
-        "execution/reach.py",
+        "execution/authorization.py",
         "self.registry.current(spec)",
         "pass",
         "registry/test_offers.py::test_a_tool_of_another_pin_than_the_offered_one_is_not_called",
@@ -611,7 +611,7 @@ LEAVES = (
 FILES = (
     Guard(
         "store/apply_commit.py",
-        "            tool_memory.forget(connection, turn.run, settled.path)\n",
+        "            tool_memory.forget(connection, commit.run, answered.path)\n",
         "            pass\n",
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
@@ -623,14 +623,14 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "        tool_memory.forget_calls(connection, turn.run)\n",
+        "        tool_memory.forget_calls(connection, commit.run)\n",
         "",
         "crash/test_settle.py::"
         "test_what_a_file_held_goes_with_a_run_that_is_cancelled_while_its_edit_waits_to_be_settled",
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not retry.claim.external:\n        tool_memory.forget(connection, turn.run, retry.path)\n",
+        "    if not attempt.request.external:\n        tool_memory.forget(connection, commit.run, attempt.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
@@ -1177,7 +1177,7 @@ UNREAD = "records/test_unreadable.py::test_"
 DAMAGED = (
     Guard(
         "execution/worker.py",
-        "            self._unreadable = True",
+        "            self._is_unreadable = True",
         "            raise",
         UNREAD + "a_run_that_cannot_be_read_is_cancelled_at_once[null for an answer]",
     ),
@@ -1224,7 +1224,7 @@ DAYS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if turn.barred:",
+        "    if commit.is_barred:",
         "    if False:",
         CLOCK + "a_clock_that_is_far_behind_stops_model_calls_until_a_person_says_that_it_is_right",
     ),
@@ -1253,7 +1253,7 @@ SERVERS_OF_OTHERS = (
         "test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer[None-named0-waited0]",
         quick=True,
     ),
-    Guard("execution/reach.py", "        if self.joining is None:\n", "        if True:\n", SLOW_SERVER),
+    Guard("execution/authorization.py", "        if self.late_globs is None:\n", "        if True:\n", SLOW_SERVER),
     Guard(
         "tools/mcp_servers/client.py",
         "        if opening is None or opening.done():",
@@ -1385,14 +1385,14 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "purse.at_most(retry.path, retry.freed, retry.lost, retry.shared) if retry.requests else retry.lost",
-        "retry.lost",
+        "    if attempt.withdrawn_requests:",
+        "    if False:",
         GIVEN_UP + "no_limit_is_passed_by_clients_that_go_away_again_and_again",
         quick=True,
     ),
     Guard(
         "store/apply_commit.py",
-        "                client_requests.give_up(connection, purse, step, turn.fence, turn.at)\n",
+        "                client_requests.give_up(connection, batch, step, commit.fence, commit.at)\n",
         "                pass\n",
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
@@ -1423,7 +1423,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "execution/accounting.py",
-        "    reason = None if completion.usage is None else _impossible(completion.usage, completion)\n",
+        "    reason = None if completion.usage is None else _why_impossible(completion.usage, completion)\n",
         "    reason = None\n",
         "budgets/test_believed.py::test_the_callers_report_that_can_not_be_is_none",
         quick=True,

@@ -8,15 +8,15 @@ from kairos_mcp.budget.units import NOTHING
 from kairos_mcp.core.steps import Failure, Sent
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import PendingStep
-from kairos_mcp.execution.retry import TRIES, pause_before
+from kairos_mcp.execution.retry import ATTEMPTS, retry_delay_s
 from providers.asking import step_of
 
 
 def pauses(retry_after_s: float | None = None, *, retryable: bool = True) -> list[float | None]:
     """The pause after each of a mark's tries, and after the first of those when its run has sat an outage out."""
     failed = StepResult(Failure("provider_busy", "Later.", retryable, retry_after_s), NOTHING)
-    tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, TRIES + 2)]
-    return [pause_before(mark, failed) for mark in tried]
+    tried = [PendingStep(1, step_of(), False, NOTHING, Sent("provider"), tries=n) for n in range(1, ATTEMPTS + 2)]
+    return [retry_delay_s(mark, failed) for mark in tried]
 
 
 def test_a_completion_is_asked_for_again_after_one_second_and_then_after_twice_as_long_each_time() -> None:

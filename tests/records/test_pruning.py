@@ -126,7 +126,7 @@ async def test_no_run_that_is_needed_ever_goes(
         assert left(place) == needed
         assert done.runs == before - len(needed)
         assert_all_lawful(host)
-        with host._store.aside() as connection:
+        with host._store.read_connection() as connection:
             assert unreferred_texts(connection) == []
 
 
@@ -149,7 +149,7 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
     async with App.open(place.settings(says("done")), via="mcp") as host:
         await started(host, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
-        with host._store.aside() as watch:
+        with host._store.read_connection() as watch:
             seen = data_version(watch)
             assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen - 1)) is False
             await started(host, "two", key="two")

@@ -26,7 +26,7 @@ async def recording(place: Place, *lines: Any, **more: Any) -> Recording:
     async with App.open(place.settings(*(lines or LINES)), via="mcp") as host:
         run_id = await started(host, **more)
         run = queries.run_by_id(host._store.reader, run_id)
-        rows = queries.record(host._store.reader, run.n)
+        rows = queries.read_record(host._store.reader, run.n)
         entries = [RecordedEntry(r.path, r.kind, r.digest, decode_answer(r.body) if r.body else None) for r in rows]
         return Recording(run_id, host._factory.load_spec(run), entries, run.outcome)
 

@@ -26,7 +26,7 @@ from kairos_mcp.server.patience import PATIENCE
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store import open_completions, ownership, queries
-from kairos_mcp.store.inbox import Deposit
+from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.queries import RunRow
 from sampling.minds import LEGACY, MODERN, Broken, Mind, asks_of, bodies, connected, paths, said, spoken
 
@@ -134,7 +134,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         connection = apsw.Connection(str(place.db))
         try:
             run = queries.run_by_id(connection, run_id)
-            late = [Deposit("task-1/round-1", Completion("late"))]
+            late = [AnswerDeposit("task-1/round-1", Completion("late"))]
             assert open_completions.deposit_open(connection, run, late, owner=ownership.NOBODY, at=0) is None
         finally:
             connection.close()
