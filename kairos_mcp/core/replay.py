@@ -1,7 +1,7 @@
-"""The law of replay: unfolds a flow and its branches, says which steps wait, and feeds them their answers.
+"""The law of replay: run a flow and its branches, say which steps wait, and feed them their answers.
 
-Pure: no I/O, no clock. What waits is a function of the flow and of the answers given so far, in whatever order they
-came; so building a flow again and feeding it the recorded answers is the same act as going on with it.
+Pure: no I/O, no clock. What waits depends only on the flow and on the answers so far, in whatever order they came.
+So a run is resumed by building its flow again and feeding it the recorded answers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from kairos_mcp.core.steps import Answer, Branch, CallTool, Failed, Flow, Gather
 
 @dataclass(slots=True)
 class _ActiveFlow:
-    """One generator that is under way, the prefix of its steps, where its outcome goes (None: the run's), and whose
-    its calls are."""
+    """A generator that has been started.
+
+    `prefix` stands before the names of its steps; `parent` is the gather that gets its outcome (None for the
+    run's own flow); `agent` is whose steps these are.
+    """
 
     flow: Generator[Any, Any, Any]
     prefix: str
@@ -30,18 +33,18 @@ class _ActiveFlow:
 
 @dataclass(slots=True)
 class _ActiveGather:
-    """A Gather that is under way: outcomes so far, names not yet started, and the strand that waits for it."""
+    """A gather that has been started: the flow that waits for it, its outcomes so far, and the branches not started."""
 
     gather: Gather[Any]
-    strand: _ActiveFlow
+    waiting_flow: _ActiveFlow
     outcomes: dict[str, Any] = field(default_factory=dict)
     unstarted: list[str] = field(default_factory=list)
 
     def next_startable(self) -> str | None:
-        """The next branch in declared order, if one more may run and its forerunners have ended.
+        """Return the next branch in declared order, if one more may run and those it depends on have ended.
 
-        No later one overtakes it: so what has been started follows from which branches have ended, not from the
-        order in which they did, and a fold, which feeds answers in the order of the marks, starts the same.
+        No later branch overtakes it. So what has been started depends on which branches have ended and not on the order
+        in which they did, and a replay, which feeds answers in the order the steps were started, starts the same ones.
         """
         if not self.unstarted or self.running >= self.gather.max_parallel:
             return None
@@ -56,7 +59,7 @@ class _ActiveGather:
         return self.gather.depends_on.get(name, ())
 
     def branch_share(self, limits: Limits) -> BranchShare:
-        """What a branch of it with these limits is to have, with the branches as they are now."""
+        """Return what a branch with these limits gets, with as many branches as are open now."""
         return BranchShare(limits, len(self.gather.branches) - len(self.outcomes), self.gather.reserved)
 
     def dependency_outcomes(self, name: str) -> Mapping[str, Any]:
@@ -64,99 +67,107 @@ class _ActiveGather:
 
 
 class Runner:
-    """A flow as far as its answers carry it. `waiting` maps path to step, in the order in which they were asked;
-    `branches` what each that runs with limits of its own is to have, outer ones first."""
+    """A flow, run as far as its answers go.
 
-    __slots__ = ("_places", "_used", "branches", "finished", "outcome", "waiting")
+    `waiting` maps paths to steps, in the order in which the flow yielded them. `branches` maps the path of each open
+    branch that has limits of its own to what it gets, outer ones first.
+    """
+
+    __slots__ = ("_receivers", "_used_paths", "branches", "finished", "outcome", "waiting")
 
     def __init__(self, flow: Flow[Any]) -> None:
         self.waiting: dict[str, Step] = {}
         self.branches: dict[str, Callable[[], BranchShare]] = {}
         self.finished = False
         self.outcome: Any = None
-        self._places: dict[str, tuple[_ActiveFlow | None, _ActiveGather | None]] = {}
-        self._used: dict[str, None] = {}  # in less than half of the room of a set
+        self._receivers: dict[str, tuple[_ActiveFlow | None, _ActiveGather | None]] = {}
+        self._used_paths: dict[str, None] = {}  # keys alone; a dict needs less than half the memory of a set
         self._send(_ActiveFlow(flow, ""), None)
 
     def answer(self, path: str, answer: Answer) -> None:
         """Give the step at `path` its answer. Raises KeyError where no step waits."""
         del self.waiting[path]
-        strand, gathering = self._places.pop(path)
-        if strand is not None:
-            self._send(strand, answer)
+        waiting_flow, gathering = self._receivers.pop(path)
+        if waiting_flow is not None:
+            self._send(waiting_flow, answer)
         elif gathering is not None:
-            self._collect_outcome(gathering, path.removeprefix(gathering.strand.prefix), answer)
+            self._collect_outcome(gathering, path.removeprefix(gathering.waiting_flow.prefix), answer)
 
     def branch_of(self, path: str) -> str:
-        """The path of the nearest branch with limits of its own above a step; empty where there is none."""
+        """Return the path of the nearest branch around a step that has limits of its own; empty where there is none."""
         while self.branches and (path := path.rpartition("/")[0]):
             if path in self.branches:
                 return path
         return ""
 
     def agent_of(self, path: str) -> str | None:
-        """Whose call the step is that waits at this path: the agent of the nearest branch around it that has one."""
-        strand, gathering = self._places[path]
-        inside = strand if strand is not None else gathering.strand if gathering is not None else None
-        return inside.agent if inside is not None else None
+        """Return whose step waits at this path: the agent of the nearest branch around it that has one."""
+        waiting_flow, gathering = self._receivers[path]
+        owner = waiting_flow if waiting_flow is not None else gathering.waiting_flow if gathering is not None else None
+        return owner.agent if owner is not None else None
 
     def replay_all(self, record: Iterable[RecordedStep]) -> None:
-        """Feed what is recorded, in order of the marks. Raises ReplayDiffers."""
+        """Feed the recorded steps, in the order in which they were started. Raises ReplayDiffers."""
         for row in record:
             self.replay(row.path, row.digest, row.answer)
 
     def replay(self, path: str, digest: bytes, answer: Answer | None) -> Step:
-        """Feed one recorded step, which must be one that waits, with this digest. Raises ReplayDiffers."""
+        """Feed one recorded step and return it. Raises ReplayDiffers where no step with this digest waits there."""
         step = self.waiting.get(path)
-        asked = step.digest if step is not None else b""
-        if step is None or asked != digest:
-            raise ReplayDiffers(path, digest.hex(), asked.hex())
+        request = step.digest if step is not None else b""
+        if step is None or request != digest:
+            raise ReplayDiffers(path, digest.hex(), request.hex())
         if answer is not None:
             self.answer(path, answer)
         return step
 
-    def _send(self, strand: _ActiveFlow, value: Any) -> None:
+    def _send(self, waiting_flow: _ActiveFlow, value: Any) -> None:
         try:
-            asked = strand.flow.send(value)
-            while asked.kind == "gather" and not asked.branches:
-                asked = strand.flow.send({})
+            request = waiting_flow.flow.send(value)
+            while request.kind == "gather" and not request.branches:
+                request = waiting_flow.flow.send({})
         except StopIteration as end:
-            self._finish_flow(strand, end.value)
+            self._finish_flow(waiting_flow, end.value)
         except GiveUp as reason:
-            if strand.parent is None:
+            if waiting_flow.parent is None:
                 raise
-            self._finish_flow(strand, Failed(str(reason)))
+            self._finish_flow(waiting_flow, Failed(str(reason)))
         else:
-            self._handle_request(strand, asked)
+            self._handle_request(waiting_flow, request)
 
-    def _handle_request(self, strand: _ActiveFlow, asked: Step | Gather[Any]) -> None:
-        match asked:
+    def _handle_request(self, waiting_flow: _ActiveFlow, request: Step | Gather[Any]) -> None:
+        match request:
             case Gather():
-                gathering = _ActiveGather(asked, strand, unstarted=list(asked.branches))
+                gathering = _ActiveGather(request, waiting_flow, unstarted=list(request.branches))
                 self._start_branches(gathering)
             case _:
-                self._add_waiting(strand.prefix + asked.name, asked, strand, None)
+                self._add_waiting(waiting_flow.prefix + request.name, request, waiting_flow, None)
 
-    def _add_waiting(self, path: str, step: Step, strand: _ActiveFlow | None, gathering: _ActiveGather | None) -> None:
-        if path in self._used:
+    def _add_waiting(
+        self, path: str, step: Step, waiting_flow: _ActiveFlow | None, gathering: _ActiveGather | None
+    ) -> None:
+        if path in self._used_paths:
             raise RuntimeError(f"the flow used the name {path} twice")
-        self._used[path] = None
+        self._used_paths[path] = None
         self.waiting[path] = step
-        self._places[path] = (strand, gathering)
+        self._receivers[path] = (waiting_flow, gathering)
 
     def _start_branches(self, gathering: _ActiveGather) -> None:
         while (name := gathering.next_startable()) is not None:
             gathering.unstarted.remove(name)
-            prefix = gathering.strand.prefix
+            prefix = gathering.waiting_flow.prefix
             match gathering.gather.branches[name]:
                 case CallTool() as step:
                     self._add_waiting(prefix + name, step, None, gathering)
                 case Branch(flow, limits, agent):
                     if limits is not None:
                         self.branches[prefix + name] = partial(gathering.branch_share, limits)
-                    begun = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
+                    started = flow(gathering.dependency_outcomes(name)) if callable(flow) else flow
                     self._send(
-                        _ActiveFlow(begun, f"{prefix}{name}/", gathering, name, agent or gathering.strand.agent), None
+                        _ActiveFlow(
+                            started, f"{prefix}{name}/", gathering, name, agent or gathering.waiting_flow.agent
+                        ),
+                        None,
                     )
         if gathering.unstarted and not gathering.running:
             name = gathering.unstarted[0]
@@ -167,11 +178,11 @@ class Runner:
         self._start_branches(gathering)
         if len(gathering.outcomes) == len(gathering.gather.branches):
             declared = {name: gathering.outcomes.pop(name) for name in gathering.gather.branches}
-            self._send(gathering.strand, declared)
+            self._send(gathering.waiting_flow, declared)
 
-    def _finish_flow(self, strand: _ActiveFlow, outcome: Any) -> None:
-        if strand.parent is not None:
-            self.branches.pop(strand.prefix[:-1], None)
-            self._collect_outcome(strand.parent, strand.name, outcome)
+    def _finish_flow(self, waiting_flow: _ActiveFlow, outcome: Any) -> None:
+        if waiting_flow.parent is not None:
+            self.branches.pop(waiting_flow.prefix[:-1], None)
+            self._collect_outcome(waiting_flow.parent, waiting_flow.name, outcome)
         else:
             self.finished, self.outcome = True, outcome

@@ -1,4 +1,4 @@
-"""What a flow may yield, and with what it may be answered. A flow knows no route, no limit, no clock.
+"""The steps that a flow may yield, and the answers to them. A flow knows no route, no limit, no clock.
 
 A flow is a generator: it yields a Step or a Gather and is sent the answer. `yield from step` gives the answer typed.
 A step's name is a path of ordinals (`round-3/call-2`), unique in its flow; it is the key of the recorded answer.
@@ -45,8 +45,8 @@ class Refused:
 class Failure:
     """No completion could be had: the route failed, or a script ended too soon.
 
-    `retry_after_s`: how long the route asks to be left alone. `unknown_end`: the request was sent and nobody knows
-    what came of it, so that the attempt stays charged with all that it held.
+    `retry_after_s`: how long the provider asks to wait. `unknown_end`: the request was sent and its outcome is unknown,
+    so that the attempt stays charged with everything that it held.
     """
 
     code: str
@@ -59,14 +59,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Mechanical:
-    """Nobody is there to write a summary; the flow shortens the conversation by itself."""
+    """No model is available to write a summary; the flow shortens the conversation by itself."""
 
     kind: Literal["mechanical"] = "mechanical"
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The call was begun and its end is not known; it is never repeated by itself."""
+    """The call was started and its outcome is not known. It is never repeated without a decision."""
 
     kind: Literal["unknown"] = "unknown"
 
@@ -85,12 +85,12 @@ CallAnswer = ToolResult | Refused | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the hands added to what was asked: never digested, stored with the attempt.
+    """What the executor added to a request: never digested, stored with the attempt.
 
-    `tail` is the standing line shown to the model; `line` the line of a script that answers this step; `temperature`
-    what the caller wished for. `dialect` is how it was worded: None where nothing was (a script), in rows of before
-    it was kept, and for a client's model until it has answered, since another client may be asked otherwise. `agent`:
-    whose step it is, for the books. `unpriced`: this server pays for the model, and nobody knows its price.
+    `tail` is the status line shown to the model; `line` the line of a script that answers this step; `temperature` what
+    the caller asked for. `dialect` is how the request was worded: None for a script, in older rows, and for a client's
+    model until it has answered, since another client may be asked in another dialect. `agent`: whose step it is, for
+    the spending report. `unpriced`: this server pays for the model, and its price is not known.
     """
 
     route: str | None = None
@@ -106,7 +106,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class RequestCompletion:
-    """Ask whoever thinks. `max_tokens` is what is wanted; what is granted is decided by the hands.
+    """Ask the model. `max_tokens` is what the flow wants; what it gets is decided when the step is executed.
 
     A `reminder` is digested with the step and shown at the tail of the newest turn; it never joins the conversation.
     """
@@ -149,10 +149,10 @@ class CallTool:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait until somebody entitled lets the flow go on.
+    """Wait until somebody who may do so resumes the flow.
 
-    `so_far`: what the flow has come to, for whoever looks while it waits. It follows from the answers before it, so
-    that it is no part of what is asked: neither digested nor compared.
+    `progress`: what the flow has come to, for whoever looks at the run while it waits. It follows from the answers
+    before it, so it is no part of the request: neither digested nor compared.
     """
 
     name: str
