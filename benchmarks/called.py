@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks import subjects
 from benchmarks.fresh import fresh
 from benchmarks.rounds import floor
-from kairos_mcp.tools.tool import ToolContext, call
+from kairos_mcp.tools.tool import ToolContext, call_tool
 
 
 async def cpu(folder: Path, calls: int) -> tuple[float, float]:
@@ -22,7 +22,7 @@ async def cpu(folder: Path, calls: int) -> tuple[float, float]:
         around = ToolContext("", time.monotonic() + 600, lambda _ref: None)
         began = time.process_time()
         for _ in range(calls):
-            assert not call(tool, arguments, around).is_error
+            assert not call_tool(tool, arguments, around).is_error
         between = time.process_time()
         for _ in range(calls):
             run = await host.start_call("read_file", arguments, subjects.ME)

@@ -206,7 +206,7 @@ class App:
     ) -> JsonObject:
         """A page of the tools there are. Raises UnknownTool, BadArguments."""
         registry = await self._factory.ready_registry(self._factory.workspace(None), names or ("*",))
-        coming = registry.coming(names or ("*",))
+        coming = registry.starting_sources(names or ("*",))
         told = [f"{', '.join(coming)}: not there yet; its tools are found once it is."] if coming else []
         return registry.search(query, names, category, cursor).as_json() | ({"degraded": told} if told else {})
 

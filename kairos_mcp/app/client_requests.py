@@ -33,7 +33,7 @@ from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
-from kairos_mcp.tools.tool import as_arguments
+from kairos_mcp.tools.tool import format_call
 from kairos_mcp.views.waiting import ELICITED_CHARS
 
 ASKERS = 4_096  # runs of which it is known whose call came last
@@ -175,7 +175,7 @@ class ClientRequests:
             match standing.runner.waiting.get(path):
                 case CallTool(call=call):
                     spec = standing.executor.tool_access.find_spec(call.name)
-                    text = call.name if spec is None else as_arguments(spec, call.arguments)
+                    text = call.name if spec is None else format_call(spec, call.arguments)
                     preview = format_preview(text, self._context.factory.mask)
                     yield UnsettledCall(
                         path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)

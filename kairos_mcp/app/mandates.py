@@ -216,11 +216,11 @@ def _absent(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
     """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
     reads = {spec.name for spec in registry.select(None)} - EDITING
     for name in dict.fromkeys(look.tool for look in mandate.observe):
-        if name not in reads and not registry.waits_for((name,)):
+        if name not in reads and not registry.must_wait_for((name,)):
             yield f"observe: no tool that only reads is called {name!r} now, so it would be skipped."
     for name in mandate.tools or ():
         try:
-            registry.select(() if registry.waits_for((name,)) else (name,))
+            registry.select(() if registry.must_wait_for((name,)) else (name,))
         except UnknownTool as unknown:
             yield f"{unknown.message} A run of this mandate would be refused now."
 

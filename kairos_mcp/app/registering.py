@@ -15,7 +15,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.settings.proposal import Proposal, proposal
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionTable
-from kairos_mcp.tools.http.addresses import plainly_local
+from kairos_mcp.tools.http.addresses import why_local
 
 PIN_CHARS = 16  # of a definition's hash: enough to tell the one that was looked at from any other
 CLIENT_CHARS = 60
@@ -72,7 +72,7 @@ def _command_for(context: AppContext, said: str, caller: Caller) -> str:
 def check_place(context: AppContext, made: Proposal) -> None:
     """Whether it takes nobody else's name, and goes where a tool may go. Raises BadArguments, EgressDenied."""
     registry = context.factory.registry(context.factory.workspace(None))
-    taken = {spec.name for spec in registry.specs_beside(REGISTERED)}
+    taken = {spec.name for spec in registry.specs_without(REGISTERED)}
     taken |= RESERVED | {server.name for server in context.settings.servers}
     if made.kind == "server":  # its tools are called NAME__TOOL
         taken |= {name.partition("__")[0] for name in taken if "__" in name}
@@ -81,7 +81,7 @@ def check_place(context: AppContext, made: Proposal) -> None:
     url = made.address
     if url is None or any(rule.includes(url) for rule in context.settings.private_hosts):
         return
-    if (what := plainly_local(url)) is not None:
+    if (what := why_local(url)) is not None:
         listed = f'A person can list it in the settings: private_hosts = ["{url.host}:{url.port}"].'
         raise EgressDenied(f"{url.host} is not public, but {what}.", listed)
 

@@ -39,10 +39,10 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.texts import DamagedText
 from kairos_mcp.tools import CommandSettings, SkillFolders, builtin_tools, network_tools
-from kairos_mcp.tools.files.scopes import own_places, scopes_of
+from kairos_mcp.tools.files.scopes import scopes_of, server_paths
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.mandate_tools import internal_tools
-from kairos_mcp.tools.registry import SOON_S, ToolRegistry
+from kairos_mcp.tools.registry import OTHERS_WAIT_S, ToolRegistry
 from kairos_mcp.tools.sources import ToolSources
 from kairos_mcp.tools.threads import WorkerThreads
 from kairos_mcp.tools.tool import Tool
@@ -83,17 +83,22 @@ class RunFactory:
     def registry(self, workspace: str | None) -> ToolRegistry:
         """The tools that there are at this moment: what a person approved or removed by a command counts at once."""
         registry = self.means(workspace).registry
-        self._elsewhere.look()
+        self._elsewhere.refresh()
         return registry
 
     async def ready_registry(
-        self, workspace: str | None, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S
+        self,
+        workspace: str | None,
+        globs: Sequence[str] | None,
+        named: Sequence[str] = (),
+        *,
+        soon_s: float = OTHERS_WAIT_S,
     ) -> ToolRegistry:
         """The registry, once the sources that the globs and names may mean know what they have: within half a minute
         where one tool is meant, else within `soon_s`."""
         registry = self.registry(workspace)
-        if registry.waits_for(globs) or registry.waits_for(named):
-            await asyncio.to_thread(registry.ready, globs, named, soon_s=soon_s)
+        if registry.must_wait_for(globs) or registry.must_wait_for(named):
+            await asyncio.to_thread(registry.wait_ready, globs, named, soon_s=soon_s)
         return registry
 
     def can_perform(self, run: RunRow) -> bool:
@@ -234,13 +239,13 @@ class RunFactory:
             read_bytes=self.settings.read_bytes,
             scopes=scopes,
             commands=commands,
-            shelves=self._shelves,
-            mask=self.mask,
+            skill_folders=self._shelves,
+            redactor=self.mask,
         )
         internal = internal_tools(opener, self._store)
         registry = ToolRegistry([*built_in, *networked, *internal], self._elsewhere.sources(workspace))
         own, bases = (
-            own_places(self.settings),
+            server_paths(self.settings),
             {f"mcp:{each.name}": stands_in(each, folder) for each in self.settings.servers},
         )
         paths = TouchedPaths(folder, scopes or Scopes(), own, bases)
@@ -264,11 +269,11 @@ class RunFactory:
         if not settings.http_fetch and not settings.http_tools:
             return [], {}  # most houses have none, and don't import what it takes
         from kairos_mcp.tools.http.client import HttpClient
-        from kairos_mcp.tools.http.fetch import fetch_class
+        from kairos_mcp.tools.http.fetch import classify_fetch
 
         egress = HttpClient(settings.http_hosts, settings.private_hosts)
-        tools = network_tools(egress, settings.http_tools, self._key, fetch=settings.http_fetch)
-        return tools, {"http_fetch": lambda arguments: fetch_class(arguments, egress)}
+        tools = network_tools(egress, settings.http_tools, self._key, with_fetch=settings.http_fetch)
+        return tools, {"http_fetch": lambda arguments: classify_fetch(arguments, egress)}
 
     def _knows_tools(self, run: RunRow) -> bool:
         try:

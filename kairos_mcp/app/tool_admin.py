@@ -23,7 +23,7 @@ from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, registered
-from kairos_mcp.tools.registry import NAMED_S
+from kairos_mcp.tools.registry import NAMED_WAIT_S
 
 Decision = Literal["approved", "removed"]
 
@@ -104,7 +104,7 @@ class ToolDetails:
 async def list_tools(context: AppContext) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
     """Every tool that could be offered, then what waits for a person; and what the sources have to say."""
     registry = await context.factory.ready_registry(
-        context.factory.workspace(None), ("*",), soon_s=NAMED_S
+        context.factory.workspace(None), ("*",), soon_s=NAMED_WAIT_S
     )  # a person has the time
     known = _pending_definitions(context)
     at = {each.offered: each for each in known if each.row.state == "approved"}
@@ -197,7 +197,7 @@ def idle(context: AppContext) -> tuple[str, ...]:
         return ()
     registry = context.factory.registry(context.factory.workspace(None))
     defined = _pending_definitions(context)
-    unmet = (*registry.unmet, *(each.row.name for each in defined if each.is_server))
+    unmet = (*registry.unknown_sources, *(each.row.name for each in defined if each.is_server))
     names = (*registry.names, *(each.offered for each in defined))
     return unused_rules(context.settings.gate, names, (f"{name}__" for name in unmet))
 

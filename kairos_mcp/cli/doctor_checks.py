@@ -149,11 +149,11 @@ def _workspaces(settings: Settings) -> Iterator[Finding]:
 
 
 def _opener() -> Finding:
-    from kairos_mcp.tools.files.safe_open import by_kernel
+    from kairos_mcp.tools.files.safe_open import kernel_opener
 
     handle = os.open(os.sep, os.O_RDONLY)
     try:
-        found = by_kernel(handle)
+        found = kernel_opener(handle)
     except OSError as error:
         said = f"openat2 is there and fails ({error.strerror}): files can't be opened"
         return Finding("containment", "bad", said, "Tell whoever maintains this program.")
@@ -166,9 +166,9 @@ def _opener() -> Finding:
 
 def _exchange() -> Finding:
     """Whether a file that is written can be compared as it is replaced, or only right before."""
-    from kairos_mcp.tools.files.safe_open import renaming
+    from kairos_mcp.tools.files.safe_open import find_renameat2
 
-    if renaming() is not None:
+    if find_renameat2() is not None:
         return Finding("writing", "ok", "renameat2 exchanges a file with its successor and shows what was replaced")
     text = "no renameat2 here: what another program writes between the comparison and the rename is lost"
     return Finding("writing", "note", text, "Let no other program write into a workspace while runs change files.")

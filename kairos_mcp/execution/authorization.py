@@ -25,7 +25,7 @@ from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, Reu
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, search_tool
-from kairos_mcp.tools.tool import Preview, Tool, ToolContext, as_arguments, failed, previewed
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result, format_call, preview_call
 from kairos_mcp.tools.touched_paths import TouchedSet
 
 LISTED_PATHS = 20  # as many of the paths that a call touches are listed for the reviewer
@@ -80,17 +80,17 @@ def authorize(
     spec, call = call.tool, gate.with_touched_paths(call)
     if spec is None or (first := gate.verdict(call)).decision == "deny":
         return gate_denial(call, "nobody knows this tool" if spec is None else first.reason)
-    preview = Preview(as_arguments(spec, call.arguments)) if tool is None else previewed(tool, call.arguments, ctx)
+    preview = Preview(format_call(spec, call.arguments)) if tool is None else preview_call(tool, call.arguments, ctx)
     if isinstance(preview, ToolResult):
         return preview
-    verdict = gate.verdict(replace(call, found=tuple(preview.base), brings_hidden=preview.brings_hidden))
+    verdict = gate.verdict(replace(call, found=tuple(preview.base_hashes), brings_hidden=preview.brings_hidden))
     match verdict.decision:
         case "allow":
             return Allowed()
         case "deny":
             return gate_denial(call, verdict.reason)
         case "ask":
-            base = preview.base
+            base = preview.base_hashes
             text = preview.text
             if gate.reads_file_system(spec) and call.touched is not None and call.touched.names:
                 base = {**base, **dict.fromkeys(call.touched.names)}  # what the call must touch, no more and no less
@@ -118,13 +118,13 @@ def _format_touched_paths(touched: TouchedSet) -> str:
 def gate_denial(call: ToolCallRequest, because: str) -> ToolResult:
     """The result of a call that the gate denies."""
     name = call.tool.name if call.tool is not None else "The tool"
-    return failed(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
+    return error_result(Denied(f"{name} was not run: {because}.", "Go on without it, or say what you would do."))
 
 
 def denial_result(row: ApprovalRow) -> ToolResult:
     """The result of a call that a person denied, with what they said."""
     comment = f" They say: {row.feedback}" if row.feedback else ""
-    return failed(
+    return error_result(
         Denied(f"A person denied {row.tool}; nothing was changed.{comment}", "Do it otherwise, or go on without.")
     )
 
@@ -273,10 +273,11 @@ class ToolAccess:
         if self.late_globs is None:
             return LateTools()
         globs = self.late_globs or None
-        self.registry.ready(globs)
-        coming = self.registry.coming(globs)
+        self.registry.wait_ready(globs)
+        coming = self.registry.starting_sources(globs)
         return LateTools(
-            ToolSet([spec for spec in self.registry.there(globs) if spec.name not in self._initial_names]), coming
+            ToolSet([spec for spec in self.registry.select_available(globs) if spec.name not in self._initial_names]),
+            coming,
         )
 
     def _check_rate(self, spec: ToolSpec, at: int) -> KairosError | None:

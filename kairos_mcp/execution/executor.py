@@ -33,9 +33,18 @@ from kairos_mcp.models.model import Model, ModelInput, PrivateParts
 from kairos_mcp.store.approvals import ApprovalRequest, Base, ReusedApproval
 from kairos_mcp.store.commit import NewStep
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.results import absences, shorten
+from kairos_mcp.tools.results import server_failures, shorten
 from kairos_mcp.tools.threads import WorkerThreads
-from kairos_mcp.tools.tool import ProbeResult, StopSignal, Tool, ToolContext, ToolMemory, failed, masked_call, probed
+from kairos_mcp.tools.tool import (
+    ProbeResult,
+    StopSignal,
+    Tool,
+    ToolContext,
+    ToolMemory,
+    call_redacted,
+    error_result,
+    probe_call,
+)
 
 COMPLETION_TIMEOUT_MS = 300_000
 PREVIEW_TIMEOUT_S = 30.0  # the longest a preview may take
@@ -167,7 +176,7 @@ class StepExecutor:
         try:
             found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, authorize, gate, call, tool, ctx, approval)
         except TimeoutError:
-            return failed(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
+            return error_result(Timeout(f"{step.call.name} could not be previewed in time.", "Ask for less at once."))
         reused = self.find_approval(path, found) if isinstance(found, ApprovalRequest) else None
         return found if reused is None else Allowed(reused)
 
@@ -183,7 +192,7 @@ class StepExecutor:
         deadline = time.monotonic() + PREVIEW_TIMEOUT_S
         ctx = ToolContext(self.run_id, deadline, self.read_text, path, self.memory, base or {})
         try:
-            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, probed, tool, step.call.arguments, ctx)
+            found = await self.resources.workers.call(PREVIEW_TIMEOUT_S, probe_call, tool, step.call.arguments, ctx)
         except TimeoutError:
             return ProbeResult("unclear")
         if found.result is None:
@@ -197,7 +206,7 @@ class StepExecutor:
         spec = self.tool_access.find_spec(step.call.name)
         error = self.tool_access.check_call(step.call, spec, at)
         if error is not None or spec is None:
-            answer = failed(error) if error is not None else None
+            answer = error_result(error) if error is not None else None
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, _SENT_NOWHERE, answer)
         if authorization is None:
             authorization = self.tool_access.authorize_planned(path, step, spec)
@@ -293,7 +302,7 @@ class StepExecutor:
         """
         tool = self.tool_access.find_tool(step.call.name)
         if tool is None:  # it was removed after the call was authorized: nothing was done
-            return failed(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
+            return error_result(ToolNotOffered(f"{step.call.name} is not there any more.", "Go on without it."))
         seconds, stop = grant.timeout_ms / 1000, StopSignal()
         hidden = self.tool_access.hidden_filter(path, step)
         call, gate = self.tool_access.gate_call(path, step), self.resources.gate
@@ -303,15 +312,20 @@ class StepExecutor:
         )
         grace_s = CHANGE_GRACE_S if tool.spec.effect == "checked" else 0.0
         calling = self.resources.workers.call(
-            seconds + (grace_s or RESULT_GRACE_S), masked_call, self.resources.redactor, tool, step.call.arguments, ctx
+            seconds + (grace_s or RESULT_GRACE_S),
+            call_redacted,
+            self.resources.redactor,
+            tool,
+            step.call.arguments,
+            ctx,
         )
         try:
             return await (_stop_after(calling, seconds, stop) if grace_s else calling)
         except TimeoutError:
-            stop.now()
-            return failed(_timeout_error(tool, seconds))
+            stop.set()
+            return error_result(_timeout_error(tool, seconds))
         except asyncio.CancelledError:
-            stop.now()
+            stop.set()
             if grace_s and (result := await _result_after_stop(calling)) is not None:
                 self.late_results[path] = self._call_result(path, step, result, _elapsed_ms(began, grant))
             raise
@@ -321,7 +335,7 @@ class StepExecutor:
         shown, full_text = shorten(result, self.resources.shown_chars, path)
         self.record_answer(path, step, shown, "house")
         stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
-        notes = absences(self.tool_access.find_spec(step.call.name), shown)
+        notes = server_failures(self.tool_access.find_spec(step.call.name), shown)
         return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)
 
 
@@ -337,7 +351,7 @@ async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop:
     Between two files it heeds that and undoes what it did; within one it has soon finished. A cancellation here leaves
     the call running: see `_result_after_stop`.
     """
-    alarm = asyncio.get_running_loop().call_later(seconds, stop.now)
+    alarm = asyncio.get_running_loop().call_later(seconds, stop.set)
     try:
         return await asyncio.shield(calling)
     finally:

@@ -25,7 +25,7 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import offered
+from kairos_mcp.tools.selection import offer_tools
 
 VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **load_ooda.VERSIONS}
 MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
@@ -100,8 +100,10 @@ def build_planner_spec(
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
     keep = SpecBuilder()
-    coming = registry.coming(request.tools)  # before it is seen what there is: what comes in between is not lost
-    offer = offered(_select_tools(request, registry), coming)
+    coming = registry.starting_sources(
+        request.tools
+    )  # before it is seen what there is: what comes in between is not lost
+    offer = offer_tools(_select_tools(request, registry), coming)
     if request.output_schema is not None:
         compile_schema(request.output_schema)
         if request.output_schema.get("type", "object") != "object":
@@ -120,7 +122,7 @@ def build_planner_spec(
         request.goal,
         thinks.route,
         keep.keep(encode(tuple(offer.shown))),
-        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
+        behind_text=keep.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         system_text=keep.keep(system),
         history_text=keep.keep(encode(history)) if history else None,
         user_text=keep.keep(user),
@@ -135,7 +137,7 @@ def build_planner_spec(
         temperature=request.temperature,
         continues=request.continues,
         dialect=settings.dialect,
-        joining=(request.tools or ()) if offer.joined else None,
+        joining=(request.tools or ()) if offer.finds_late_tools else None,
     )
     notes = (
         *thinks.notes,

@@ -34,7 +34,7 @@ from kairos_mcp.specs.load_ooda import FLOWS, RUN
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import offered
+from kairos_mcp.tools.selection import offer_tools
 
 CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
@@ -101,13 +101,13 @@ def carry_over_from(output: JsonObject | None) -> CarryOver:
 def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: CycleSettings) -> tuple[Spec, list[str]]:
     """What all flows of OODA have in common, and what was left out of the mandate's tools."""
     settings, registry = ground.settings, ground.registry
-    coming = dict.fromkeys((*registry.coming(None), *registry.coming(mandate.tools)))
+    coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
     reads = [spec for spec in registry.select(None) if spec.name not in EDITING]
     wanted = registry.select(mandate.tools)
     may = [spec for spec in wanted if spec.name not in EDITING]
     left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
-    offer = offered(_decide_tools(mandate, reads, may), tuple(coming))
+    offer = offer_tools(_decide_tools(mandate, reads, may), tuple(coming))
     search = [offer.search] if offer.search is not None else []
     if coming and "run_tool" in mandate.allowed_actions:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
@@ -117,7 +117,7 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
         mandate.goal,
         thinks.route,
         keep.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
-        behind_text=keep.keep(encode(tuple(offer.behind))) if offer.behind else None,
+        behind_text=keep.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
         prompts_text=keep.keep(encode(Prompts.load(settings.prompt))),
         script_text=keep.keep(thinks.script) if thinks.script is not None else None,
         context_tokens=settings.context_tokens,
@@ -134,7 +134,7 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
         idle_cycles=cycles.IDLE_CYCLES,
-        joining=() if offer.joined else None,
+        joining=() if offer.finds_late_tools else None,
     )
     return spec, [*notes, *offer.notes]
 

@@ -18,7 +18,7 @@ from kairos_mcp.specs.build import load_text_prompts
 from kairos_mcp.store.codec import encode
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import offered
+from kairos_mcp.tools.selection import offer_tools
 
 _NAMED = re.compile(r'"name":"([^"]{1,64})"')
 
@@ -42,9 +42,9 @@ def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
 def _tool_texts(registry: ToolRegistry, rest: bytes) -> Iterator[str]:
     """Lists of specs: those that are offered where nobody names any, each alone, and those that `rest` names."""
     for several in (registry.select(None), ToolSet(registry.specs)):
-        offer = offered(several)
+        offer = offer_tools(several)
         yield encode(tuple(offer.shown))
-        yield encode(tuple(offer.behind))
+        yield encode(tuple(offer.searchable))
     for spec in registry.specs:
         yield encode((spec,))
     named = [registry.find(name) for name in _NAMED.findall(rest.decode("utf-8", "replace"))]

@@ -16,7 +16,7 @@ from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.files.search_tool import search_tool
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.results import PAGE_CHARS, kept_tool
+from kairos_mcp.tools.results import PAGE_CHARS, read_result_tool
 from kairos_mcp.tools.skills import SkillFolders, skill_tool
 from kairos_mcp.tools.tool import Tool, tool
 
@@ -35,8 +35,8 @@ def builtin_tools(
     page_chars: int = PAGE_CHARS,
     scopes: Scopes | None = None,
     commands: CommandSettings | None = None,
-    shelves: SkillFolders | None = None,
-    mask: Redactor | None = None,
+    skill_folders: SkillFolders | None = None,
+    redactor: Redactor | None = None,
 ) -> list[Tool]:
     """Every tool of the house, in the order of its listings; without a workspace those that need none.
 
@@ -45,32 +45,35 @@ def builtin_tools(
     and how; without it, in a sandbox. `shelves`: the skills that may be read; without them there is no read_skill.
     `mask`: what readers of files are not shown; without it, what has the name or the shape of a secret.
     """
-    opener = Workspace(workspace) if isinstance(workspace, Path) else workspace
-    on_demand = [kept_tool(page_chars), *([skill_tool(shelves, read_bytes)] if shelves is not None else [])]
-    if opener is None:
+    workspace = Workspace(workspace) if isinstance(workspace, Path) else workspace
+    on_demand = [
+        read_result_tool(page_chars),
+        *([skill_tool(skill_folders, read_bytes)] if skill_folders is not None else []),
+    ]
+    if workspace is None:
         return on_demand
-    known = scopes or scopes_of(opener.workspace)
-    changing = changing_tools(opener, known, read_bytes, mask or Redactor())
-    running = command_tools(opener, commands or CommandSettings(), known)
-    return [*reading_tools(opener, read_bytes=read_bytes), *changing, *running, *on_demand]
+    known = scopes or scopes_of(workspace.path)
+    changing = changing_tools(workspace, known, read_bytes, redactor or Redactor())
+    running = command_tools(workspace, commands or CommandSettings(), known)
+    return [*reading_tools(workspace, read_bytes=read_bytes), *changing, *running, *on_demand]
 
 
-def changing_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
+def changing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
     """The tools that change a workspace: edit_file, write_file, plan_edits, apply_edit_plan, apply_edits."""
-    return [*writing_tools(opener, scopes, most, mask), *plan_tools(opener, scopes, most, mask)]
+    return [*writing_tools(workspace, scopes, max_bytes, redactor), *plan_tools(workspace, scopes, max_bytes, redactor)]
 
 
-def reading_tools(opener: Workspace, *, read_bytes: int) -> list[Tool]:
+def reading_tools(workspace: Workspace, *, read_bytes: int) -> list[Tool]:
     """The tools that look into a workspace: list_files, file_tree, read_file, search_files."""
-    return [*listing_tools(opener), reading_tool(opener, read_bytes), search_tool(opener)]
+    return [*listing_tools(workspace), reading_tool(workspace, read_bytes), search_tool(workspace)]
 
 
 def network_tools(
-    egress: HttpClient, definitions: Iterable[HttpDefinition], secret: Secret, *, fetch: bool = False
+    client: HttpClient, definitions: Iterable[HttpDefinition], secret: Secret, *, with_fetch: bool = False
 ) -> list[Tool]:
     """The tools that leave this machine: http_fetch where it is switched on, and those that a person defined."""
     from kairos_mcp.tools.http.fetch import fetching_tool
     from kairos_mcp.tools.http.http_tool import http_tool
 
-    own = [fetching_tool(egress)] if fetch else []
-    return [*own, *(http_tool(each, egress, secret) for each in definitions)]
+    own = [fetching_tool(client)] if with_fetch else []
+    return [*own, *(http_tool(each, client, secret) for each in definitions)]

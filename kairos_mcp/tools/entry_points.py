@@ -40,7 +40,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
-from kairos_mcp.tools.tool import GROUP, Tool, ToolContext, stated_of
+from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext, statement_of
 
 RESULT_CHARS = 1_000_000
 DESCRIPTION_CHARS = 4_000
@@ -51,7 +51,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class EntryPointSource:
     """The functions of installed packages as a source of tools."""
 
-    found: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=GROUP)
+    found: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=ENTRY_POINT_GROUP)
     name: str = "python"
     version: int = 0
     _tools: tuple[Tool, ...] = ()
@@ -62,27 +62,27 @@ class EntryPointSource:
     def tools(self) -> tuple[Tool, ...]:
         return self._tools
 
-    def withheld(self, name: str) -> str | None:
+    def why_withheld(self, name: str) -> str | None:
         return None
 
-    def may_have(self, globs: Sequence[str] | None) -> bool:
+    def may_match(self, globs: Sequence[str] | None) -> bool:
         return globs is None or len(globs) > 0
 
     def notes(self) -> tuple[str, ...]:
         return self._notes
 
-    def arriving(self) -> Sequence[EntryPointSource]:
+    def starting(self) -> Sequence[EntryPointSource]:
         return (self,)
 
     @property
-    def is_coming(self) -> bool:
+    def is_starting(self) -> bool:
         return not self._looked
 
-    def ready(self, until: float) -> None:
+    def wait_ready(self, deadline: float) -> None:
         """Import what is installed, once; one that takes longer goes on behind, and is there the next time."""
         thread = threading.Thread(target=self._look, name="kairos-installed", daemon=True)
         thread.start()
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
 
     def _look(self) -> None:
         with self._lock:
@@ -117,17 +117,17 @@ def made_of(name: str, function: Any, source: str) -> Tool:
     description = inspect.getdoc(function) or ""
     if not description.strip():
         raise ConfigError("it has no docstring.", "A model goes by its docstring.")
-    stated = stated_of(function)
+    stated = statement_of(function)
     taken, wants = _parameters(function)
     adapter = _adapter(name, taken)
     schema = _schema(adapter)
     spec = ToolSpec(name, description[:DESCRIPTION_CHARS], schema, stated.effect, stated.category, source)
 
-    def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
-        given = _given(adapter, arguments) | ({wants: around} if wants is not None else {})
+    def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+        given = _given(adapter, arguments) | ({wants: ctx} if wants is not None else {})
         try:
             found = function(**given)
-            return _result(_awaited(found, around) if inspect.isawaitable(found) else found)
+            return _result(_awaited(found, ctx) if inspect.isawaitable(found) else found)
         except (SystemExit, KeyboardInterrupt) as end:  # a function doesn't end the server
             return ToolResult(f"{name} gave up ({type(end).__name__}).", is_error=True, code="tool_failed")
 
@@ -188,14 +188,14 @@ def _given(adapter: TypeAdapter[Any], arguments: JsonObject) -> dict[str, Any]:
     return {info.alias or name: getattr(made, name) for name, info in type(made).model_fields.items()}
 
 
-def _awaited(waiting: Any, around: ToolContext) -> Any:
+def _awaited(waiting: Any, ctx: ToolContext) -> Any:
     """The end of an async function, in a loop of its own in this worker thread; it is cancelled at its deadline."""
 
     async def end() -> Any:
         task = asyncio.ensure_future(waiting)
         loop = asyncio.get_running_loop()
-        around.stop.then(lambda: _quietly(loop, task))
-        async with asyncio.timeout_at(around.until):
+        ctx.stop.add_callback(lambda: _quietly(loop, task))
+        async with asyncio.timeout_at(ctx.deadline):
             return await task
 
     try:

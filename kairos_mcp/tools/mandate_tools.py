@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.store import mandates
 from kairos_mcp.store.database import Store
-from kairos_mcp.tools.files.listings import stop_at
+from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
@@ -47,18 +47,18 @@ FILE_SPEC = ToolSpec(
 )
 
 
-def internal_tools(opener: Workspace | None, store: Store) -> list[Tool]:
+def internal_tools(workspace: Workspace | None, store: Store) -> list[Tool]:
     """read_mandate, and for a workspace check_file."""
-    return [mandate_tool(store), *([file_tool(opener)] if opener is not None else [])]
+    return [mandate_tool(store), *([file_tool(workspace)] if workspace is not None else [])]
 
 
 def mandate_tool(store: Store) -> Tool:
     """Its data: {id, goal_hash}, the hash made of the goal that stands in the row. Of whose mandates: the run's."""
 
-    def read_mandate(arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def read_mandate(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
         with store.read_connection() as connection:
-            body = mandates.goal_of(connection, around.run_id, mandate_id)
+            body = mandates.goal_of(connection, ctx.run_id, mandate_id)
         if body is None:
             raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")
         try:
@@ -70,31 +70,31 @@ def mandate_tool(store: Store) -> Tool:
     return Tool(MANDATE_SPEC, read_mandate, internal=True)
 
 
-def file_tool(opener: Workspace) -> Tool:
+def file_tool(workspace: Workspace) -> Tool:
     """Its data: {exists, contains}; `contains` is false where no text was asked for. All of a file is looked at,
     byte by byte, be it text or not."""
 
-    def check_file(arguments: JsonObject, around: ToolContext) -> ToolResult:
-        wanted: str | None = arguments.get("text")
+    def check_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+        text: str | None = arguments.get("text")
         try:
-            with opener.file(arguments["path"]) as opened:
-                holds = wanted is not None and _holds(opened, wanted.encode(), stop_at(around))
+            with workspace.open_file(arguments["path"]) as opened:
+                holds = text is not None and _contains_text(opened, text.encode(), stop_time(ctx))
         except NotFound:
             return ToolResult("There is no such file.", data={"exists": False, "contains": False})
-        content = "It is there." if wanted is None else f"It {'holds' if holds else 'does not hold'} the text."
+        content = "It is there." if text is None else f"It {'holds' if holds else 'does not hold'} the text."
         return ToolResult(content, data={"exists": True, "contains": holds})
 
     return Tool(FILE_SPEC, check_file, internal=True)
 
 
-def _holds(opened: OpenedFile, wanted: bytes, until: float) -> bool:
+def _contains_text(opened: OpenedFile, text: bytes, deadline: float) -> bool:
     """Raises Timeout for a file that is too large to be looked through in time."""
     offset, kept = 0, b""
     while piece := opened.read(STEP_BYTES, offset):
-        if wanted in kept + piece:
+        if text in kept + piece:
             return True
-        kept = (kept + piece)[-(len(wanted) - 1) :] if len(wanted) > 1 else b""
+        kept = (kept + piece)[-(len(text) - 1) :] if len(text) > 1 else b""
         offset += len(piece)
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             raise Timeout(f"{shorten_path(opened.path)} was not looked through in time.", "Check a smaller file.")
-    return not wanted
+    return not text

@@ -11,30 +11,30 @@ from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
-from kairos_mcp.tools.selection import SearchPage, categories, page, related, whole
+from kairos_mcp.tools.selection import SearchPage, categories, describe_tool, related_tools, search_page
 from kairos_mcp.tools.tool import Tool
 
 GLOB_CHARS = 256  # a caller's glob over names of at most 64 characters
-NAMED_S = 30  # for a source one of whose tools is named exactly; a host gives up on a call after about 60
-SOON_S = 3  # for the others: what comes later joins then
+NAMED_WAIT_S = 30  # for a source one of whose tools is named exactly; a host gives up on a call after about 60
+OTHERS_WAIT_S = 3  # for the others: what comes later joins then
 SHOWN_NAMES = 20
-SAID_CHARS = 120  # how much of a caller's own words an error repeats
+QUOTED_CHARS = 120  # how much of a caller's own words an error repeats
 
 
-class ArrivingSource(Protocol):
+class StartingSource(Protocol):
     """What takes its time to be there, as a server that is started."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def is_coming(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether it is being started, and nothing is known yet of what it has."""
 
-    def may_have(self, globs: Sequence[str] | None) -> bool:
+    def may_match(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could name a tool of it; None: those that only read."""
 
-    def ready(self, until: float) -> None:
+    def wait_ready(self, deadline: float) -> None:
         """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises. What is begun goes
         on after that."""
 
@@ -55,13 +55,13 @@ class ToolSource(Protocol):
     def tools(self) -> tuple[Tool, ...]:
         """What is offered now, in a fixed order."""
 
-    def withheld(self, name: str) -> str | None:
+    def why_withheld(self, name: str) -> str | None:
         """Why a tool of this name is not offered, if that is known."""
 
-    def may_have(self, globs: Sequence[str] | None) -> bool:
+    def may_match(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could name a tool of this source; None: those that only read."""
 
-    def arriving(self) -> Sequence[ArrivingSource]:
+    def starting(self) -> Sequence[StartingSource]:
         """What of it has to be waited for."""
 
     def notes(self) -> tuple[str, ...]:
@@ -85,32 +85,32 @@ class ToolRegistry:
     """
 
     def __init__(self, tools: Iterable[Tool], sources: Sequence[ToolSource] = ()) -> None:
-        self._own: dict[str, Tool] = {}
+        self._builtin: dict[str, Tool] = {}
         self._internal: dict[str, Tool] = {}
         for tool in tools:
-            if tool.spec.name in self._own or tool.spec.name in self._internal:
+            if tool.spec.name in self._builtin or tool.spec.name in self._internal:
                 raise ConfigError(f"Two tools are called {tool.spec.name!r}.", "Rename or remove one.")
-            (self._internal if tool.internal else self._own)[tool.spec.name] = tool
+            (self._internal if tool.internal else self._builtin)[tool.spec.name] = tool
         self._sources = tuple(sources)
-        self._known = _SourceTools((), self._own, {}, ())
-        self._gone: dict[str, Tool] = {}
+        self._known = _SourceTools((), self._builtin, {}, ())
+        self._removed: dict[str, Tool] = {}
 
     @property
     def _tools(self) -> dict[str, Tool]:
-        return self._look().tools
+        return self._current_tools().tools
 
-    def _look(self) -> _SourceTools:
+    def _current_tools(self) -> _SourceTools:
         """All tools; put together anew only where a source has changed."""
         versions = tuple(source.version for source in self._sources)
         if versions != self._known.versions:
-            known, shadowed, origins = dict(self._own), [], {}
+            known, shadowed, origins = dict(self._builtin), [], {}
             for source in self._sources:
                 for tool in source.tools():
                     if tool.spec.name in self._internal or known.setdefault(tool.spec.name, tool) is not tool:
                         shadowed.append(f"{source.name}: {tool.spec.name} is left out, since there is another.")
                     else:
                         origins[tool.spec.name] = source.name
-            self._gone |= self._known.tools
+            self._removed |= self._known.tools
             self._known = _SourceTools(versions, known, origins, tuple(shadowed))
         return self._known
 
@@ -122,43 +122,45 @@ class ToolRegistry:
     def names(self) -> tuple[str, ...]:
         """Every name that a rule may mean: of the tools that are offered, of those that flows of ours call, of those
         that went."""
-        return (*self._tools, *self._internal, *self._gone)
+        return (*self._tools, *self._internal, *self._removed)
 
     @property
-    def unmet(self) -> tuple[str, ...]:
+    def unknown_sources(self) -> tuple[str, ...]:
         """What the names of tools begin with that are not known yet, since their source was never asked."""
-        return tuple(source.name for source in self._sources if not source.tools() and source.may_have(("*",)))
+        return tuple(source.name for source in self._sources if not source.tools() and source.may_match(("*",)))
 
-    def specs_beside(self, source: str) -> tuple[ToolSpec, ...]:
+    def specs_without(self, source: str) -> tuple[ToolSpec, ...]:
         """All tools but those of the source of this name."""
-        known = self._look()
+        known = self._current_tools()
         return tuple(tool.spec for name, tool in known.tools.items() if known.origins.get(name) != source)
 
     def find(self, name: str) -> Tool | None:
         """The tool of this name; also one that was there before, so that a call which was begun for it is answered
         with the reason that its `run` gives."""
-        return self._tools.get(name) or self._internal.get(name) or self._gone.get(name)
+        return self._tools.get(name) or self._internal.get(name) or self._removed.get(name)
 
     def knows(self, name: str) -> bool:
         """Whether a run with this tool can go on here: it is there, or it is known why it is not."""
-        return self.find(name) is not None or any(source.withheld(name) for source in self._sources)
+        return self.find(name) is not None or any(source.why_withheld(name) for source in self._sources)
 
     def current(self, spec: ToolSpec) -> Tool:
         """The tool that a run was offered as `spec`. Raises ToolNotOffered where it is gone, waits for approval, or
         has another pin now."""
         tool = self._tools.get(spec.name) or self._internal.get(spec.name)
         if tool is None:
-            why = next((why for source in self._sources if (why := source.withheld(spec.name))), None)
+            why = next((why for source in self._sources if (why := source.why_withheld(spec.name))), None)
             raise ToolNotOffered(why or f"{spec.name} is not there any more.", "Use another tool.")
         if tool.spec.source != spec.source:
             raise ToolNotOffered(f"{spec.name} is another tool now than this run was offered.", "Use another tool.")
         return tool
 
-    def waits_for(self, globs: Sequence[str] | None) -> bool:
+    def must_wait_for(self, globs: Sequence[str] | None) -> bool:
         """Whether `ready` would ask anybody."""
-        return any(source.may_have(globs) for source in self._sources)
+        return any(source.may_match(globs) for source in self._sources)
 
-    def ready(self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = SOON_S) -> None:
+    def wait_ready(
+        self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = OTHERS_WAIT_S
+    ) -> None:
         """Let what the globs, or these names, may mean find out what it has. Blocks: call it in a worker thread.
 
         Where a tool that is not known yet is named exactly, it is waited for up to NAMED_S, else up to `soon_s`.
@@ -166,40 +168,40 @@ class ToolRegistry:
         unknown = tuple(name for name in (*named, *(globs or ())) if not _is_glob(name) and name not in self._tools)
         now = time.monotonic()
         waits = [
-            (each, now + (NAMED_S if each.may_have(unknown) else soon_s))
-            for each in self._arriving()
-            if each.may_have(globs) or each.may_have(named)
+            (each, now + (NAMED_WAIT_S if each.may_match(unknown) else soon_s))
+            for each in self._starting()
+            if each.may_match(globs) or each.may_match(named)
         ]
         if len(waits) == 1:
-            waits[0][0].ready(waits[0][1])
+            waits[0][0].wait_ready(waits[0][1])
         elif waits:
             with ThreadPoolExecutor(len(waits), "kairos-ready") as threads:
-                list(threads.map(lambda wait: wait[0].ready(wait[1]), waits))
+                list(threads.map(lambda wait: wait[0].wait_ready(wait[1]), waits))
 
-    def coming(self, globs: Sequence[str] | None) -> tuple[str, ...]:
+    def starting_sources(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """The names of what the globs may mean that is being started, and whose tools nobody knows yet."""
-        return tuple(each.name for each in self._arriving() if each.may_have(globs) and each.is_coming)
+        return tuple(each.name for each in self._starting() if each.may_match(globs) and each.is_starting)
 
     def notes(self, globs: Sequence[str] | None) -> tuple[str, ...]:
         """What the sources that the globs may name have to say, and names that were taken."""
-        told = [note for source in self._sources if source.may_have(globs) for note in source.notes()]
-        return (*told, *(self._look().shadowed if globs != () else ()))
+        found_notes = [note for source in self._sources if source.may_match(globs) for note in source.notes()]
+        return (*found_notes, *(self._current_tools().shadowed if globs != () else ()))
 
     def select(self, globs: Sequence[str] | None) -> ToolSet:
         """The tools that a loop may use: those that the globs name; None: all that only read, but those that are of no
         use without one that does more. Raises UnknownTool for a glob that names none, unless what it may name is
         coming."""
         for glob in globs or ():
-            if not self._matching(glob) and not (_is_glob(glob) and self.coming((glob,))):
-                raise self._unknown(glob)
-        return self.there(globs)
+            if not self._match_glob(glob) and not (_is_glob(glob) and self.starting_sources((glob,))):
+                raise self._unknown_tool(glob)
+        return self.select_available(globs)
 
-    def there(self, globs: Sequence[str] | None) -> ToolSet:
+    def select_available(self, globs: Sequence[str] | None) -> ToolSet:
         """Those of `select` that there are now, whatever else the globs name."""
         if globs is None:
             by_default = [tool.spec for tool in self._tools.values() if not tool.named_only]
             return ToolSet([spec for spec in by_default if spec.effect == "read"])
-        wanted = {name for glob in globs for name in self._matching(glob)}
+        wanted = {name for glob in globs for name in self._match_glob(glob)}
         return ToolSet([spec for spec in self.specs if spec.name in wanted])
 
     def search(
@@ -215,35 +217,37 @@ class ToolRegistry:
         A cursor is the one of the page before; raises BadArguments for another, UnknownTool for a name.
         """
         if names:
-            found = [self._named(name) for name in dict.fromkeys(names)]
-            told = tuple(whole(tool.spec, tool.examples, related(tool.spec, self.specs)) for tool in found)
-            return SearchPage(told, len(found), None, categories(self.specs))
-        return page(self.specs, query, category, cursor, limit)
+            found = [self._require(name) for name in dict.fromkeys(names)]
+            found_notes = tuple(
+                describe_tool(tool.spec, tool.examples, related_tools(tool.spec, self.specs)) for tool in found
+            )
+            return SearchPage(found_notes, len(found), None, categories(self.specs))
+        return search_page(self.specs, query, category, cursor, limit)
 
-    def _matching(self, glob: str) -> list[str]:
+    def _match_glob(self, glob: str) -> list[str]:
         if glob in self._tools:
             return [glob]
         return [name for name in self._tools if fnmatchcase(name, glob)] if len(glob) <= GLOB_CHARS else []
 
-    def _arriving(self) -> list[ArrivingSource]:
-        return [each for source in self._sources for each in source.arriving()]
+    def _starting(self) -> list[StartingSource]:
+        return [each for source in self._sources for each in source.starting()]
 
-    def _named(self, name: str) -> Tool:
+    def _require(self, name: str) -> Tool:
         tool = self._tools.get(name)
         if tool is None:
-            raise self._unknown(name)
+            raise self._unknown_tool(name)
         return tool
 
-    def _unknown(self, name: str) -> UnknownTool:
-        why = next((why for source in self._sources if (why := source.withheld(name))), None)
+    def _unknown_tool(self, name: str) -> UnknownTool:
+        why = next((why for source in self._sources if (why := source.why_withheld(name))), None)
         if why is not None:
             return UnknownTool(why, "Go on without it.")
-        if told := [note for source in self._sources if source.may_have((name,)) for note in source.notes()]:
-            return UnknownTool(f"No tool matches {_said(name)}. {' '.join(told[:2])}", "Go on without it.")
+        if found_notes := [note for source in self._sources if source.may_match((name,)) for note in source.notes()]:
+            return UnknownTool(f"No tool matches {_quote_name(name)}. {' '.join(found_notes[:2])}", "Go on without it.")
         near = get_close_matches(name[:GLOB_CHARS], list(self._tools), n=3, cutoff=0.5)
         names = ", ".join(near or list(self._tools)[:SHOWN_NAMES]) or "none"
         return UnknownTool(
-            f"No tool matches {_said(name)}.",
+            f"No tool matches {_quote_name(name)}.",
             f"Near: {names}." if near else f"There are {len(self._tools)}: {names}; registry_search lists them.",
         )
 
@@ -252,5 +256,5 @@ def _is_glob(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def _said(text: str) -> str:
-    return repr(text if len(text) <= SAID_CHARS else text[:SAID_CHARS] + "…")
+def _quote_name(text: str) -> str:
+    return repr(text if len(text) <= QUOTED_CHARS else text[:QUOTED_CHARS] + "…")

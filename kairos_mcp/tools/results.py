@@ -12,15 +12,15 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.outside import show_with_note, spell_hidden
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.tools.files.listings import stop_at
-from kairos_mcp.tools.files.matching import hits, preview
+from kairos_mcp.tools.files.listings import stop_time
+from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-HEAD = 0.7  # most texts say what they are at the top, and how they ended in fewer words
+HEAD_SHARE = 0.7  # most texts say what they are at the top, and how they ended in fewer words
 LINE_SLACK = 200  # a cut moves to a line's end if that is at most this far
-ABSENT = frozenset(("timeout", "unreachable", "tool_not_offered"))
-ELSEWHERE = ("mcp:", "http#")
-LEAST_SHOWN = 400  # below this the line that says what was left out would be most of the text
+SERVER_FAILURE_CODES = frozenset(("timeout", "unreachable", "tool_not_offered"))
+FOREIGN_SOURCES = ("mcp:", "http#")
+MIN_SHOWN_CHARS = 400  # below this the line that says what was left out would be most of the text
 
 
 def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult, str | None]:
@@ -29,60 +29,60 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     What is shown has at most `shown_chars` characters (400 at least), its own note included. What can't be seen, or
     imitates a role, is spelled out; secrets have been taken out before (masked.py).
     """
-    text, data = show_with_note(result.content), _spelled(result.data)
+    text, data = show_with_note(result.content), _spell_out_json(result.data)
     if text is not result.content or data is not result.data:
         result = replace(result, content=text, data=data)
-    allowed = max(shown_chars, LEAST_SHOWN)
+    allowed = max(shown_chars, MIN_SHOWN_CHARS)
     if len(text) <= allowed:
         return result, None
-    room = allowed - len(_note(len(text), len(text), ref))
-    head = _to_line_end(text[: int(room * HEAD)])
-    tail = _from_line_start(text[len(text) - (room - int(room * HEAD)) :])
-    shown = head + _note(len(text) - len(head) - len(tail), len(text), ref) + tail
+    room = allowed - len(_omission_note(len(text), len(text), ref))
+    head = _cut_at_line_end(text[: int(room * HEAD_SHARE)])
+    tail = _cut_at_line_start(text[len(text) - (room - int(room * HEAD_SHARE)) :])
+    shown = head + _omission_note(len(text) - len(head) - len(tail), len(text), ref) + tail
     kept = sha256(text.encode()).hexdigest()
     return replace(result, content=shown, kept=kept, chars=len(text)), text
 
 
-def absences(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
+def server_failures(tool: ToolSpec | None, result: ToolResult) -> tuple[str, ...]:
     """What a run's result says of a call that somebody else's server did not answer as it should: it died, hung,
     flooded, can't be reached, or defines the tool otherwise now. The same trouble is one note, however often."""
-    if tool is None or result.code not in ABSENT or not tool.source.startswith(ELSEWHERE):
+    if tool is None or result.code not in SERVER_FAILURE_CODES or not tool.source.startswith(FOREIGN_SOURCES):
         return ()
     message = result.data.get("message") if isinstance(result.data, dict) else None
     return (f"{tool.name}: {message if isinstance(message, str) else result.code}",)
 
 
-def _spelled(value: Any) -> Any:
+def _spell_out_json(value: Any) -> Any:
     """A JSON value as its texts may be read; the very value where nothing has to change."""
     match value:
         case str():
             return spell_hidden(value)
         case dict():
-            told = {spell_hidden(name): _spelled(item) for name, item in value.items()}
-            return value if told == value else told
+            data = {spell_hidden(name): _spell_out_json(item) for name, item in value.items()}
+            return value if data == value else data
         case list() | tuple():
-            items = [_spelled(item) for item in value]
+            items = [_spell_out_json(item) for item in value]
             return value if items == value else items
         case _:
             return value
 
 
-def _note(left_out: int, whole: int, ref: str) -> str:
+def _omission_note(left_out: int, whole: int, ref: str) -> str:
     return f'\n[{left_out:,} of {whole:,} characters left out here; read_result(ref="{ref}") has the whole]\n'
 
 
-def _to_line_end(head: str) -> str:
+def _cut_at_line_end(head: str) -> str:
     end = head.rfind("\n")
     return head[:end] if end >= len(head) - LINE_SLACK and end > 0 else head
 
 
-def _from_line_start(tail: str) -> str:
+def _cut_at_line_start(tail: str) -> str:
     start = tail.find("\n")
     return tail[start + 1 :] if 0 <= start < min(LINE_SLACK, len(tail) - 1) else tail
 
 
 PAGE_CHARS = 8_000
-HITS = 50
+MAX_HITS = 50
 REF_CHARS = 512
 
 RESULT_SPEC = ToolSpec(
@@ -108,35 +108,35 @@ RESULT_SPEC = ToolSpec(
 )
 
 
-def kept_tool(page_chars: int = PAGE_CHARS) -> Tool:
+def read_result_tool(page_chars: int = PAGE_CHARS) -> Tool:
     """`page_chars`: how much of a text one call gives; less than what is shown without shortening."""
 
-    def read_result(arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def read_result(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         ref: str = arguments["ref"]
-        text = around.kept(ref)
+        text = ctx.read_kept(ref)
         if text is None:
             raise NotFound(f"Nothing is kept under {shorten_path(ref)!r}.", "A shortened result names its ref.")
         offset: int = arguments.get("offset", 0)
         if offset > len(text):
             raise BadArguments(f"offset {offset} is past the end: {len(text)} characters.", "Start at 0.")
         if "grep" in arguments:
-            return _found(ref, text, offset, arguments["grep"], stop_at(around))
-        return _page(ref, text, offset, page_chars)
+            return _search_text(ref, text, offset, arguments["grep"], stop_time(ctx))
+        return _read_page(ref, text, offset, page_chars)
 
     return Tool(RESULT_SPEC, read_result, examples=({"ref": "round-2/call-1", "grep": "(?i)error"},))
 
 
-def _page(ref: str, text: str, offset: int, page_chars: int) -> ToolResult:
+def _read_page(ref: str, text: str, offset: int, page_chars: int) -> ToolResult:
     end = min(offset + page_chars, len(text))
-    told: JsonObject = {"ref": ref, "chars": len(text), "offset": offset, "next_offset": None}
+    data: JsonObject = {"ref": ref, "chars": len(text), "offset": offset, "next_offset": None}
     note = f"characters {offset:,} to {end:,} of {len(text):,}"
     if end < len(text):
-        told["next_offset"] = end
+        data["next_offset"] = end
         note += f"; go on with offset={end}"
-    return ToolResult(f"{text[offset:end]}\n[{note}]", data=told)
+    return ToolResult(f"{text[offset:end]}\n[{note}]", data=data)
 
 
-def _found(ref: str, text: str, offset: int, pattern: str, until: float) -> ToolResult:
+def _search_text(ref: str, text: str, offset: int, pattern: str, deadline: float) -> ToolResult:
     compiled = compile_line_pattern(pattern)
     begin = text.rfind("\n", 0, offset) + 1
     content = text.encode("utf-8", "replace")
@@ -145,20 +145,20 @@ def _found(ref: str, text: str, offset: int, pattern: str, until: float) -> Tool
     chars, following = 0, None
     late = False
 
-    def over() -> bool:
+    def is_over() -> bool:
         nonlocal late
-        late = time.monotonic() >= until
+        late = time.monotonic() >= deadline
         return late
 
-    for hit in hits(content, compiled, over, len(text[:begin].encode("utf-8", "replace"))):
+    for hit in find_hits(content, compiled, is_over, len(text[:begin].encode("utf-8", "replace"))):
         chars += len(content[at : hit.start].decode("utf-8", "replace"))
         at = hit.start
-        if len(lines) == HITS:
+        if len(lines) == MAX_HITS:
             following = chars
             break
-        lines.append(f"{hit.number} (offset {chars}): {preview(content, hit)}")
+        lines.append(f"{hit.number} (offset {chars}): {preview_hit(content, hit)}")
     notes = [f"more lines match; go on with offset={following}"] if following is not None else []
     notes += ["partial: the time ran out"] if late else []
-    told: JsonObject = {"ref": ref, "chars": len(text), "matches": len(lines), "next_offset": following}
+    data: JsonObject = {"ref": ref, "chars": len(text), "matches": len(lines), "next_offset": following}
     body = "\n".join(lines) or f"No line of the {len(text):,} characters matches."
-    return ToolResult(body + "".join(f"\n[{note}]" for note in notes), data=told | {"partial": late})
+    return ToolResult(body + "".join(f"\n[{note}]" for note in notes), data=data | {"partial": late})

@@ -14,9 +14,9 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.tools.tool import Tool, ToolContext
 
-WORDS = 20
-LINE_CHARS = 300
-RELATED = 5
+MAX_QUERY_WORDS = 20
+SUMMARY_CHARS = 300
+MAX_RELATED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def categories(specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     return tuple(sorted({spec.category for spec in specs}))
 
 
-def page(
+def search_page(
     specs: Sequence[ToolSpec], query: str | None, category: str | None, cursor: str | None, limit: int
 ) -> SearchPage:
     """One page of the tools of a category that have words of the query. Raises BadArguments for another cursor than
@@ -50,20 +50,20 @@ def page(
     if category is not None and category not in known:
         raise BadArguments("There is no such category.", f"Valid: {', '.join(known)}.")
     pool = [spec for spec in specs if category in (None, spec.category)]
-    hits = ranked(pool, query) if query and query.strip() else pool
-    start = _position(cursor, len(hits))
+    hits = rank_tools(pool, query) if query and query.strip() else pool
+    start = _parse_cursor(cursor, len(hits))
     end = start + limit
     return SearchPage(
-        tuple(_brief(spec) for spec in hits[start:end]),
+        tuple(_summarize_tool(spec) for spec in hits[start:end]),
         len(hits),
         str(end) if end < len(hits) else None,
         known,
     )
 
 
-def ranked(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
+def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
     """Those whose name or description has words of the query, best first; equal ones in their own order."""
-    words = query.casefold().replace("_", " ").split()[:WORDS]
+    words = query.casefold().replace("_", " ").split()[:MAX_QUERY_WORDS]
 
     def score(spec: ToolSpec) -> int:
         name, text = spec.name.casefold(), f"{spec.category} {spec.description}".casefold()
@@ -73,9 +73,9 @@ def ranked(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
     return [spec for points, spec in sorted(scored, key=lambda each: -each[0]) if points]
 
 
-def whole(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:
+def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:
     """All that there is to say of a tool; `related` names some that are for the same kind of work."""
-    told: JsonObject = {
+    message: JsonObject = {
         "name": spec.name,
         "description": spec.description,
         "category": spec.category,
@@ -83,18 +83,18 @@ def whole(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence
         "source": spec.source,
         "input_schema": spec.input_schema,
     }
-    told |= {"examples": list(examples)} if examples else {}
-    return told | {"related": list(related)} if related else told
+    message |= {"examples": list(examples)} if examples else {}
+    return message | {"related": list(related)} if related else message
 
 
-def related(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
+def related_tools(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
     """Other tools of its category and source, the nearest behind it first (SYSTEMS.md O23)."""
     alike = [each.name for each in specs if (each.category, each.source) == (spec.category, spec.source)]
     at = alike.index(spec.name)
-    return tuple([*alike[at + 1 :], *alike[:at]][:RELATED])
+    return tuple([*alike[at + 1 :], *alike[:at]][:MAX_RELATED])
 
 
-def _position(cursor: str | None, total: int) -> int:
+def _parse_cursor(cursor: str | None, total: int) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9 or int(cursor) > total:
@@ -102,15 +102,15 @@ def _position(cursor: str | None, total: int) -> int:
     return int(cursor)
 
 
-def _brief(spec: ToolSpec) -> JsonObject:
+def _summarize_tool(spec: ToolSpec) -> JsonObject:
     line = spec.description.partition("\n")[0]
-    shown = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…"
+    shown = line if len(line) <= SUMMARY_CHARS else f"{line[:SUMMARY_CHARS]}…"
     return {"name": spec.name, "description": shown, "category": spec.category, "effect": spec.effect}
 
 
-TOOLS = 40  # RULINGS.md, "Registry, network"
-SPEC_CHARS = 24_000
-FOUND = 8  # of one search: each stays in every later request
+MAX_SHOWN_TOOLS = 40  # RULINGS.md, "Registry, network"
+MAX_SPEC_CHARS = 24_000
+MAX_FOUND = 8  # of one search: each stays in every later request
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +119,17 @@ class ToolOffer:
     shown. Both are frozen with the run. `joined`: the search also finds tools that come later."""
 
     shown: ToolSet
-    behind: ToolSet
+    searchable: ToolSet
     notes: tuple[str, ...] = ()
-    joined: bool = False
+    finds_late_tools: bool = False
 
     @property
     def search(self) -> ToolSpec | None:
         """The search, where there is anything to be found."""
-        return self.shown.find(SEARCH) if self.behind or self.joined else None
+        return self.shown.find(SEARCH) if self.searchable or self.finds_late_tools else None
 
 
-def offered(granted: ToolSet, coming: Sequence[str] = ()) -> ToolOffer:
+def offer_tools(granted: ToolSet, starting: Sequence[str] = ()) -> ToolOffer:
     """The offer to a loop that may use these tools. What a caller brought along is shown if there is room for it.
     `coming`: the servers whose tools it might use, and that are not there yet.
 
@@ -137,28 +137,34 @@ def offered(granted: ToolSet, coming: Sequence[str] = ()) -> ToolOffer:
     """
     many, taken = _too_many(granted), granted.find(SEARCH) is not None
     if many and taken:
-        raise BadArguments(f"With over {TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name.")
-    joined = bool(coming) and not taken
-    absent = [_absent(coming, joined=joined)] if coming else []
-    if not many and not joined:
+        raise BadArguments(
+            f"With over {MAX_SHOWN_TOOLS} tools {SEARCH} is the search for them.", "Give that tool another name."
+        )
+    finds_late_tools = bool(starting) and not taken
+    absent = [_note_absent_servers(starting, finds_late_tools=finds_late_tools)] if starting else []
+    if not many and not finds_late_tools:
         return ToolOffer(granted, ToolSet(), tuple(absent))
-    shown = ToolSet((*(_kept(granted) if many else granted), _search_spec(coming)))
-    behind = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
+    shown = ToolSet((*(_choose_shown(granted) if many else granted), _search_spec(starting)))
+    searchable = ToolSet([spec for spec in granted if shown.find(spec.name) is None])
     if many:
-        found = f"the run begins with {len(shown)} and finds {len(behind)} more"
+        found = f"the run begins with {len(shown)} and finds {len(searchable)} more"
         absent.insert(0, f"tools: {len(granted)} are too many to show; {found}.")
-    return ToolOffer(shown, behind, tuple(absent), joined)
+    return ToolOffer(shown, searchable, tuple(absent), finds_late_tools)
 
 
-def _absent(coming: Sequence[str], *, joined: bool) -> str:
-    later = f"{SEARCH} finds them once they come" if joined else f"they don't join it: another tool is called {SEARCH}"
-    return f"tools: the run begins without those of {', '.join(coming)}, not there yet; {later}."
+def _note_absent_servers(starting: Sequence[str], *, finds_late_tools: bool) -> str:
+    later = (
+        f"{SEARCH} finds them once they come"
+        if finds_late_tools
+        else f"they don't join it: another tool is called {SEARCH}"
+    )
+    return f"tools: the run begins without those of {', '.join(starting)}, not there yet; {later}."
 
 
-def _search_spec(coming: Sequence[str]) -> ToolSpec:
-    if not coming:
+def _search_spec(starting: Sequence[str]) -> ToolSpec:
+    if not starting:
         return SEARCH_SPEC
-    later = f"Those of {', '.join(coming)} were not there yet when this began: look for them here."
+    later = f"Those of {', '.join(starting)} were not there yet when this began: look for them here."
     return replace(SEARCH_SPEC, description=f"{SEARCH_SPEC.description} {later}")
 
 
@@ -167,40 +173,44 @@ class LateTools:
     """What has come since a run began: its tools, and the servers that are not there even now."""
 
     tools: ToolSet = field(default_factory=ToolSet)
-    coming: tuple[str, ...] = ()
+    starting: tuple[str, ...] = ()
 
 
-def search_tool(behind: ToolSet, look: Callable[[], LateTools] = LateTools) -> Tool:
+def search_tool(searchable: ToolSet, look: Callable[[], LateTools] = LateTools) -> Tool:
     """The search of one loop over what is behind its offer, and what `look` says has come since; it may block.
 
     Its result says what was found, a line each; its data, {"offer": [specs]}, is for the flow, which offers them from
     then on. Names that are not behind the offer are not found, whatever the registry has.
     """
 
-    def run(arguments: JsonObject, _around: ToolContext) -> ToolResult:
+    def run(arguments: JsonObject, _ctx: ToolContext) -> ToolResult:
         names, query = arguments.get("names"), arguments.get("query")
         if not names and not query:
             raise BadArguments(f"{SEARCH} needs a query or names.", 'As query="read issue".')
-        late = look()
-        pool = ToolSet((*behind, *late.tools))
+        late_tools = look()
+        pool = ToolSet((*searchable, *late_tools.tools))
         if names:
             found = [spec for name in dict.fromkeys(names) if (spec := pool.find(name)) is not None]
         else:
-            found = ranked(pool, str(query))
+            found = rank_tools(pool, str(query))
         if not found:
-            absent = f" Those of {', '.join(late.coming)} are not there yet; look again later." if late.coming else ""
-            told = f"Nothing was found among {len(pool)} tools.{absent or ' Try other words.'}"
-            return ToolResult(told, data={"offer": []})
-        taken = found[:FOUND]
+            absent = (
+                f" Those of {', '.join(late_tools.starting)} are not there yet; look again later."
+                if late_tools.starting
+                else ""
+            )
+            message = f"Nothing was found among {len(pool)} tools.{absent or ' Try other words.'}"
+            return ToolResult(message, data={"offer": []})
+        taken = found[:MAX_FOUND]
         lines = [f"{spec.name} ({spec.effect}): {spec.description.partition(chr(10))[0][:300]}" for spec in taken]
-        more = f"\n{len(found) - FOUND} more; narrower words find them." if len(found) > FOUND else ""
+        more = f"\n{len(found) - MAX_FOUND} more; narrower words find them." if len(found) > MAX_FOUND else ""
         text = "You can call these from now on:\n" + "\n".join(lines) + more
-        return ToolResult(text, data={"offer": [whole(spec) for spec in taken]})
+        return ToolResult(text, data={"offer": [describe_tool(spec) for spec in taken]})
 
     return Tool(SEARCH_SPEC, run, timeout_s=10, examples=({"query": "read issue"},))
 
 
-def _kept(granted: ToolSet) -> list[ToolSpec]:
+def _choose_shown(granted: ToolSet) -> list[ToolSpec]:
     """What stays in sight: all that only reads and all of the caller, or of them what is not the crowd itself."""
     ours = [spec for spec in granted if spec.effect == "read" and spec.source == "builtin"]
     callers = [spec for spec in granted if spec.source == "caller"]
@@ -212,7 +222,7 @@ def _kept(granted: ToolSet) -> list[ToolSpec]:
 
 
 def _too_many(tools: ToolSet) -> bool:
-    return len(tools) > TOOLS or tools.size > SPEC_CHARS
+    return len(tools) > MAX_SHOWN_TOOLS or tools.size > MAX_SPEC_CHARS
 
 
 SEARCH_SPEC = ToolSpec(
@@ -222,7 +232,7 @@ SEARCH_SPEC = ToolSpec(
         "type": "object",
         "properties": {
             "query": {"type": "string", "minLength": 1, "maxLength": 500},
-            "names": {"type": "array", "items": {"type": "string", "maxLength": 64}, "maxItems": FOUND},
+            "names": {"type": "array", "items": {"type": "string", "maxLength": 64}, "maxItems": MAX_FOUND},
         },
         "additionalProperties": False,
     },

@@ -17,8 +17,8 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionRow, registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.registry import ArrivingSource, ToolSource
-from kairos_mcp.tools.tool import GROUP, Tool, ToolContext
+from kairos_mcp.tools.registry import StartingSource, ToolSource
+from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext
 
 if TYPE_CHECKING:
     from kairos_mcp.settings.http_tool import HttpDefinition
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class RegistrationFactory:
     """How what was approved becomes usable, and whether a definition is approved at this moment."""
 
-    tool: Callable[[HttpDefinition], Tool]
-    server: Callable[[ServerSetting], McpServerSource]
-    counts: Callable[[DefinitionRow], bool]
+    make_tool: Callable[[HttpDefinition], Tool]
+    make_server: Callable[[ServerSetting], McpServerSource]
+    is_approved: Callable[[DefinitionRow], bool]
 
 
 class RegisteredSource:
@@ -42,16 +42,16 @@ class RegisteredSource:
     name = "registered"
 
     def __init__(self, making: RegistrationFactory) -> None:
-        self._making = making
+        self._factory = making
         self._rows: tuple[DefinitionRow, ...] = ()
-        self._own: dict[str, Tool] = {}
+        self._tools: dict[str, Tool] = {}
         self._servers: dict[str, tuple[DefinitionRow, McpServerSource]] = {}
         self._withheld: dict[str, str] = {}
-        self._troubles: tuple[str, ...] = ()
+        self._problems: tuple[str, ...] = ()
         self._changes = 0
         self._guarded: dict[int, tuple[Tool, Tool]] = {}
 
-    def take(self, rows: Sequence[DefinitionRow]) -> None:
+    def update(self, rows: Sequence[DefinitionRow]) -> None:
         """Offer what these rows approve, and nothing else; a server that no row approves any more is ended."""
         if tuple(rows) == self._rows:
             return
@@ -62,14 +62,14 @@ class RegisteredSource:
                 del self._servers[name]
                 self._changes += server.version  # `version` must not be one that it has been
                 server.close()
-        self._own, self._guarded = {}, {}
-        self._withheld, troubles = _waiting(rows), []
+        self._tools, self._guarded = {}, {}
+        self._withheld, troubles = _withheld_names(rows), []
         for name, row in approved.items():
             try:
-                self._add(row)
+                self._add_registration(row)
             except KairosError as error:
                 troubles.append(f"{name}, which was registered, can't be used: {error.message}")
-        self._troubles = tuple(troubles)
+        self._problems = tuple(troubles)
         self._changes += 1
 
     @property
@@ -78,127 +78,127 @@ class RegisteredSource:
 
     def tools(self) -> tuple[Tool, ...]:
         servers = tuple(self._servers.values())  # a worker thread may look while the event loop takes rows
-        theirs = [self._guard(row, tool) for row, server in servers for tool in server.tools()]
-        return (*self._own.values(), *theirs)
+        theirs = [self._guard_tool(row, tool) for row, server in servers for tool in server.tools()]
+        return (*self._tools.values(), *theirs)
 
-    def withheld(self, name: str) -> str | None:
-        whys = (server.withheld(name) for _, server in tuple(self._servers.values()))
+    def why_withheld(self, name: str) -> str | None:
+        whys = (server.why_withheld(name) for _, server in tuple(self._servers.values()))
         proposed = self._withheld.get(name) or self._withheld.get(name.partition("__")[0])
         return next((why for why in whys if why), None) or proposed
 
-    def may_have(self, globs: Sequence[str] | None) -> bool:
-        return bool(self._troubles) or any(server.may_have(globs) for server in self.arriving())
+    def may_match(self, globs: Sequence[str] | None) -> bool:
+        return bool(self._problems) or any(server.may_match(globs) for server in self.starting())
 
-    def arriving(self) -> Sequence[ArrivingSource]:
+    def starting(self) -> Sequence[StartingSource]:
         return [server for _, server in tuple(self._servers.values())]
 
     def notes(self) -> tuple[str, ...]:
-        return (*self._troubles, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
+        return (*self._problems, *(note for _, server in tuple(self._servers.values()) for note in server.notes()))
 
-    def _add(self, row: DefinitionRow) -> None:
+    def _add_registration(self, row: DefinitionRow) -> None:
         """Raises ConfigError for a row that an older or newer program wrote, or somebody changed."""
         from kairos_mcp.settings.proposal import stored
 
         proposed = stored(row.body)
         if proposed.kind == "http_tool":
-            self._own[row.name] = self._guard(row, self._making.tool(proposed.tool))
+            self._tools[row.name] = self._guard_tool(row, self._factory.make_tool(proposed.tool))
         elif row.name not in self._servers:
-            self._servers[row.name] = row, self._making.server(proposed.server)
+            self._servers[row.name] = row, self._factory.make_server(proposed.server)
 
-    def _guard(self, row: DefinitionRow, tool: Tool) -> Tool:
+    def _guard_tool(self, row: DefinitionRow, tool: Tool) -> Tool:
         """The tool, which looks at each call whether its registration still counts: a person may have removed it while
         a run that was offered it goes on, in this process or another. Made once, since its schema is compiled on it."""
         known = self._guarded.get(id(tool))
         if known is not None and known[0] is tool:
             return known[1]
-        counts = self._making.counts
+        counts = self._factory.is_approved
 
-        def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
+        def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
             if not counts(row):
                 raise ToolNotOffered(f"{tool.spec.name} was removed by a person.", "Go on without it.")
-            return tool.run(arguments, around)
+            return tool.run(arguments, ctx)
 
         guarded = replace(tool, run=run)
         self._guarded[id(tool)] = tool, guarded
         return guarded
 
 
-def _waiting(rows: Sequence[DefinitionRow]) -> dict[str, str]:
+def _withheld_names(rows: Sequence[DefinitionRow]) -> dict[str, str]:
     """Why a name is not offered: a proposal waits, or was removed."""
-    told: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for row in rows:
         if row.state == "pending":
-            told[row.name] = f"{row.name} waits for a person's approval (`kairos-mcp tools list`)."
+            reasons[row.name] = f"{row.name} waits for a person's approval (`kairos-mcp tools list`)."
         elif row.state == "removed":
-            told.setdefault(row.name, f"{row.name} was removed by a person.")
-    return told
+            reasons.setdefault(row.name, f"{row.name} was removed by a person.")
+    return reasons
 
 
-PACKAGES_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
+PACKAGES_WAIT_S = 2  # to import what packages bring, at the first use of a registry; what takes longer is there later
 
 
 class ToolSources:
     """All of one house. Making it starts and imports nothing; `close` blocks until every server has ended."""
 
-    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str], mask: Redactor) -> None:
+    def __init__(self, settings: Settings, store: Store, secret: Callable[[str], str], redactor: Redactor) -> None:
         self._settings = settings
         self._store = store
         self._secret = secret
-        self._mask = mask
-        self._shared: ServerResources | None = None
+        self._redactor = redactor
+        self._server_resources: ServerResources | None = None
         self._installed: EntryPointSource | None = None
         self._registered: list[RegisteredSource] = []
 
     def sources(self, workspace: str | None) -> list[ToolSource]:
         """The sources for runs in this workspace, in the order of the servers' names; no server is started."""
         folder = Path(workspace) if workspace is not None else None
-        return [*self._servers(folder), *self._packages(), self._registrations(folder)]
+        return [*self._server_sources(folder), *self._package_sources(), self._registered_source(folder)]
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Take note of what was registered, approved and removed meanwhile, by whatever process; one short reading of
         the state file, where there is one."""
         if self._registered and self._store.exists:
             rows = registered(self._store.reader)
-            for each in self._registered:
-                each.take(rows)
+            for source in self._registered:
+                source.update(rows)
 
     def close(self) -> None:
-        if self._shared is not None:
-            self._shared.backstage.close()
+        if self._server_resources is not None:
+            self._server_resources.backstage.close()
 
-    def _servers(self, workspace: Path | None) -> list[ToolSource]:
+    def _server_sources(self, workspace: Path | None) -> list[ToolSource]:
         if not self._settings.servers:
             return []
-        return [self._downstream(setting, workspace) for setting in self._settings.servers]
+        return [self._server_source(setting, workspace) for setting in self._settings.servers]
 
-    def _downstream(self, setting: ServerSetting, workspace: Path | None) -> McpServerSource:
+    def _server_source(self, setting: ServerSetting, workspace: Path | None) -> McpServerSource:
         from kairos_mcp.store.tool_pins import DefinitionTable
         from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 
-        if self._shared is None:
+        if self._server_resources is None:
             file = self._settings.config_file
             hidden = (self._settings.home, *((file,) if file is not None else ()))
             definitions = DefinitionTable(self._store)
-            self._shared = ServerResources(
+            self._server_resources = ServerResources(
                 BackgroundLoop(),
                 definitions,
                 self._secret,
                 os.environ,
                 _now,
                 hidden,
-                self._rules,
-                self._without_secrets,
+                self._protection_rules,
+                self._redact_listing,
             )
-        return McpServerSource(setting, workspace, self._shared)
+        return McpServerSource(setting, workspace, self._server_resources)
 
-    def _rules(self, workspace: Path) -> ProtectionRules:
+    def _protection_rules(self, workspace: Path) -> ProtectionRules:
         return ProtectionRules.of(scopes_of(workspace, self._settings), self._settings.command_writes, lasting=True)
 
-    def _without_secrets(self, listed: JsonObject) -> JsonObject:
-        plain: JsonObject = self._mask.json(listed)[0]
+    def _redact_listing(self, listed: JsonObject) -> JsonObject:
+        plain: JsonObject = self._redactor.json(listed)[0]
         return plain
 
-    def _registrations(self, workspace: Path | None) -> RegisteredSource:
+    def _registered_source(self, workspace: Path | None) -> RegisteredSource:
         def tool(definition: HttpDefinition) -> Tool:
             from kairos_mcp.tools.http.client import HttpClient
             from kairos_mcp.tools.http.http_tool import http_tool
@@ -212,20 +212,22 @@ class ToolSources:
 
             return DefinitionTable(self._store).counts(row.source, row.name, row.hash)
 
-        made = RegisteredSource(RegistrationFactory(tool, lambda setting: self._downstream(setting, workspace), counts))
-        self._registered.append(made)
-        return made
+        source = RegisteredSource(
+            RegistrationFactory(tool, lambda setting: self._server_source(setting, workspace), counts)
+        )
+        self._registered.append(source)
+        return source
 
-    def _packages(self) -> list[ToolSource]:
+    def _package_sources(self) -> list[ToolSource]:
         if self._installed is None:
             from importlib.metadata import entry_points
 
-            if not entry_points(group=GROUP):
+            if not entry_points(group=ENTRY_POINT_GROUP):
                 return []
             from kairos_mcp.tools.entry_points import EntryPointSource
 
             self._installed = EntryPointSource()
-            self._installed.ready(time.monotonic() + PACKAGES_S)
+            self._installed.wait_ready(time.monotonic() + PACKAGES_WAIT_S)
         return [self._installed]
 
 

@@ -32,8 +32,8 @@ class _ThreadJob:
 class WorkerThreads:
     """At most so many threads, started as they are needed. Used from one event loop."""
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most = most
+    def __init__(self, max_threads: int, name: str) -> None:
+        self._max_threads = max_threads
         self._name = name
         self._queues: list[SimpleQueue[_ThreadJob | None]] = []
         self._idle: list[SimpleQueue[_ThreadJob | None]] = []  # the last one is the warmest
@@ -46,10 +46,10 @@ class WorkerThreads:
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        job = _ThreadJob(work, arguments, loop, done, loop.call_later(within_s, _expire, done))
+        job = _ThreadJob(work, arguments, loop, done, loop.call_later(within_s, _time_out, done))
         if self._idle:
             self._idle.pop().put(job)
-        elif len(self._queues) < self._most:
+        elif len(self._queues) < self._max_threads:
             self._start().put(job)
         else:
             self._backlog.append(job)
@@ -79,12 +79,12 @@ class WorkerThreads:
             except BaseException as raised:  # whatever it was, who waits must hear of it
                 error = raised
             try:
-                job.loop.call_soon_threadsafe(self._ended, queue, job, value, error)
+                job.loop.call_soon_threadsafe(self._finish_job, queue, job, value, error)
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
             del job, value, error  # an idle thread keeps nothing alive
 
-    def _ended(
+    def _finish_job(
         self, queue: SimpleQueue[_ThreadJob | None], job: _ThreadJob, value: object, error: BaseException | None
     ) -> None:
         job.alarm.cancel()
@@ -101,6 +101,6 @@ class WorkerThreads:
         self._idle.append(queue)
 
 
-def _expire(done: asyncio.Future[Any]) -> None:
+def _time_out(done: asyncio.Future[Any]) -> None:
     if not done.done():
         done.set_exception(TimeoutError())

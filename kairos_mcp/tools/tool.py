@@ -20,46 +20,46 @@ from kairos_mcp.core.redaction import Redactor
 
 @dataclass(frozen=True, slots=True)
 class ToolMemory:
-    """What tools remember for a run, by name, in its rows: `keep` returns once the text survives a crash.
+    """Stores texts for a run, by name, in its rows. `keep` returns once the text would survive a crash.
 
-    A name is kept once; the same text again is no error, another one raises ValueError. `check` raises where the run
-    belongs to another server by now. All are called in a worker thread.
+    A name is kept once: keeping the same text again does nothing, keeping another one raises ValueError. `check_owner`
+    raises if another server has taken over the run. All three are called in a worker thread.
     """
 
     keep: Callable[[str, str], None]
     recall: Callable[[str], str | None]
-    check: Callable[[], None] = lambda: None
+    check_owner: Callable[[], None] = lambda: None
 
     @staticmethod
     def in_process() -> ToolMemory:
-        """A memory that ends with this process: for tests, and for calls outside a run."""
+        """Return a memory that lasts as long as this process: for tests, and for calls outside a run."""
         known: dict[str, str] = {}
 
         def keep(name: str, text: str) -> None:
             if known.setdefault(name, text) != text:
-                raise ValueError(f"{name} is kept already, otherwise")
+                raise ValueError(f"{name} is kept already, with another text")
 
         return ToolMemory(keep, known.get)
 
 
 class StopSignal:
-    """Whether a call is to end early, because its run was cancelled or its time is over."""
+    """Tells a call to end early, because its run was cancelled or its time is over."""
 
-    __slots__ = ("_then", "wanted")
+    __slots__ = ("_callbacks", "is_set")
 
     def __init__(self) -> None:
-        self.wanted = False
-        self._then: list[Callable[[], None]] = []
+        self.is_set = False
+        self._callbacks: list[Callable[[], None]] = []
 
-    def then(self, act: Callable[[], None]) -> None:
-        """Have `act` called (from another thread) when the call is to end; at once if that was said already."""
-        self._then.append(act)
-        if self.wanted:
+    def add_callback(self, act: Callable[[], None]) -> None:
+        """Call `act` (from another thread) when the signal is set; at once if it is set already."""
+        self._callbacks.append(act)
+        if self.is_set:
             act()
 
-    def now(self) -> None:
-        self.wanted = True
-        for act in list(self._then):
+    def set(self) -> None:
+        self.is_set = True
+        for act in list(self._callbacks):
             act()
 
 
@@ -67,61 +67,64 @@ class StopSignal:
 class ToolContext:
     """What a tool may know of the run that calls it.
 
-    `until` is a deadline on `time.monotonic()`; `kept` gives the whole text behind a ref, or None; `path` is the
-    step's, unique in the run, so that what a tool keeps for one call can be named after it. `base`: what an approval
-    was shown of each file (SHA-256 in hex, None: no file), which must still hold; empty where nobody was asked. `shut`
-    says of a plain path that a rule keeps it from this call: what is found there is not shown; None: nothing is.
-    `check_paths` raises Denied or StaleFile where the call touches other files now than when it was judged; None: it
-    can't.
+    `deadline` is a time on `time.monotonic()`. `read_kept` returns the full text that was kept under a ref, or None.
+    `path` is the step's path, unique in the run, so a tool can name what it keeps for one call after it.
+    `base_hashes`: SHA-256 in hex of each file as the approver was shown it (None: no file); the files must still match.
+    Empty if nobody was asked. `is_hidden` tells whether a rule hides a plain path from this call, whose content must
+    then not be shown; None if nothing is hidden. `check_paths` raises Denied or StaleFile if the call now touches
+    other files than when it was authorized; None if it can't.
     """
 
     run_id: str
-    until: float
-    kept: Callable[[str], str | None]
+    deadline: float
+    read_kept: Callable[[str], str | None]
     path: str = ""
     memory: ToolMemory = field(default_factory=ToolMemory.in_process)
-    base: Mapping[str, str | None] = field(default_factory=dict)
+    base_hashes: Mapping[str, str | None] = field(default_factory=dict)
     stop: StopSignal = field(default_factory=StopSignal)
-    shut: Callable[[str], bool] | None = None
+    is_hidden: Callable[[str], bool] | None = None
     check_paths: Callable[[], None] | None = None
 
-    def still_for(self, effect: Effect) -> Callable[[], None]:
-        """What a call of this effect asks in the moment in which it does it: raises where its run is another's by now
-        (what only reads doesn't ask that), or where its paths lead elsewhere than when it was judged. Whoever takes its
-        time before (a name, a handshake, a start) may wake to that."""
+    def recheck_for(self, effect: Effect) -> Callable[[], None]:
+        """Return the check that a call of this effect makes right before it acts.
+
+        It raises if another server has taken over the run (not asked for calls that only read), or if the call's paths
+        lead elsewhere than when it was authorized. Either may happen while a call waits for a name, a handshake or a
+        start of a process.
+        """
         if effect == "read":
-            return self.check_paths or _nothing
-        return self._check_all if self.check_paths is not None else self.memory.check
+            return self.check_paths or _no_check
+        return self._check_all if self.check_paths is not None else self.memory.check_owner
 
     def _check_all(self) -> None:
-        self.memory.check()
+        self.memory.check_owner()
         if self.check_paths is not None:
             self.check_paths()
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a person is shown before a call: a diff or an argument list, and the files that it stands on.
+    """What a person is shown before a call: a diff or an argument list, and the files it is based on.
 
-    `base` maps each plain path to the SHA-256 in hex of what the file holds now, None where there is none.
-    `brings_hidden`: it would put characters into a file that nobody sees, or that turn the direction of writing.
+    `base_hashes` maps each plain path to the SHA-256 in hex of the file's content now, None where there is no file.
+    `brings_hidden`: the call would write invisible characters into a file, or ones that turn the direction of writing.
     """
 
     text: str
-    base: Mapping[str, str | None] = field(default_factory=dict)
+    base_hashes: Mapping[str, str | None] = field(default_factory=dict)
     brings_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a look after a crash found: the call was carried out (`result` is what it gave), it was not, or that
-    can't be told and a person has to settle it."""
+    """What a probe found after a crash: the call was carried out (`result` is what it returned), it was not, or that
+    can't be determined and a person has to settle it."""
 
     state: Literal["done", "not_done", "unclear"]
     result: ToolResult | None = None
 
 
-def _nothing() -> None:
+def _no_check() -> None:
     pass
 
 
@@ -134,10 +137,11 @@ UNEXPECTED = "tool_failed"  # a bug or a fault below a tool; every expected fail
 class Tool:
     """A tool and the function behind it. `run` blocks and is called in a worker thread.
 
-    It raises a leaf of KairosError for what the model can act on. `preview` says what an approval shows of a call
-    that was not made yet (raising as `run` would); without it the arguments are shown. `probe` looks, after a crash,
-    whether a `checked` call was carried out. `internal`: flows of ours call it; it is offered to no model, found by no
-    glob and called by no caller. `named_only`: offered only where somebody names it, although it only reads.
+    `run` raises a subclass of KairosError for what the model can act on. `preview` returns what an approver is shown
+    before the call (raising as `run` would); without it the arguments are shown. `probe` finds out after a crash
+    whether a call of effect `checked` was carried out. `internal`: called by our own flows only; it is offered to no
+    model, matched by no glob and open to no caller. `named_only`: offered only where its name is given, although it
+    only reads.
     """
 
     spec: ToolSpec
@@ -154,30 +158,30 @@ class Tool:
         return compile_schema(self.spec.input_schema)
 
 
-def call(tool: Tool, arguments: JsonObject, around: ToolContext) -> ToolResult:
-    """Check the arguments, run the tool, and give every failure as a result; never raises."""
-    return _surely(tool, arguments, lambda given: tool.run(given, around))
+def call_tool(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+    """Check the arguments and run the tool; return every failure as a result. Never raises."""
+    return _run_checked(tool, arguments, lambda given: tool.run(given, ctx))
 
 
-def previewed(tool: Tool, arguments: JsonObject, around: ToolContext) -> Preview | ToolResult:
-    """What a person is shown of a call before it is made, or the failure that it would be; never raises."""
+def preview_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> Preview | ToolResult:
+    """Return what a person is shown of a call before it is made, or the failure that it would end in. Never raises."""
     if tool.preview is None:
-        return _surely(tool, arguments, lambda given: Preview(as_arguments(tool.spec, given)))
+        return _run_checked(tool, arguments, lambda given: Preview(format_call(tool.spec, given)))
     preview = tool.preview
-    return _surely(tool, arguments, lambda given: preview(given, around))
+    return _run_checked(tool, arguments, lambda given: preview(given, ctx))
 
 
-def probed(tool: Tool, arguments: JsonObject, around: ToolContext) -> ProbeResult:
-    """What a look after a crash finds of a call; never raises: what fails to look can't tell."""
+def probe_call(tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
+    """Find out after a crash whether a call was carried out. Never raises: a probe that fails is `unclear`."""
     probe = tool.probe
     if probe is None:
         return ProbeResult("unclear")
-    found = _surely(tool, arguments, lambda given: probe(given, around))
+    found = _run_checked(tool, arguments, lambda given: probe(given, ctx))
     return ProbeResult("unclear", found) if isinstance(found, ToolResult) else found
 
 
-def as_arguments(spec: ToolSpec, arguments: JsonObject) -> str:
-    """A call in full, for a person: the tool, then its arguments, a string with its line breaks as lines."""
+def format_call(spec: ToolSpec, arguments: JsonObject) -> str:
+    """Write out a call for a person: the tool, then its arguments; a string with line breaks as an indented block."""
     lines = [spec.name if spec.source == "builtin" else f"{spec.name} ({spec.source})"]
     for given, value in arguments.items():
         name = given if given.isidentifier() else json.dumps(given, ensure_ascii=False)
@@ -188,20 +192,20 @@ def as_arguments(spec: ToolSpec, arguments: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def _surely(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], T]) -> T | ToolResult:
+def _run_checked(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], T]) -> T | ToolResult:
     try:
-        given = _present(arguments, tool.spec.input_schema)
+        given = _drop_nulls(arguments, tool.spec.input_schema)
         problems = tool.schema.problems(given)
         if problems:
-            wrong = f"{tool.spec.name}: {'; '.join(problems)}."
-            return failed(BadArguments(wrong, _valid(tool.spec.input_schema)))
+            message = f"{tool.spec.name}: {'; '.join(problems)}."
+            return error_result(BadArguments(message, _describe_arguments(tool.spec.input_schema)))
         return act(given)
     except KairosError as error:
-        return failed(error)
+        return error_result(error)
     except Exception as error:  # a tool's bug must not take the run with it
         # Only the type's name: the text of a foreign exception may hold paths of this machine, or secrets.
         kind = type(error).__name__
-        return _refusal(
+        return _failure_result(
             UNEXPECTED,
             f"{tool.spec.name} failed unexpectedly ({kind}); nothing is known to have changed.",
             "Try other arguments or another tool.",
@@ -209,32 +213,32 @@ def _surely(tool: Tool, arguments: JsonObject, act: Callable[[JsonObject], T]) -
         )
 
 
-def failed(error: KairosError) -> ToolResult:
-    """An error as the result that a model reads."""
-    return _refusal(error.code, error.message, error.hint, retryable=error.retryable)
+def error_result(error: KairosError) -> ToolResult:
+    """Turn an error into the result that a model reads."""
+    return _failure_result(error.code, error.message, error.hint, retryable=error.retryable)
 
 
-def _refusal(code: str, message: str, hint: str, *, retryable: bool) -> ToolResult:
-    told = {"code": code, "message": message, "hint": hint, "retryable": retryable}
-    return ToolResult(f"{message} {hint}".rstrip(), is_error=True, data=told, code=code)
+def _failure_result(code: str, message: str, hint: str, *, retryable: bool) -> ToolResult:
+    failure = {"code": code, "message": message, "hint": hint, "retryable": retryable}
+    return ToolResult(f"{message} {hint}".rstrip(), is_error=True, data=failure, code=code)
 
 
-def _present(arguments: JsonObject, schema: JsonObject) -> JsonObject:
-    """Absent and null are the same, except where the schema itself admits null."""
+def _drop_nulls(arguments: JsonObject, schema: JsonObject) -> JsonObject:
+    """Drop arguments that are null, which is the same as absent, unless the schema itself admits null."""
     if None not in arguments.values():
         return arguments
-    refusing = {name for name, kind in _kinds(schema).items() if kind != "any" and "null" not in kind}
+    refusing = {name for name, kind in _argument_types(schema).items() if kind != "any" and "null" not in kind}
     return {name: value for name, value in arguments.items() if value is not None or name not in refusing}
 
 
-def _valid(schema: JsonObject) -> str:
+def _describe_arguments(schema: JsonObject) -> str:
     required = schema.get("required", [])
-    shown = [f"{name} ({kind}{', required' * (name in required)})" for name, kind in _kinds(schema).items()]
+    shown = [f"{name} ({kind}{', required' * (name in required)})" for name, kind in _argument_types(schema).items()]
     return f"Valid arguments: {', '.join(shown) or 'none'}."
 
 
-def _kinds(schema: JsonObject) -> dict[str, str]:
-    """The type of each argument in words; "any" where the schema states none."""
+def _argument_types(schema: JsonObject) -> dict[str, str]:
+    """Return the type of each argument in words; "any" where the schema states none."""
     kinds: dict[str, str] = {}
     for name, declared in schema.get("properties", {}).items():
         stated = declared.get("type", "any") if isinstance(declared, dict) else "any"
@@ -242,29 +246,32 @@ def _kinds(schema: JsonObject) -> dict[str, str]:
     return kinds
 
 
-def masked_call(mask: Redactor, tool: Tool, arguments: JsonObject, around: ToolContext) -> ToolResult:
-    """As `call`; its errors are masked as well. What does more than read is not called, but raises, where its run
-    belongs to another server by now: it may have waited here for a thread, or while this program was stopped. What
-    leaves this program asks once more where it does. A call whose paths lead elsewhere than when it was judged is not
-    made either."""
+def call_redacted(redactor: Redactor, tool: Tool, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+    """Call the tool as `call_tool` does, and redact its result in the same thread, before anything stores it.
+
+    Raises, without calling a tool that does more than read, if another server has taken over the run. A call whose
+    paths lead elsewhere than when it was authorized is not made either, and ends in an error result.
+    """
+    # The call may have waited for a thread, or this process may have been suspended. Tools that reach the outside
+    # check again at the moment they do (ToolContext.recheck_for).
     if tool.spec.effect != "read":
-        around.memory.check()
+        ctx.memory.check_owner()
     try:
-        if around.check_paths is not None:
-            around.check_paths()
+        if ctx.check_paths is not None:
+            ctx.check_paths()
     except KairosError as refused:
-        return redact_values.redact_result(failed(refused), mask)
-    return redact_values.redact_result(call(tool, arguments, around), mask)
+        return redact_values.redact_result(error_result(refused), redactor)
+    return redact_values.redact_result(call_tool(tool, arguments, ctx), redactor)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-GROUP = "kairos_mcp.tools"  # of entry points
-_MARK = "__kairos_tool__"
+ENTRY_POINT_GROUP = "kairos_mcp.tools"  # of entry points
+_STATEMENT_ATTRIBUTE = "__kairos_tool__"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStatement:
-    """What a function states of itself; without a word it is irreversible."""
+    """What a function declares about itself as a tool; by default it is irreversible."""
 
     effect: Effect = "irreversible"
     category: str = "other"
@@ -279,7 +286,7 @@ def tool(
     timeout_s: float = 60,
     examples: Sequence[JsonObject] = (),
 ) -> Callable[[F], F]:
-    """State what a function does when it is offered as a tool; the function itself stays what it is.
+    """Declare how a function behaves when it is offered as a tool; the function itself is returned unchanged.
 
     `effect`: "read" (changes nothing; repeated freely, side by side), "idempotent" (may be repeated after a crash) or
     "irreversible". Raises ConfigError for another.
@@ -288,12 +295,12 @@ def tool(
         raise ConfigError(f"A function can't be of the effect {effect!r}.", "Use read, idempotent or irreversible.")
 
     def state(function: F) -> F:
-        setattr(function, _MARK, ToolStatement(effect, category, timeout_s, tuple(examples)))
+        setattr(function, _STATEMENT_ATTRIBUTE, ToolStatement(effect, category, timeout_s, tuple(examples)))
         return function
 
     return state
 
 
-def stated_of(function: object) -> ToolStatement:
-    found = getattr(function, _MARK, None)
+def statement_of(function: object) -> ToolStatement:
+    found = getattr(function, _STATEMENT_ATTRIBUTE, None)
     return found if isinstance(found, ToolStatement) else ToolStatement()

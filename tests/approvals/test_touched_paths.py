@@ -16,7 +16,7 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule, ServerSetting
-from kairos_mcp.tools.tool import Tool, ToolContext, masked_call
+from kairos_mcp.tools.tool import Tool, ToolContext, call_redacted
 from kairos_mcp.tools.touched_paths import TEXTS, TouchedPaths, TouchedSet, stands_in
 
 ALLOWED = GateRule("x__*", "allow", effect="irreversible")
@@ -259,7 +259,7 @@ def test_a_call_whose_paths_lead_elsewhere_by_now_is_not_made(ws: Path) -> None:
 
     def called() -> str | None:
         around = ToolContext("r", 1e12, lambda _: None, check_paths=lambda: gate.recheck(wanted, None))
-        return masked_call(Redactor(), Tool(theirs(), run), wanted.arguments, around).code
+        return call_redacted(Redactor(), Tool(theirs(), run), wanted.arguments, around).code
 
     (ws / "notes").symlink_to("docs/a.md")
     assert (called(), len(made)) == (None, 1)

@@ -16,7 +16,7 @@ from kairos_mcp.app.run_factory import THREADS
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.tools.tool import Tool, ToolContext, ToolMemory, masked_call
+from kairos_mcp.tools.tool import Tool, ToolContext, ToolMemory, call_redacted
 
 SECONDS = 20
 BUSY = "touch busy-$0; while [ -e hold ]; do sleep 0.02; done"
@@ -74,5 +74,5 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
     memory = replace(ToolMemory.in_process(), check=lost)
     around = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
     with nullcontext() if times else pytest.raises(FenceLost):
-        masked_call(Redactor(), tool, {}, around)
+        call_redacted(Redactor(), tool, {}, around)
     assert len(made) == times

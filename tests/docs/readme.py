@@ -38,7 +38,7 @@ def server_table() -> str:
 def loop_table() -> str:
     """The tools inside a loop, as a model is offered them."""
     with tempfile.TemporaryDirectory() as folder:
-        tools = builtin_tools(Path(folder), read_bytes=1, shelves=SkillFolders([packaged_skills()]))
+        tools = builtin_tools(Path(folder), read_bytes=1, skill_folders=SkillFolders([packaged_skills()]))
         specs = [tool.spec for tool in tools if not tool.internal]
     rows = []
     for spec in specs:

@@ -22,7 +22,7 @@ from kairos_mcp.store.database import Store
 from kairos_mcp.store.tool_pins import DefinitionTable
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource, ServerResources
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, ToolMemory, call_tool
 
 PEER = Path(__file__).parent / "peer.py"
 WITHIN_S = 20.0
@@ -80,7 +80,7 @@ class Bench:
     def met(self, *how: str, **more: Any) -> McpServerSource:
         """A server that was asked what it has."""
         server = self.peer(*how, **more)
-        server.ready(time.monotonic() + WITHIN_S)
+        server.wait_ready(time.monotonic() + WITHIN_S)
         return server
 
     def lists(self, *tools: dict[str, Any]) -> str:
@@ -109,7 +109,7 @@ def called(
     assert found is not None, (names(server), server.notes())
     kept = memory or ToolMemory.in_process()
     around = ToolContext("run-1", time.monotonic() + seconds, lambda _ref: None, memory=kept, stop=stop or StopSignal())
-    return call(found, arguments, around)
+    return call_tool(found, arguments, around)
 
 
 def gone(pid: int) -> bool:

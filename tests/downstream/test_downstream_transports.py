@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def ready(server: McpServerSource) -> McpServerSource:
-    server.ready(soon())
+    server.wait_ready(soon())
     assert server.tools(), server.notes()
     return server
 
@@ -181,7 +181,7 @@ def test_a_server_that_wants_to_be_logged_in_elsewhere_is_not_followed(bench: Be
         asked: list[bytes] = []
         port = answering(f"HTTP/1.1 {head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode(), asked)
         server = bench.server("m", url=f"http://127.0.0.1:{port}/mcp")
-        server.ready(time.monotonic() + 10)
+        server.wait_ready(time.monotonic() + 10)
         assert (server.tools(), elsewhere) == ((), [])
         assert asked
         assert "could not be started" in server.notes()[0]
@@ -202,7 +202,7 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     server = bench.server("m", url=f"http://127.0.0.1:{listening.getsockname()[1]}/mcp")
-    server.ready(soon())
+    server.wait_ready(soon())
     thread.join(WITHIN_S)
     listening.close()
     assert server.tools() == ()
@@ -213,5 +213,5 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
 def test_a_header_that_would_become_two_is_refused(bench: Bench) -> None:
     bench.environ["TOKEN"] = "t0ken\r\nX-Other: 1"
     server = bench.server("m", url="http://127.0.0.1:9/mcp", headers=(("Authorization", "Bearer ${env:TOKEN}"),))
-    server.ready(soon())
+    server.wait_ready(soon())
     assert "control character" in server.notes()[0]

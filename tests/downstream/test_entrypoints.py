@@ -17,7 +17,7 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools import tool
 from kairos_mcp.tools.entry_points import EntryPointSource, made_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import StopSignal, ToolContext, call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, call_tool
 
 MODULE = '''
 import asyncio
@@ -125,7 +125,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPo
     monkeypatch.syspath_prepend(str(tmp_path))
     installed = EntryPointSource()
     assert installed.tools() == ()  # nothing is imported before somebody needs it
-    installed.ready(time.monotonic() + WITHIN_S)
+    installed.wait_ready(time.monotonic() + WITHIN_S)
     yield installed
     for name in [name for name in sys.modules if name.partition(".")[0] == "brought"]:
         del sys.modules[name]
@@ -134,7 +134,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntryPo
 def called(installed: EntryPointSource, name: str, /, **arguments: Any) -> ToolResult:
     found = ToolRegistry([], [installed]).find(name)
     assert found is not None
-    return call(found, arguments, ToolContext("run-1", time.monotonic() + WITHIN_S, lambda _ref: None))
+    return call_tool(found, arguments, ToolContext("run-1", time.monotonic() + WITHIN_S, lambda _ref: None))
 
 
 def test_a_function_is_a_tool_with_the_schema_of_its_hints(brought: EntryPointSource) -> None:
@@ -215,7 +215,7 @@ def test_an_async_function_runs_is_stopped_and_ends_in_time(brought: EntryPointS
     began = time.monotonic()
     assert run_later(brought, 60, until=0.2).code == "timeout"
     stop = StopSignal()
-    threading.Timer(0.1, stop.now).start()
+    threading.Timer(0.1, stop.set).start()
     assert run_later(brought, 60, stop=stop).code == "timeout"
     assert time.monotonic() - began < 10
 
@@ -226,7 +226,7 @@ def run_later(
     found = ToolRegistry([], [installed]).find("later")
     assert found is not None
     around = ToolContext("run-1", time.monotonic() + until, lambda _ref: None, stop=stop or StopSignal())
-    return call(found, {"seconds": wait}, around)
+    return call_tool(found, {"seconds": wait}, around)
 
 
 def test_a_name_with_a_server_s_mark_is_refused() -> None:

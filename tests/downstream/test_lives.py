@@ -28,8 +28,8 @@ def soon() -> float:
 def test_a_server_is_started_by_the_first_need_and_once(bench: Bench) -> None:
     server = bench.peer()
     assert (server.tools(), bench.logged("start")) == ((), [])
-    server.ready(soon())
-    server.ready(soon())
+    server.wait_ready(soon())
+    server.wait_ready(soon())
     assert called(server, "echo", text="hello").content == "hello"
     assert len(bench.logged("start")) == 1
 
@@ -37,7 +37,7 @@ def test_a_server_is_started_by_the_first_need_and_once(bench: Bench) -> None:
 def test_a_server_that_was_met_before_is_known_without_being_started(bench: Bench) -> None:
     bench.met()
     again = bench.peer()
-    again.ready(soon())
+    again.wait_ready(soon())
     assert "x__echo" in names(again)
     assert len(bench.logged("start")) == 1
     assert called(again, "echo", text="now").content == "now"
@@ -47,19 +47,19 @@ def test_a_server_that_was_met_before_is_known_without_being_started(bench: Benc
 def test_a_server_that_was_given_up_waiting_for_is_there_when_it_comes(bench: Bench) -> None:
     comes = bench.root / "comes"
     server = bench.peer(f"late={comes}")
-    assert not server.is_coming
-    server.ready(time.monotonic() + 0.1)
-    assert (server.is_coming, names(server)) == (True, [])
+    assert not server.is_starting
+    server.wait_ready(time.monotonic() + 0.1)
+    assert (server.is_starting, names(server)) == (True, [])
     assert any("still starting" in note for note in server.notes())
     comes.touch()
     assert awaited(lambda: "x__echo" in names(server), WITHIN_S)
-    assert not server.is_coming
+    assert not server.is_starting
     assert not any("still starting" in note for note in server.notes())
     assert len(bench.logged("start")) == 1
 
 
 def test_a_server_that_can_not_be_started_is_not_coming(bench: Bench) -> None:
-    assert not bench.met("crash").is_coming
+    assert not bench.met("crash").is_starting
 
 
 def test_calls_at_once_share_one_start(bench: Bench) -> None:
@@ -119,7 +119,7 @@ def test_a_server_that_can_t_be_started_is_named_and_not_tried_at_once_again(ben
     assert names(server) == []
     assert "status 3" in server.notes()[0]
     starts = len(bench.logged("start"))
-    server.ready(soon())
+    server.wait_ready(soon())
     assert len(bench.logged("start")) == starts
     assert "tried again in" in server.notes()[0]
 
@@ -136,7 +136,7 @@ def test_a_server_that_dies_again_and_again_is_given_longer_and_longer_pauses(be
 
 def test_a_missing_program_is_said_without_a_path(bench: Bench) -> None:
     server = bench.server("x", (str(bench.root / "no-such-program"),))
-    server.ready(soon())
+    server.wait_ready(soon())
     assert "was not found" in server.notes()[0]
     assert str(bench.root) not in server.notes()[0]
 
@@ -165,14 +165,14 @@ def test_a_call_that_is_stopped_ends_at_once(bench: Bench) -> None:
     ended = threading.Event()
     threading.Thread(target=lambda: (called(server, "hang", stop=stop), ended.set())).start()
     awaited(lambda: bench.logged("call hang"), WITHIN_S)
-    stop.now()
+    stop.set()
     assert ended.wait(5)
 
 
 def test_a_server_that_never_answers_the_listing_is_given_up(bench: Bench) -> None:
     server = bench.peer("mute")
     began = time.monotonic()
-    server.ready(time.monotonic() + 1)
+    server.wait_ready(time.monotonic() + 1)
     assert time.monotonic() - began < 5
     assert "still starting" in server.notes()[0]
     assert names(server) == []

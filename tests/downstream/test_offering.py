@@ -12,8 +12,8 @@ from kairos_mcp.core.errors import ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolResult, ToolSet, ToolSpec
 from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.selection import FOUND, SPEC_CHARS, TOOLS, LateTools, offered, search_tool
-from kairos_mcp.tools.tool import Tool, ToolContext, call
+from kairos_mcp.tools.selection import MAX_FOUND, MAX_SHOWN_TOOLS, MAX_SPEC_CHARS, LateTools, offer_tools, search_tool
+from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 600, lambda _ref: None)
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -35,44 +35,44 @@ def names(specs: Any) -> list[str]:
 
 
 def search(behind: ToolSet, **arguments: Any) -> ToolResult:
-    return call(search_tool(behind), arguments, AROUND)
+    return call_tool(search_tool(behind), arguments, AROUND)
 
 
 def test_few_tools_are_all_shown() -> None:
-    granted = ToolSet([*OURS, *crowd(TOOLS - len(OURS))])
-    offer = offered(granted)
-    assert (offer.shown is granted, len(offer.behind), offer.notes) == (True, 0, ())
+    granted = ToolSet([*OURS, *crowd(MAX_SHOWN_TOOLS - len(OURS))])
+    offer = offer_tools(granted)
+    assert (offer.shown is granted, len(offer.searchable), offer.notes) == (True, 0, ())
 
 
 def test_beyond_forty_a_loop_gets_its_reads_and_a_search() -> None:
-    offer = offered(ToolSet([*OURS, *crowd(TOOLS)]))
+    offer = offer_tools(ToolSet([*OURS, *crowd(MAX_SHOWN_TOOLS)]))
     assert names(offer.shown) == ["read_file", "read_result", SEARCH]
-    assert len(offer.behind) == TOOLS + 1
-    assert str(TOOLS + 3) in offer.notes[0]
+    assert len(offer.searchable) == MAX_SHOWN_TOOLS + 1
+    assert str(MAX_SHOWN_TOOLS + 3) in offer.notes[0]
 
 
 def test_beyond_the_characters_too_and_reads_of_others_are_not_kept_where_they_are_the_crowd() -> None:
-    long = offered(ToolSet([*OURS, *crowd(10, description="d" * (SPEC_CHARS // 10))]))
+    long = offer_tools(ToolSet([*OURS, *crowd(10, description="d" * (MAX_SPEC_CHARS // 10))]))
     assert names(long.shown)[-1] == SEARCH
-    reads = offered(ToolSet([*OURS, *crowd(1000, effect="read")]))
+    reads = offer_tools(ToolSet([*OURS, *crowd(1000, effect="read")]))
     assert names(reads.shown) == ["read_file", "read_result", SEARCH]
-    assert len(reads.behind) == 1001
+    assert len(reads.searchable) == 1001
 
 
 def test_what_a_search_finds_joins_the_offer_in_that_order() -> None:
-    behind = offered(ToolSet([*OURS, *crowd(50), spec("y__weather", description="Tells the weather.")])).behind
+    behind = offer_tools(ToolSet([*OURS, *crowd(50), spec("y__weather", description="Tells the weather.")])).searchable
     found = search(behind, query="weather")
     assert discovered_tools(found) == (behind.find("y__weather"),)
     many = search(behind, query="tool")
-    assert len(discovered_tools(many)) == FOUND
-    assert f"{50 - FOUND} more" in many.content
+    assert len(discovered_tools(many)) == MAX_FOUND
+    assert f"{50 - MAX_FOUND} more" in many.content
     named = search(behind, names=["x__tool_7", "edit_file", "nothing", "x__tool_7"])
     assert names(discovered_tools(named)) == ["x__tool_7", "edit_file"]
     assert "edit_file (checked)" in named.content
 
 
 def test_nothing_beyond_what_the_run_may_use_is_ever_found() -> None:
-    behind = offered(ToolSet([*OURS, *crowd(50)])).behind
+    behind = offer_tools(ToolSet([*OURS, *crowd(50)])).searchable
     outside = search(behind, names=["read_file", "http_fetch"])
     assert discovered_tools(outside) == ()
     assert discovered_tools(search(behind, query="fetch")) == ()
@@ -94,18 +94,18 @@ class Crowd:
         self.asked += 1
         return self._tools
 
-    def withheld(self, name: str) -> str | None:
+    def why_withheld(self, name: str) -> str | None:
         return "It waits." if name == "x__new" else None
 
-    def may_have(self, globs: object) -> bool:
+    def may_match(self, globs: object) -> bool:
         return True
 
-    is_coming = False
+    is_starting = False
 
-    def arriving(self) -> tuple[Crowd, ...]:
+    def starting(self) -> tuple[Crowd, ...]:
         return (self,)
 
-    def ready(self, until: float) -> None:
+    def wait_ready(self, until: float) -> None:
         self.version += 1
 
     def notes(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def test_a_source_that_changes_is_seen_at_the_next_look() -> None:
     assert len(registry.specs) == 3
     source._tools = source._tools[:1]
     assert len(registry.specs) == 3
-    registry.ready(None)
+    registry.wait_ready(None)
     assert len(registry.specs) == 1
     assert registry.find("x__tool_2") is not None  # a call that was begun for it still finds it, and its reason
     assert registry.knows("x__new")
@@ -160,27 +160,27 @@ def test_sources_are_made_ready_side_by_side() -> None:
     all_there, passed = threading.Barrier(8, timeout=10), []
 
     class Slow(Crowd):
-        def ready(self, until: float) -> None:
+        def wait_ready(self, until: float) -> None:
             passed.append(all_there.wait())
 
-    ToolRegistry([], [Slow(0) for _ in range(8)]).ready(("x__*",))
+    ToolRegistry([], [Slow(0) for _ in range(8)]).wait_ready(("x__*",))
     assert len(passed) == 8
 
 
 class Starting(Crowd):
     """A server that is being started; keeps how long it was waited for."""
 
-    is_coming = True
+    is_starting = True
 
     def __init__(self, name: str) -> None:
         super().__init__(0)
         self.name = name
         self.waited: list[int] = []
 
-    def may_have(self, globs: Any) -> bool:
+    def may_match(self, globs: Any) -> bool:
         return globs is None or any(glob == "*" or glob.startswith(f"{self.name}__") for glob in globs)
 
-    def ready(self, until: float) -> None:
+    def wait_ready(self, until: float) -> None:
         self.waited.append(round(until - time.monotonic()))
 
 
@@ -202,15 +202,15 @@ def test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longe
     globs: Any, named: tuple[str, ...], waited: tuple[int | None, int | None]
 ) -> None:
     x, y = Starting("x"), Starting("y")
-    ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [x, y]).ready(globs, named)
+    ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [x, y]).wait_ready(globs, named)
     assert (x.waited, y.waited) == tuple([] if seconds is None else [seconds] for seconds in waited)
 
 
 def test_a_glob_may_name_what_is_coming_and_nothing_else_that_is_not_there() -> None:
     registry = ToolRegistry([Tool(each, lambda *_: ToolResult("ran")) for each in OURS], [Starting("x")])
     assert names(registry.select(("read_file", "x__*"))) == ["read_file"]
-    assert registry.coming(("x__*",)) == ("x",)
-    assert registry.coming(("read_file",)) == ()
+    assert registry.starting_sources(("x__*",)) == ("x",)
+    assert registry.starting_sources(("read_file",)) == ()
     for nothing in ("x__echo", "y__*", "nothing*"):
         with pytest.raises(UnknownTool):
             registry.select((nothing,))
@@ -220,7 +220,7 @@ def test_what_has_come_since_is_found_beside_what_was_behind() -> None:
     behind, came = ToolSet(crowd(3)), spec("y__weather", description="Tells the weather.")
 
     def look(*names: str, coming: tuple[str, ...] = (), **asked: Any) -> ToolResult:
-        return call(search_tool(behind, lambda: LateTools(ToolSet([came][: len(names)]), coming)), asked, AROUND)
+        return call_tool(search_tool(behind, lambda: LateTools(ToolSet([came][: len(names)]), coming)), asked, AROUND)
 
     assert discovered_tools(look("y", query="weather")) == (came,)
     assert discovered_tools(look("y", names=["y__weather", "x__tool_1"])) == (came, behind.find("x__tool_1"))
@@ -231,8 +231,8 @@ def test_what_has_come_since_is_found_beside_what_was_behind() -> None:
 
 def test_a_run_with_a_tool_called_as_the_search_begins_without_what_is_coming_and_says_so() -> None:
     mine = ToolSpec(SEARCH, "Mine.", {}, source="caller")
-    offer = offered(ToolSet([*OURS, mine]), ("x",))
-    assert (offer.shown.find(SEARCH), offer.search, offer.joined) == (mine, None, False)
+    offer = offer_tools(ToolSet([*OURS, mine]), ("x",))
+    assert (offer.shown.find(SEARCH), offer.search, offer.finds_late_tools) == (mine, None, False)
     assert "x" in offer.notes[0]
 
 

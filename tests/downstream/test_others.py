@@ -67,7 +67,7 @@ def setting(installed: Path, name: str, *arguments: str, **more: Any) -> ServerS
 
 def ready(bench: Bench, installed: Path, name: str, *arguments: str, **more: Any) -> McpServerSource:
     server = bench.server(name, command(installed, name, *arguments), **{"sandbox": True, "effects": READS, **more})
-    server.ready(time.monotonic() + 30)
+    server.wait_ready(time.monotonic() + 30)
     assert server.tools(), (server.notes(), server.stderr())
     return server
 

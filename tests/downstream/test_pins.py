@@ -66,7 +66,7 @@ def test_a_changed_definition_is_not_called_until_a_person_approves_it(bench: Be
     (waiting,) = bench.definitions.pending()
     assert json.loads(waiting.body)["description"] == POISONED["description"]
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
-    again.ready(soon())
+    again.wait_ready(soon())
     assert not called(again, "echo").is_error
     assert "IMPORTANT" in again.tools()[0].spec.description
 
@@ -88,7 +88,7 @@ def test_a_tool_that_appears_later_waits_too(bench: Bench) -> None:
     server = bench.peer(how)
     assert not called(server, "echo").is_error
     assert names(server) == ["x__echo"]
-    assert "approval" in str(server.withheld("x__delete_all"))
+    assert "approval" in str(server.why_withheld("x__delete_all"))
     assert [offered_as(row) for row in bench.definitions.pending()] == ["x__delete_all"]
 
 
@@ -143,7 +143,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
         given = as_before | more
         command = tuple(part.format(log=f"{bench.log}", listing=how) for part in given.pop("command"))
         made = bench.server("x", command, **given)
-        made.ready(soon())
+        made.wait_ready(soon())
         return made
 
     before = server()
@@ -151,7 +151,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     assert names(server(env=(("MODE", "of another value"),))) == ["x__echo"]
     other = server(**changed)
     assert names(other) == []
-    assert "approval" in str(other.withheld("x__echo"))
+    assert "approval" in str(other.why_withheld("x__echo"))
     assert not any("at first use" in note for note in other.notes())
     with pytest.raises(ToolNotOffered):
         ToolRegistry([], [other]).current(before.tools()[0].spec)
@@ -160,7 +160,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     assert names(server(**changed)) == []  # met by now, and waiting all the same
 
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
-    other.ready(soon())
+    other.wait_ready(soon())
     assert not called(other, "echo").is_error
     with pytest.raises(ToolNotOffered, match="another tool"):
         ToolRegistry([], [other]).current(before.tools()[0].spec)
@@ -195,7 +195,7 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
 
     server = bench.server("x", command, env=(("MODE", "a"),))
     assert bench.definitions.adopted() == {source_of(server._setting): earlier}
-    server.ready(soon())
+    server.wait_ready(soon())
     assert (names(server), bench.logged("start")) == (["x__echo"], [])
     assert server.tools()[0].spec == found["echo"].spec("x", (), earlier)
     assert not called(server, "echo").is_error
@@ -203,7 +203,7 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
 
     for env in ((("MODE", "a"), ("PYTHONSTARTUP", "b")), ()):
         later = bench.server("x", command, env=env)
-        later.ready(soon())
+        later.wait_ready(soon())
         assert names(later) == []
     assert len(bench.definitions.adopted()) == 1
 
@@ -219,7 +219,7 @@ def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench
     with pytest.raises(ToolNotOffered, match=r"otherwise|approval"):
         ToolRegistry([], [again]).current(before)
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
-    again.ready(soon())
+    again.wait_ready(soon())
     with pytest.raises(ToolNotOffered, match="another tool"):
         ToolRegistry([], [again]).current(before)
     assert registry.current(before) is not None
@@ -239,11 +239,11 @@ def test_a_tool_is_always_named_after_its_server_and_never_takes_a_name_of_ours(
         def tools(self) -> tuple[Tool, ...]:
             return (Tool(ToolSpec("x__edit", "Theirs.", {"type": "object"}), lambda *_: ToolResult("theirs")),)
 
-        def withheld(self, name: str) -> None: ...
-        def may_have(self, globs: object) -> bool:
+        def why_withheld(self, name: str) -> None: ...
+        def may_match(self, globs: object) -> bool:
             return True
 
-        def arriving(self) -> tuple[()]:
+        def starting(self) -> tuple[()]:
             return ()
 
         def notes(self) -> tuple[str, ...]:
@@ -395,4 +395,4 @@ def test_only_the_tools_that_configuration_takes_are_there(bench: Bench) -> None
 def test_a_server_is_asked_only_where_its_tools_could_be_meant(
     bench: Bench, globs: Any, effects: Any, may: bool
 ) -> None:
-    assert bench.peer(effects=effects).may_have(globs) is may
+    assert bench.peer(effects=effects).may_match(globs) is may

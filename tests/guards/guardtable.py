@@ -77,13 +77,13 @@ ONE_OWNER = (
     ),
     Guard(
         "tools/tool.py",
-        "        around.memory.check()\n",
+        "        ctx.memory.check_owner()\n",
         "        pass\n",
         "core/test_released.py::test_a_tool_that_does_more_than_read_is_not_called_after_a_release",
     ),
     Guard(
         "tools/http/connection.py",
-        "            still()\n",
+        "            recheck()\n",
         "",
         "crash/test_woken_late.py::test_an_order_that_a_person_had_made_elsewhere_is_not_sent_by_the_server_that_wakes",
     ),
@@ -108,8 +108,8 @@ ONE_OWNER = (
     ),
     Guard(
         "tools/files/transaction.py",
-        "            if done:\n                around.memory.check()\n            _check_time(around)",
-        "            _check_time(around)",
+        "            if done:\n                ctx.memory.check_owner()\n            _check_deadline(ctx)",
+        "            _check_deadline(ctx)",
         "tools/test_writing_released.py::test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end",
     ),
     Guard(
@@ -552,7 +552,7 @@ LEAVES = (
     ),
     Guard(
         "tools/tool.py",
-        "            around.check_paths()",
+        "            ctx.check_paths()",
         "            pass",
         TOUCHED + "a_call_whose_paths_lead_elsewhere_by_now_is_not_made",
     ),
@@ -649,44 +649,44 @@ FILES = (
     ),
     Guard(
         "tools/files/workspace.py",
-        "                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))\n            yield Opened",
-        "                pass\n            yield Opened",
+        "raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))\n            yield Opened",
+        "pass\n            yield Opened",
         "tools/test_opener.py::test_a_socket_and_a_device_are_no_files",
     ),
     Guard(
         "tools/files/atomic_write.py",
-        "problem = self._problem(displaced, before, lease)\n",
+        "problem = self._find_problem(displaced, before, lease)\n",
         "problem = None\n",
         "tools/test_others_write.py::test_what_another_writes_stands_there_afterwards",
     ),
     Guard(
         "tools/files/atomic_write.py",
-        "        if lease.refused:",
+        "        if lease.was_refused:",
         "        if False:",
         "tools/test_writing.py::test_a_file_that_another_has_open_for_writing_is_left_to_it",
     ),
     Guard(
         "tools/files/atomic_write.py",
-        "        if not self._still_here():\n            return self._moved()\n",
+        "        if not self._is_in_place():\n            return self._moved_error()\n",
         "",
         "tools/test_others_write.py::test_nothing_stays_written_in_a_folder_that_was_moved_outside",
     ),
     Guard(
         "tools/files/atomic_write.py",
-        "            if not self._holds(aside, content):",
+        "            if not self._name_holds(aside, content):",
         "            if False:",
         "tools/test_others_write.py"
         "::test_a_new_file_that_another_has_changed_already_is_not_taken_away_with_its_folder",
     ),
     Guard(
         "tools/files/edit_tools.py",
-        '            _check(path, content, around.base, "shown")\n',
+        '            _check_base(path, content, ctx.base_hashes, "shown")\n',
         "",
         LEAVE + "a_file_that_changed_since_it_was_shown_is_not_touched",
     ),
     Guard(
         "tools/files/edit_tools.py",
-        '            _check(path, content, read, "read")\n',
+        '            _check_base(path, content, read, "read")\n',
         "",
         "tools/test_writing.py::test_what_the_caller_read_must_still_be_there",
     ),
@@ -761,7 +761,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/source.py",
-        "            return failed_by(result, self._undone(watch, around))",
+        "            return failed_by(result, self._undone(watch, ctx))",
         "            return result",
         "downstream/test_lives.py::test_a_server_in_its_sandbox_writes_no_instructions_to_agents_and_hosts",
     ),
@@ -792,7 +792,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/commands/run_command.py",
-        "            _check_base(wanted, around.base)\n",
+        "            _check_base(program, ctx.base_hashes)\n",
         "",
         COMMAND + "a_program_that_changed_since_it_was_shown_does_not_run",
     ),
@@ -831,7 +831,7 @@ OUTSIDE = (
     ),
     Guard(
         "tools/files/safe_open.py",
-        'return device, next(line for line in told if line.startswith("mnt_id"))',
+        'return device, next(line for line in info if line.startswith("mnt_id"))',
         'return device, ""',
         OPENER + "a_bind_mount_on_the_same_device_is_not_crossed",
     ),
@@ -1003,19 +1003,19 @@ OUTSIDE = (
     ),
     Guard(
         "tools/http/client.py",
-        "line.open(addresses, url.port,",
+        "connection.open(addresses, url.port,",
         "line.open(tuple(map(ip_address, self._resolve(url.host))), url.port,",
         EGRESS + "a_name_is_resolved_once_and_the_connection_goes_where_that_answer_was",
     ),
     Guard(
         "tools/http/client.py",
-        "if (why := never(address)) is not None:",
+        "if (why := never_allowed(address)) is not None:",
         "if (why := None) is not None:",
         EGRESS + "the_metadata_of_a_cloud_is_refused_even_if_it_is_listed",
     ),
     Guard(
         "tools/http/client.py",
-        "if not listed and (why := not_public(address)) is not None:",
+        "if not listed and (why := why_not_public(address)) is not None:",
         "if False:",
         EGRESS + "a_name_that_leads_inside_is_refused_before_a_connection",
     ),
@@ -1027,8 +1027,8 @@ OUTSIDE = (
     ),
     Guard(
         "tools/http/client.py",
-        " if not across or name.lower() in _ACROSS)",
-        ")",
+        " if not across or name.lower() in _CROSS_ORIGIN_HEADERS",
+        "",
         EGRESS + "headers_stay_behind_when_a_redirect_leaves_the_origin",
     ),
     Guard(
@@ -1045,7 +1045,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/run_factory.py",
-        "        self._elsewhere.look()\n        return registry",
+        "        self._elsewhere.refresh()\n        return registry",
         "        return registry",
         "registry/test_registering.py::test_a_call_of_it_is_approved_and_made_by_a_process_that_never_saw_it",
     ),
@@ -1125,8 +1125,8 @@ OUTSIDE = (
     ),
     Guard(
         "tools/tool.py",
-        "redact_values.redact_result(call(tool, arguments, around), mask)",
-        "call(tool, arguments, around)",
+        "redact_values.redact_result(call_tool(tool, arguments, ctx), redactor)",
+        "call_tool(tool, arguments, ctx)",
         "secrets/test_planted.py::test_001_a_planted_key_is_found_in_no_row_log_error_or_export",
     ),
 )
@@ -1247,8 +1247,8 @@ ANOTHER_LINE = PINS + "another_command_line_under_a_known_name_waits_for_a_perso
 SERVERS_OF_OTHERS = (
     Guard(
         "tools/registry.py",
-        "now + (NAMED_S if each.may_have(unknown) else soon_s)",
-        "now + NAMED_S",
+        "now + (NAMED_WAIT_S if each.may_match(unknown) else soon_s)",
+        "now + NAMED_WAIT_S",
         "downstream/test_offering.py::"
         "test_what_a_glob_names_is_waited_for_shortly_and_what_is_named_exactly_longer[None-named0-waited0]",
         quick=True,
@@ -1262,8 +1262,8 @@ SERVERS_OF_OTHERS = (
     ),
     Guard(
         "tools/registry.py",
-        "if not self._matching(glob) and not (_is_glob(glob) and self.coming((glob,))):",
-        "if not self._matching(glob) and not _is_glob(glob):",
+        "if not self._match_glob(glob) and not (_is_glob(glob) and self.starting_sources((glob,))):",
+        "if not self._match_glob(glob) and not _is_glob(glob):",
         "downstream/test_offering.py::test_a_glob_may_name_what_is_coming_and_nothing_else_that_is_not_there",
     ),
     Guard(

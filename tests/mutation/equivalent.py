@@ -62,26 +62,31 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (BENEATH, "", TRIES.format(8), TRIES.format(9)): NOT_AGAIN,
     (
         BENEATH,
-        "by_kernel.openat2",
+        "kernel_opener.openat2",
         "if code not in (errno.EAGAIN, errno.EINTR):",
         "if (code in (errno.EAGAIN, errno.EINTR)):",
     ): f"{NOT_AGAIN}; any other error comes again at each try",
-    (BENEATH, "by_kernel.openat2", "break", "continue"): "any other error comes again at each try, only later",
+    (BENEATH, "kernel_opener.openat2", "break", "continue"): "any other error comes again at each try, only later",
     (
         BENEATH,
-        "by_kernel",
+        "kernel_opener",
         "syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]",
         "pass",
     ): "on this machine the values pass alike without their types; they are for others",
-    (BENEATH, "by_kernel", "syscall.restype = ctypes.c_long", "pass"): "a descriptor and -1 fit an int as well",
+    (BENEATH, "kernel_opener", "syscall.restype = ctypes.c_long", "pass"): "a descriptor and -1 fit an int as well",
     (
         BENEATH,
-        "by_kernel",
+        "kernel_opener",
         "how_type = ctypes.c_uint64 * 3 # struct open_how: flags, mode, resolve",
         "how_type = ctypes.c_uint64 * 4 # struct open_how: flags, mode, resolve",
     ): "a longer struct whose rest is zero is the same call",
     **{
-        (BENEATH, "renaming", NO_NAME.format("-1"), NO_NAME.format(folder)): "no name is in no folder, whichever it is"
+        (
+            BENEATH,
+            "find_renameat2",
+            NO_NAME.format("-1"),
+            NO_NAME.format(folder),
+        ): "no name is in no folder, whichever it is"
         for folder in ("(1)", "-2", "-0")
     },
     (

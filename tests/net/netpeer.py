@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.urls import HostRule, parse_host_rule
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext, call
+from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext, call_tool
 
 WITHIN_S = 10.0
 
@@ -221,4 +221,4 @@ def around(seconds: float = WITHIN_S, stop: StopSignal | None = None) -> ToolCon
 
 def called(tool: Tool, seconds: float = WITHIN_S, stop: StopSignal | None = None, /, **arguments: object) -> ToolResult:
     given: JsonObject = dict(arguments)
-    return call(tool, given, around(seconds, stop))
+    return call_tool(tool, given, around(seconds, stop))

@@ -345,7 +345,7 @@ def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
         asking.start()
         assert waiting.came.wait(WITHIN_S)
         told = time.monotonic()
-        stop.now()
+        stop.set()
         asking.join(WITHIN_S)
         assert ended
         assert ended[0] - told < 2
@@ -354,7 +354,7 @@ def test_a_call_that_is_stopped_ends_at_once_and_hangs_up(
 
 def test_a_call_that_was_stopped_before_it_began_sends_nothing(web: Peer) -> None:
     stop = StopSignal()
-    stop.now()
+    stop.set()
     with pytest.raises(Timeout):
         sent(egress_to(web), web.url(), stop=stop)
     assert web.heard == []

@@ -13,9 +13,9 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
-from kairos_mcp.tools.http.fetch import FETCH_SPEC, fetch_class, fetching_tool
+from kairos_mcp.tools.http.fetch import FETCH_SPEC, classify_fetch, fetching_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import previewed
+from kairos_mcp.tools.tool import preview_call
 
 LISTED = HttpClient(rules("docs.test", "*.open.test", "127.0.0.1:8080"), rules("127.0.0.1:8080", "127.0.0.1:9090"))
 
@@ -32,7 +32,7 @@ def test_it_is_there_only_where_it_is_switched_on_and_never_offered_by_default(t
         (tmp_path / "kairos.toml").write_text(given, encoding="utf-8")
         settings = load_settings(Flags(home=str(tmp_path)), {})
         egress = HttpClient(settings.http_hosts, settings.private_hosts)
-        registry = ToolRegistry(network_tools(egress, settings.http_tools, str, fetch=settings.http_fetch))
+        registry = ToolRegistry(network_tools(egress, settings.http_tools, str, with_fetch=settings.http_fetch))
         assert (registry.find("http_fetch") is not None) == there
         assert len(registry.select(None)) == 0
     assert FETCH_SPEC.effect == "irreversible"
@@ -71,15 +71,15 @@ def test_it_is_there_only_where_it_is_switched_on_and_never_offered_by_default(t
 def test_a_plain_read_of_a_listed_host_may_run_and_every_other_public_one_asks(
     arguments: dict[str, object], judged: str
 ) -> None:
-    assert fetch_class(arguments, LISTED) == judged
+    assert classify_fetch(arguments, LISTED) == judged
 
 
 def test_judging_and_showing_resolve_nothing() -> None:
     names = Names({"api.test": [["1.1.1.1"]]})
     egress = HttpClient(rules("api.test"), resolve=names)
     arguments = {"url": "https://api.test/", "method": "POST", "headers": {"X-A": "b"}, "body": {"c": "d\n"}}
-    assert fetch_class(arguments, egress) == "ask"
-    shown = previewed(fetching_tool(egress), arguments, around())
+    assert classify_fetch(arguments, egress) == "ask"
+    shown = preview_call(fetching_tool(egress), arguments, around())
     assert not isinstance(shown, ToolResult)
     assert shown.text == 'POST https://api.test/\nX-A: b\ncontent-type: application/json\n\n{"c":"d\\n"}'
     assert names.asked == []
@@ -94,7 +94,7 @@ def test_judging_and_showing_resolve_nothing() -> None:
     ],
 )
 def test_nobody_is_asked_about_what_can_not_be_sent(arguments: dict[str, object]) -> None:
-    shown = previewed(fetching_tool(HttpClient()), arguments, around())
+    shown = preview_call(fetching_tool(HttpClient()), arguments, around())
     assert isinstance(shown, ToolResult)
     assert shown.code in ("egress_denied", "bad_arguments")
 

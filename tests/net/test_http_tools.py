@@ -22,7 +22,7 @@ from kairos_mcp.tools import network_tools
 from kairos_mcp.tools.http.client import HttpClient
 from kairos_mcp.tools.http.http_tool import fill, http_tool
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, previewed
+from kairos_mcp.tools.tool import Tool, preview_call
 
 KEY = 's3cr3t"/K+y=ß'.replace("ß", "z")
 SECRETS = {"env:KEY": KEY, "file:/run/key": "another-key"}
@@ -203,7 +203,7 @@ def test_a_secret_in_a_json_reply_is_taken_out_after_it_was_unfolded(web: Peer) 
 
 def test_a_secret_is_not_shown_before_a_call(web: Peer) -> None:
     tool = tool_at(web, headers={"Authorization": "Bearer ${env:KEY}"})
-    shown = previewed(tool, {"id": "1"}, around())
+    shown = preview_call(tool, {"id": "1"}, around())
     assert not isinstance(shown, ToolResult)
     assert shown.text == f"GET {web.url('/v1/items/1')}\nAuthorization: Bearer ${{env:KEY}}"
     assert web.connections == 0
@@ -333,7 +333,7 @@ def test_a_host_that_is_not_public_has_to_be_listed(web: Peer) -> None:
     given = {"name": "x", "description": "x", "url": web.url()}
     tool = http_tool(definition(given), HttpClient(), secret)
     assert called(tool).code == "egress_denied"
-    shown = previewed(tool, {}, around())
+    shown = preview_call(tool, {}, around())
     assert isinstance(shown, ToolResult)
     assert f'private_hosts = ["127.0.0.1:{web.port}"]' in shown.content
     assert web.connections == 0

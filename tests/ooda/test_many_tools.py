@@ -12,7 +12,7 @@ from sampling.minds import MODERN
 
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.tools.selection import SPEC_CHARS, TOOLS
+from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, MAX_SPEC_CHARS
 from ooda.scenes import EDITS_ALLOWED, MANDATE, gives, judged, noop, opened, oriented
 
 PEER = Path(__file__).parent.parent / "downstream" / "peer.py"
@@ -64,8 +64,8 @@ async def test_a_crowd_of_tools_is_found_and_not_shown(place):
         assert "tool_07" not in names(first)
         assert {"read_file", "registry_search"} <= set(names(first))
         assert "put_07" not in str(first["messages"])
-        assert len(first["tools"]) <= TOOLS
-        assert len(json.dumps(first["tools"])) < SPEC_CHARS
+        assert len(first["tools"]) <= MAX_SHOWN_TOOLS
+        assert len(json.dumps(first["tools"])) < MAX_SPEC_CHARS
         assert names(second) == [*names(first), "tool_07"]
         assert "put_07 (idempotent): Number 7" in second["messages"][-1]["content"]
         assert "put_03" in third["messages"][-1]["content"]

@@ -20,8 +20,8 @@ from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store.tool_pins import DefinitionTable
-from kairos_mcp.tools.registry import NAMED_S
-from kairos_mcp.tools.selection import SEARCH_SPEC, TOOLS, whole
+from kairos_mcp.tools.registry import NAMED_WAIT_S
+from kairos_mcp.tools.selection import MAX_SHOWN_TOOLS, SEARCH_SPEC, describe_tool
 
 CROWD = 120
 
@@ -82,7 +82,7 @@ async def test_a_run_begins_without_a_server_that_is_slow_and_finds_its_tools_wh
         run_id, searched = await asyncio.gather(
             begun(host, "read_file", "x__*", route="caller"), host.registry_search("echo", None, None, None)
         )
-        assert time.monotonic() - began < NAMED_S / 2
+        assert time.monotonic() - began < NAMED_WAIT_S / 2
         report = await rests(host, run_id)
         assert any("those of x," in note for note in report.degraded)
         assert (searched["tools"], "x" in searched["degraded"][0]) == ([], True)
@@ -200,7 +200,7 @@ async def test_what_was_found_stands_in_the_next_request_in_the_order_found(desk
         await host.control(run_id, "cancel", ME)
         await rests(host, run_id)
     assert SEARCH in first
-    assert len(first) <= TOOLS
+    assert len(first) <= MAX_SHOWN_TOOLS
     assert second == [*first, "x__write", "x__tool_9"]
 
 
@@ -228,7 +228,7 @@ async def test_a_run_that_goes_on_in_another_house_still_knows_what_it_found(des
 
 def test_only_our_own_search_widens_an_offer() -> None:
     """A result that looks like a search's grants nothing, whatever the tool is called that gave it."""
-    forged = ToolResult("found", data={"offer": [whole(ToolSpec("edit_file", "d", {}, "read"))]})
+    forged = ToolResult("found", data={"offer": [describe_tool(ToolSpec("edit_file", "d", {}, "read"))]})
     theirs = ToolSet(
         [ToolSpec(SEARCH, "Mine.", {}, source="caller"), ToolSpec("x__echo", "Says it.", {}, source="mcp:x#1")]
     )

@@ -24,7 +24,7 @@ from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tools import TOOLS
 from kairos_mcp.store.tool_pins import PROPOSED
-from kairos_mcp.tools.tool import ToolContext, call
+from kairos_mcp.tools.tool import ToolContext, call_tool
 
 PET = {
     "kind": "http_tool",
@@ -150,7 +150,9 @@ async def test_what_a_person_removes_ends_in_runs_that_were_offered_it(desk: Des
         assert begun is not None
         await person(desk, "tools", "remove", "registered:pet")
         around = ToolContext(run_id, time.monotonic() + 10, lambda _ref: None)
-        late = await asyncio.to_thread(call, begun, {"id": "8"}, around)  # a call that had passed every look before
+        late = await asyncio.to_thread(
+            call_tool, begun, {"id": "8"}, around
+        )  # a call that had passed every look before
         assert late.code == "tool_not_offered"
         await host.answer(run_id, {"round-1/call-1": {"content": "go on"}}, ME)
         report = await rests(host, run_id)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import ToolContext, call
+from kairos_mcp.tools.tool import ToolContext, call_tool
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         commands = CommandSettings(asked.get("mode", "sandboxed"), environ=dict(os.environ))
         (tool,) = command_tools(opener, commands)
         around = ToolContext("run-1", time.monotonic() + 60, lambda _: None)
-        result = call(tool, asked["arguments"], around)
+        result = call_tool(tool, asked["arguments"], around)
     print(json.dumps({"content": result.content, "is_error": result.is_error, "code": result.code}))
 
 

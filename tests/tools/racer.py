@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from kairos_mcp.tools.files.safe_open import EXCHANGE, renaming
+from kairos_mcp.tools.files.safe_open import EXCHANGE, find_renameat2
 
 
 def swap(root: str) -> None:
-    rename = renaming()
+    rename = find_renameat2()
     assert rename is not None
     workspace = os.open(f"{root}/W", os.O_RDONLY)
     _again_and_again(lambda: [rename(workspace, "flip", "link", EXCHANGE) for _ in range(2)])

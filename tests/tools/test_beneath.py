@@ -14,7 +14,15 @@ from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools.commands.name_holders import covered
-from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, ONTO_NOTHING, by_kernel, by_walk, renaming
+from kairos_mcp.tools.files.safe_open import (
+    EXCHANGE,
+    FILE,
+    FOLDER,
+    NO_REPLACE,
+    find_renameat2,
+    kernel_opener,
+    walk_opener,
+)
 from kairos_mcp.tools.files.workspace import Workspace
 
 needs_openat2 = pytest.mark.skipif(not has_openat2(), reason="this kernel has no openat2, or a sandbox forbids it")
@@ -36,7 +44,7 @@ def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
     opener: Workspace, path: str, flags: int
 ) -> None:
     assert bool(FILE & os.O_NONBLOCK)  # else the open of a FIFO would hang here
-    fd = opener.opened(path, flags)
+    fd = opener.open_fd(path, flags)
     try:
         assert not os.get_inheritable(fd)
         assert bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK) == (flags == FILE)
@@ -48,20 +56,20 @@ def test_no_program_inherits_what_is_opened_and_no_open_waits_for_somebody(
 def test_what_is_opened_as_a_folder_is_one(opener: Workspace) -> None:
     for path, error in (("real/f", NotADirectoryError), ("fifo", NotADirectoryError), ("none", FileNotFoundError)):
         with pytest.raises(error):
-            opener.opened(path, FOLDER)
+            opener.open_fd(path, FOLDER)
 
 
 @pytest.mark.parametrize("path", ["lnd", "lnd/f", "inln", "loop", "./lnd/../real/f"])
 @pytest.mark.parametrize("flags", [FILE, FOLDER])
 def test_no_link_is_followed_not_even_one_that_stays_inside(opener: Workspace, path: str, flags: int) -> None:
     with pytest.raises(OSError, match="symbolic"):
-        opener.opened(path, flags)
+        opener.open_fd(path, flags)
 
 
 @needs_openat2
 @pytest.mark.parametrize("path", ["..", "../W-secret/f", "/etc/passwd", "real/../../W-secret/f"])
 def test_the_kernel_itself_leaves_the_folder_by_no_path(root: int, path: str) -> None:
-    opening = by_kernel(root)
+    opening = kernel_opener(root)
     assert opening is not None
     with pytest.raises(OSError, match="cross-device"):
         opening(root, path, FILE)
@@ -73,7 +81,7 @@ def test_a_wrong_call_of_the_kernel_is_loud(workspace: Path) -> None:
     file = os.open(workspace / "real" / "f", os.O_RDONLY)
     try:
         with pytest.raises(NotADirectoryError):
-            by_kernel(file)
+            kernel_opener(file)
     finally:
         os.close(file)
 
@@ -83,21 +91,21 @@ def test_what_was_opened_is_all_that_stays_open(workspace: Path, walk: bool) -> 
     with Workspace(workspace, walk=walk) as opener:
         before = descriptors()
         for path, flags in (("real/f", FILE), ("real", FOLDER), ("hard", FILE)):
-            fd = opener.opened(path, flags)
+            fd = opener.open_fd(path, flags)
             assert descriptors() == before + 1
             os.close(fd)
-        with opener.file("real/f") as opened:
+        with opener.open_file("real/f") as opened:
             opened.read(1)
         assert opener.is_folder("real")
         assert not opener.is_folder("real/f")
         assert opener.entries("real", 1)
-        assert opener.found("real/f", 3) == (b"ins", 6)
-        assert opener.whole("real/f", 10) == b"inside"
+        assert opener.read_start("real/f", 3) == (b"ins", 6)
+        assert opener.read_whole("real/f", 10) == b"inside"
         assert descriptors() == before
 
 
 def test_the_walk_works_from_the_descriptor_that_it_is_given(root: int, workspace: Path) -> None:
-    walk = by_walk(root)
+    walk = walk_opener(root)
     real = walk(root, "real", FOLDER)
     try:
         file = walk(real, "f", FILE)
@@ -114,14 +122,14 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.tools.files.workspace import Workspace
 with Workspace(Path(sys.argv[1]), walk=sys.argv[2] == "walk") as opener:
     os.close(0)  # so that the lowest number is given out
-    with opener.file("real/f") as opened:
+    with opener.open_file("real/f") as opened:
         print(opened.read(10))
 os.open(os.devnull, os.O_RDONLY)
 _, terminal = pty.openpty()
 name = Path(os.ttyname(terminal))
 with Workspace(name.parent, walk=sys.argv[2] == "walk") as opener:
     try:
-        with opener.file(name.name):
+        with opener.open_file(name.name):
             print("opened")
     except KairosError as refused:
         print(refused.code)
@@ -158,7 +166,7 @@ with Workspace(Path(sys.argv[1]), walk=True) as opener:
     before = are_open()
     for path in ("real/f", "hard"):
         try:
-            with opener.file(path):
+            with opener.open_file(path):
                 print("opened")
         except KairosError as refused:
             print(refused.code)
@@ -186,7 +194,7 @@ def test_a_walk_that_no_longer_learns_its_mount_opens_nothing_and_keeps_nothing_
 
 @pytest.fixture
 def rename() -> Callable[[int, str, str, int], None]:
-    found = renaming()
+    found = find_renameat2()
     if found is None:
         assert not sys.platform.startswith("linux") or not has_openat2(), "a kernel with openat2 has renameat2"
         pytest.skip("this system has no renameat2")
@@ -207,9 +215,9 @@ def test_a_rename_onto_nothing_never_replaces(root: int, workspace: Path, rename
     (workspace / "a").write_text("a")
     (workspace / "b").write_text("b")
     with pytest.raises(FileExistsError):
-        rename(root, "a", "b", ONTO_NOTHING)
+        rename(root, "a", "b", NO_REPLACE)
     assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("a", "b")
-    rename(root, "a", "c", ONTO_NOTHING)
+    rename(root, "a", "c", NO_REPLACE)
     assert ((workspace / "c").read_text(), (workspace / "a").exists()) == ("a", False)
 
 
@@ -231,9 +239,9 @@ def test_only_regular_files_are_read_in_whatever_way(opener: Workspace, path: st
     hint = "list_files" if path == "real" else "Only regular files"
     before = descriptors()
     for read in (
-        lambda: opener.found(path, 10),
-        lambda: opener.whole(path, 10),
-        lambda: opener.file(path).__enter__(),
+        lambda: opener.read_start(path, 10),
+        lambda: opener.read_whole(path, 10),
+        lambda: opener.open_file(path).__enter__(),
     ):
         with pytest.raises(NotRegularFile) as refused:
             read()
@@ -243,15 +251,15 @@ def test_only_regular_files_are_read_in_whatever_way(opener: Workspace, path: st
 
 def test_what_can_not_be_opened_is_refused_alike_in_every_way(opener: Workspace) -> None:
     for path, error in (("lnd/f", PathDenied), ("x" * 300, PathDenied), ("real/f/x", NotFound)):
-        for read in (lambda path=path: opener.found(path, 10), lambda path=path: opener.is_folder(path)):
+        for read in (lambda path=path: opener.read_start(path, 10), lambda path=path: opener.is_folder(path)):
             with pytest.raises(error):
                 read()
         with pytest.raises(error):
-            opener.whole(path, 10)
+            opener.read_whole(path, 10)
     for path in ("none", "none/at/all"):
-        assert opener.whole(path, 10) is None
+        assert opener.read_whole(path, 10) is None
         with pytest.raises(NotFound):
-            opener.found(path, 10)
+            opener.read_start(path, 10)
 
 
 def test_a_workspace_that_can_not_be_opened_says_why(workspace: Path) -> None:
@@ -270,15 +278,15 @@ def test_what_lies_in_the_private_folder_is_nobodys_and_all_else_is_as_before(wo
             before = descriptors()
             for path in ("state/key", "state/deep/key", "state/deep/er/key"):
                 with pytest.raises(PathDenied, match="own folder"):
-                    opener.whole(path, 10)
+                    opener.read_whole(path, 10)
             for path in ("state", "state/deep", "state/deep/er"):
                 with pytest.raises(PathDenied, match="own folder"):
                     opener.entries(path, 10)
             assert descriptors() == before
-            assert opener.whole("real/key", 10) == b"SECRET"
+            assert opener.read_whole("real/key", 10) == b"SECRET"
             assert "state" in [entry.name for entry in opener.entries(".", 100)[0]]
         with Workspace(workspace, private=workspace / "none", walk=walk) as opener:
-            assert opener.whole("state/key", 10) == b"SECRET"
+            assert opener.read_whole("state/key", 10) == b"SECRET"
 
 
 def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_taken_for_it(
@@ -287,20 +295,20 @@ def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_tak
     (workspace / "real" / ".git").mkdir()
     (workspace / "real" / ".git").chmod(0o1555)
     with covered(root, [".git", ".kairos"]):
-        assert opener.whole(".git", 10) is None
+        assert opener.read_whole(".git", 10) is None
         (workspace / ".kairos" / "a").write_text("somebody's")
         for path in (".kairos", "real/.git", "real"):
             with pytest.raises(NotRegularFile):
-                opener.whole(path, 10)
+                opener.read_whole(path, 10)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 100])
 def test_of_what_is_found_no_more_is_read_than_was_asked_for(opener: Workspace, count: int) -> None:
-    assert opener.found("real/f", count) == (b"inside"[:count], 6)
+    assert opener.read_start("real/f", count) == (b"inside"[:count], 6)
 
 
 def test_a_file_is_read_from_where_it_is_asked_for(opener: Workspace) -> None:
-    with opener.file("real/f") as opened:
+    with opener.open_file("real/f") as opened:
         assert [opened.read(count, at) for count, at in ((2, 0), (2, 2), (2, 4), (9, 4), (9, 6), (0, 0), (6, 0))] == [
             *(b"in", b"si", b"de", b"de", b"", b"", b"inside"),
         ]
@@ -323,23 +331,23 @@ def unreadable() -> bool:
 @pytest.mark.skipif(not unreadable(), reason="there is no file here that can be opened and not be read")
 def test_a_file_that_can_not_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
     with Workspace(SPEED.parent) as opener, pytest.raises(KairosError, match="EINVAL"):
-        opener.found(SPEED.name, 10)
+        opener.read_start(SPEED.name, 10)
 
 
 def test_a_closed_opener_opens_nothing_also_in_a_folder_that_it_opened(workspace: Path) -> None:
     with Workspace(workspace) as opener:
-        real = opener.opened("real", FOLDER)
+        real = opener.open_fd("real", FOLDER)
     with pytest.raises(ValueError, match="closed"):
-        opener.opened("f", FILE, real)
+        opener.open_fd("f", FILE, real)
     os.close(real)
 
 
 def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Workspace) -> None:
-    real = opener.opened("real", FOLDER)
+    real = opener.open_fd("real", FOLDER)
     try:
-        os.close(opener.opened("f", FILE, real))
+        os.close(opener.open_fd("f", FILE, real))
         with pytest.raises(FileNotFoundError):
-            opener.opened("hard", FILE, real)
+            opener.open_fd("hard", FILE, real)
     finally:
         os.close(real)
 
@@ -347,5 +355,5 @@ def test_a_folder_in_a_folder_is_opened_beneath_that_one(opener: Workspace) -> N
 def test_what_is_larger_than_the_most_is_not_read_and_its_size_is_told(opener: Workspace, workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * 2_000)
     with pytest.raises(TooLarge, match=r"2,000 bytes; 1,999"):
-        opener.whole("large", 1_999)
-    assert opener.whole("large", 2_000) == b"x" * 2_000
+        opener.read_whole("large", 1_999)
+    assert opener.read_whole("large", 2_000) == b"x" * 2_000

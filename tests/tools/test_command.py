@@ -40,7 +40,7 @@ from kairos_mcp.tools.commands.runner import (
 from kairos_mcp.tools.commands.sandbox import Sandbox, scrubbed
 from kairos_mcp.tools.commands.task_limits import parent_of
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call, previewed
+from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call_tool, preview_call
 
 PYTHON = os.path.realpath(sys.executable)
 READS = (Path(sys.base_prefix),)  # wherever this Python is installed, be it in a home folder
@@ -62,16 +62,18 @@ class Board:
     def run(
         self, *argv: str, stop: StopSignal | None = None, base: Mapping[str, str | None] | None = None, **more: Any
     ) -> ToolResult:
-        return call(self.tool, {"argv": list(argv), **more}, self._around(stop, base))
+        return call_tool(self.tool, {"argv": list(argv), **more}, self._around(stop, base))
 
     def python(self, code: str, **more: Any) -> ToolResult:
         return self.run(PYTHON, "-I", "-c", code, **more)
 
     def preview(self, *argv: str, **more: Any) -> Preview | ToolResult:
-        return previewed(self.tool, {"argv": list(argv), **more}, self._around(None, None))
+        return preview_call(self.tool, {"argv": list(argv), **more}, self._around(None, None))
 
     def _around(self, stop: StopSignal | None, base: Mapping[str, str | None] | None) -> ToolContext:
-        return ToolContext("run-1", time.monotonic() + 60, lambda _: None, base=base or {}, stop=stop or StopSignal())
+        return ToolContext(
+            "run-1", time.monotonic() + 60, lambda _: None, base_hashes=base or {}, stop=stop or StopSignal()
+        )
 
 
 @pytest.fixture
@@ -175,7 +177,7 @@ def test_a_program_that_a_signal_ended_has_its_number(either: Board) -> None:
 )
 def test_no_shell_reads_a_command(board: Board, case: str, text: str) -> None:
     for arguments in ({"command": text}, {"argv": text}):
-        assert call(board.tool, arguments, board._around(None, None)).code == "bad_arguments", case
+        assert call_tool(board.tool, arguments, board._around(None, None)).code == "bad_arguments", case
     assert board.run(text).code in ("not_found", "command_denied", "path_denied"), case
     assert body(board.run("printf", "%s", text)) == text.removesuffix("\n")
     assert not list(board.workspace.glob("PWNED"))
@@ -516,7 +518,7 @@ def test_a_place_that_is_held_stays_while_another_program_runs(board: Board) -> 
     slow.start()
     for _ in range(5):
         board.run("true")
-    stop.now()
+    stop.set()
     slow.join(WITHIN_S)
     assert results
     assert not (board.workspace / ".git").exists()
@@ -575,7 +577,7 @@ def test_a_call_that_is_stopped_ends_its_program(either: Board) -> None:
     running = threading.Thread(target=lambda: results.append(either.run("sleep", token(7302), stop=stop)))
     running.start()
     awaited(lambda: alive(token(7302)), WITHIN_S)
-    stop.now()
+    stop.set()
     running.join(WITHIN_S)
     assert results[0].code == "cancelled"
     assert alive(token(7302)) == []
@@ -644,7 +646,7 @@ def test_without_a_sandbox_what_left_the_session_ends_with_the_program_too(bare:
     mark, stop = token(7316), StopSignal()
     words = f"setsid sleep {mark} & (setsid sh -c 'setsid sleep {mark} & sleep {mark}' &); "
     if how == "stop":
-        threading.Timer(0.3, stop.now).start()
+        threading.Timer(0.3, stop.set).start()
     last = "sleep 0.2" if how == "exit" else "sleep 60"
     result = bare.run("sh", "-c", words + last, stop=stop, timeout_s=0.5 if how == "time" else 30)
     assert result.code == {"time": "timeout", "exit": None, "stop": "cancelled"}[how]
@@ -804,9 +806,9 @@ def test_a_program_that_changed_since_it_was_shown_does_not_run(board: Board) ->
     script.chmod(0o755)
     shown = board.preview("./build.sh")
     assert isinstance(shown, Preview)
-    assert set(shown.base) == {"build.sh"}
+    assert set(shown.base_hashes) == {"build.sh"}
     script.write_text("#!/bin/sh\ntouch evil\n")
-    assert board.run("./build.sh", base=shown.base).code == "stale_file"
+    assert board.run("./build.sh", base=shown.base_hashes).code == "stale_file"
     assert not (board.workspace / "evil").exists()
 
 

@@ -18,7 +18,7 @@ from kairos_mcp.core.scopes import INSTRUCTIONS
 from kairos_mcp.tools.commands.protected_paths import FOLDERS, HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.scopes import scopes_of
-from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call, previewed
+from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
 NAMES = [each for each in INSTRUCTIONS if "/" not in each]
@@ -45,7 +45,7 @@ def recorded(board: Board, script: str) -> tuple[ToolResult, list[dict[str, obje
     kept: dict[str, str] = {}
     memory = ToolMemory(kept.__setitem__, kept.get)
     around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-1/call-1", memory)
-    result = call(board.tool, {"argv": ["sh", "-c", script]}, around)
+    result = call_tool(board.tool, {"argv": ["sh", "-c", script]}, around)
     assert all(name.startswith("round-1/call-1/taken-out") for name in kept)
     return result, [json.loads(text) for text in kept.values()]
 
@@ -177,11 +177,11 @@ def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Boar
     program = threading.Thread(target=lambda: results.append(board.run("sh", "-c", waits)))
     program.start()
     awaited((board.workspace / ".git").exists, WITHIN_S)
-    assert isinstance(previewed(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
-    busy = call(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
+    assert isinstance(preview_call(write, wanted, ToolContext("run-1", time.monotonic() + 60, lambda _: None)), Preview)
+    busy = call_tool(write, wanted, ToolContext("run-1", time.monotonic() + 0.2, lambda _: None))
     assert (busy.code, not (board.workspace / path).is_file()) == ("busy", True)
     around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, "round-2/call-1")
-    writer = threading.Thread(target=lambda: results.append(call(write, wanted, around)))
+    writer = threading.Thread(target=lambda: results.append(call_tool(write, wanted, around)))
     writer.start()
     (board.workspace / "go").touch()
     for each in (program, writer):

@@ -13,11 +13,11 @@ from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.tools import Workspace
-from kairos_mcp.tools.files.safe_open import FILE, by_walk
+from kairos_mcp.tools.files.safe_open import FILE, walk_opener
 
 
 def test_a_regular_file_is_read_with_its_plain_path_and_size(opener: Workspace) -> None:
-    with opener.file("./real//x/../f") as opened:
+    with opener.open_file("./real//x/../f") as opened:
         assert (opened.path, opened.size, opened.read(100), opened.read(2, 2)) == (
             "real/f",
             6,
@@ -50,7 +50,7 @@ def test_a_folder_beyond_a_link_is_not_listed(opener: Workspace) -> None:
 
 def test_path_014_another_file_system_is_refused() -> None:
     for walk in (False, True):
-        with Workspace(Path("/"), walk=walk) as opener, pytest.raises(PathDenied), opener.file("proc/version"):
+        with Workspace(Path("/"), walk=walk) as opener, pytest.raises(PathDenied), opener.open_file("proc/version"):
             pass
 
 
@@ -62,9 +62,9 @@ def test_a_socket_and_a_device_are_no_files(opener: Workspace, workspace: Path) 
             listening.bind("sock")
         finally:
             os.chdir(here)
-        with pytest.raises(NotRegularFile), opener.file("sock"):
+        with pytest.raises(NotRegularFile), opener.open_file("sock"):
             pass
-    with Workspace(Path("/dev")) as devices, pytest.raises(KairosError) as caught, devices.file("null"):
+    with Workspace(Path("/dev")) as devices, pytest.raises(KairosError) as caught, devices.open_file("null"):
         pass
     assert caught.value.code in ("not_regular_file", "path_denied")
 
@@ -72,7 +72,7 @@ def test_a_socket_and_a_device_are_no_files(opener: Workspace, workspace: Path) 
 def test_a_failed_open_leaves_no_descriptor_behind(opener: Workspace) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for path in ("lnd/f", "loop", "fifo", "none", "real/none/x", "real", "real/f/x", "x" * 300):
-        with pytest.raises(KairosError), opener.file(path):
+        with pytest.raises(KairosError), opener.open_file(path):
             pass
         with pytest.raises(KairosError):
             opener.entries("fifo", 3)
@@ -86,7 +86,7 @@ def test_closing_gives_the_descriptor_back_and_nothing_opens_afterwards(workspac
     opener.close()
     opener.close()
     assert len(os.listdir("/proc/self/fd")) == before
-    with pytest.raises(ValueError, match="closed"), opener.file("real/f"):
+    with pytest.raises(ValueError, match="closed"), opener.open_file("real/f"):
         pass
 
 
@@ -97,7 +97,7 @@ def test_a_workspace_that_is_not_there_is_an_error_of_configuration(tmp_path: Pa
 
 def test_the_workspace_may_be_renamed_while_it_is_open(opener: Workspace, workspace: Path) -> None:
     workspace.rename(workspace.with_name("moved"))
-    with opener.file("real/f") as opened:
+    with opener.open_file("real/f") as opened:
         assert opened.read(100) == b"inside"
 
 
@@ -113,14 +113,14 @@ BOUND = """
 import os, sys
 from pathlib import Path
 from kairos_mcp.core.errors import PathDenied
-from kairos_mcp.tools import Opener
+from kairos_mcp.tools import Workspace
 root = Path(sys.argv[1])
 assert os.stat(root / "W" / "bound" / "f").st_dev == os.stat(root / "W").st_dev, "not on the same device"
 for walk in (False, True):
-    with Opener(root / "W", walk=walk) as opener:
+    with Workspace(root / "W", walk=walk) as opener:
         for path in ("bound/f", "bound/inner/f", "file"):
             try:
-                with opener.file(path) as opened:
+                with opener.open_file(path) as opened:
                     print(walk, path, "WAS READ:", opened.read(100))
             except PathDenied as denied:
                 print(walk, path, denied)
@@ -129,7 +129,7 @@ for walk in (False, True):
                 print(walk, path, "WAS LISTED:", opener.entries(path, 10))
             except PathDenied as denied:
                 print(walk, path, denied)
-        with opener.file("real/f") as opened:
+        with opener.open_file("real/f") as opened:
             assert opened.read(100) == b"inside"
 """
 
@@ -161,9 +161,9 @@ def test_a_walk_that_can_not_know_a_mount_opens_nothing(workspace: Path) -> None
     walks = (
         "import os, sys\n"
         "from kairos_mcp.core.errors import ConfigError\n"
-        "from kairos_mcp.tools import Opener\n"
+        "from kairos_mcp.tools import Workspace\n"
         "from pathlib import Path\n"
-        "try:\n    Opener(Path(sys.argv[1]), walk=True)\n"
+        "try:\n    Workspace(Path(sys.argv[1]), walk=True)\n"
         "except ConfigError as refused:\n    print('refused', refused)\n"
     )
     alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
@@ -187,7 +187,7 @@ PIECEMEAL = Path("/proc/kallsyms")  # given a page at a time, of no size at all,
 @pytest.mark.parametrize("walk", [False, True])
 def test_what_is_given_in_pieces_is_read_whole(walk: bool) -> None:
     wanted = PIECEMEAL.read_bytes()[:300_000]
-    with Workspace(Path("/proc"), walk=walk) as opener, opener.file("kallsyms") as opened:
+    with Workspace(Path("/proc"), walk=walk) as opener, opener.open_file("kallsyms") as opened:
         assert len(os.pread(opened.fd, 300_000, 0)) < 300_000, "it is not given in pieces"
         assert opened.read(300_000) == wanted
         assert opened.read(1_000, 50_000) == wanted[50_000:51_000]
@@ -199,8 +199,8 @@ def test_what_is_given_in_pieces_is_read_whole(walk: bool) -> None:
 def test_a_file_that_holds_more_than_it_says_is_too_large_all_the_same() -> None:
     with Workspace(Path("/proc")) as opener:
         with pytest.raises(TooLarge):
-            opener.whole("kallsyms", 10_000)
-        assert opener.found("kallsyms", 100) == (b"", 0)
+            opener.read_whole("kallsyms", 10_000)
+        assert opener.read_start("kallsyms", 100) == (b"", 0)
 
 
 def test_a_file_that_grows_or_shrinks_under_its_reader_is_read_as_it_is_then(
@@ -209,7 +209,7 @@ def test_a_file_that_grows_or_shrinks_under_its_reader_is_read_as_it_is_then(
     target = workspace / "real" / "f"
     for content in ("inside and more", "in", "", "another"):
         target.write_text("inside")
-        with opener.file("real/f") as opened:
+        with opener.open_file("real/f") as opened:
             with target.open("r+") as file:  # the same file: a new one in its place is not seen at all
                 file.truncate(0)
                 file.write(content)
@@ -223,7 +223,7 @@ def test_a_file_that_is_replaced_or_removed_under_its_reader_is_read_as_it_was(
     opener: Workspace, workspace: Path
 ) -> None:
     target = workspace / "real" / "f"
-    with opener.file("real/f") as opened:
+    with opener.open_file("real/f") as opened:
         (workspace / "new").write_text("replaced")
         os.replace(workspace / "new", target)
         assert opened.read(100) == b"inside"
@@ -235,20 +235,20 @@ def test_a_file_that_is_replaced_or_removed_under_its_reader_is_read_as_it_was(
 def test_a_whole_file_is_given_up_to_its_bound_and_not_one_byte_beyond(opener: Workspace, most: int) -> None:
     if most < 6:
         with pytest.raises(TooLarge):
-            opener.whole("real/f", most)
+            opener.read_whole("real/f", most)
     else:
-        assert opener.whole("real/f", most) == b"inside"
+        assert opener.read_whole("real/f", most) == b"inside"
 
 
 def test_the_walk_leaves_no_descriptor_behind_where_it_refuses(workspace: Path) -> None:
     with Workspace(Path("/"), walk=True) as opener:
         before = len(os.listdir("/proc/self/fd"))
         for path in ("proc/version", "proc/self/status", "dev/null"):
-            with pytest.raises(KairosError), opener.file(path):
+            with pytest.raises(KairosError), opener.open_file(path):
                 pass
         assert len(os.listdir("/proc/self/fd")) == before
     root = os.open(workspace, os.O_RDONLY)
     try:
-        os.close(by_walk(root)(root, "real/f", FILE))
+        os.close(walk_opener(root)(root, "real/f", FILE))
     finally:
         os.close(root)

@@ -328,7 +328,7 @@ def test_without_an_exchange_our_own_writes_take_turns(tmp_path: Path) -> None:
         with Workspace(scene.workspace, exchange=False) as opener:
             scene.desk.registry = ToolRegistry(builtin_tools(opener, read_bytes=READ_BYTES))
             codes: list[str | None] = []
-            whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base}
+            whole = {"path": "d/t", "content": "whole\n", "base": scene.desk.preview("edit_file", **EDIT).base_hashes}
             other = threading.Thread(target=lambda: codes.append(scene.desk.call("write_file", **whole).code))  # noqa: B023 - joined in its round
 
             def blow(other: threading.Thread = other) -> None:

@@ -37,7 +37,7 @@ def test_a_plan_is_applied_as_it_was_shown(desk: Desk) -> None:
     desk.write(dict(FILES))
     planned = desk.call("plan_edits", edits=EDITS)
     shown = desk.preview("apply_edit_plan", plan_id=planned.data["plan_id"])
-    assert shown.base == {file["path"]: file["before"] for file in planned.data["files"]}
+    assert shown.base_hashes == {file["path"]: file["before"] for file in planned.data["files"]}
     assert shown.text in planned.content + "\n"
     result = desk.approved("apply_edit_plan", shown, plan_id=planned.data["plan_id"])
     assert desk.content() == AFTER
@@ -111,10 +111,10 @@ def test_a_file_that_can_not_go_back_is_named(desk: Desk, tmp_path: Path) -> Non
 def test_apply_edits_is_both_at_once_and_minds_what_was_read(desk: Desk) -> None:
     desk.write(dict(FILES))
     shown = desk.preview("apply_edits", edits=EDITS)
-    assert desk.call("apply_edits", edits=EDITS, base=shown.base | {"a.py": None}).code == "stale_file"
-    assert desk.call("apply_edits", edits=EDITS, base={"a.py": shown.base["a.py"]}).code == "stale_file"
+    assert desk.call("apply_edits", edits=EDITS, base=shown.base_hashes | {"a.py": None}).code == "stale_file"
+    assert desk.call("apply_edits", edits=EDITS, base={"a.py": shown.base_hashes["a.py"]}).code == "stale_file"
     assert desk.content() == FILES
-    assert not desk.call("apply_edits", edits=EDITS, base=dict(shown.base)).is_error
+    assert not desk.call("apply_edits", edits=EDITS, base=dict(shown.base_hashes)).is_error
     assert desk.content() == AFTER
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import StopSignal, ToolContext, call
+from kairos_mcp.tools.tool import StopSignal, ToolContext, call_tool
 
 pytestmark = pytest.mark.sandbox
 
@@ -20,7 +20,7 @@ def test_a_program_has_numbers_of_its_own_and_sees_no_process_outside(tmp_path: 
     with Workspace(workspace) as opener:
         (tool,) = command_tools(opener, CommandSettings(environ={"PATH": os.environ["PATH"]}))
         around = ToolContext("run-1", time.monotonic() + 60, lambda _: None, stop=StopSignal())
-        result = call(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, around)
+        result = call_tool(tool, {"argv": ["sh", "-c", "echo $$; ls /proc"]}, around)
     assert not result.is_error, result.content
     own, *there = result.content.partition("bytes]\n")[2].split()
     assert int(own) < 100

@@ -65,7 +65,7 @@ def reads(read: Callable[[str], bytes], times: int) -> Counter[str]:
 @pytest.mark.parametrize("times", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_no_read_escapes_while_the_name_is_swapped(opener: Workspace, workspace: Path, times: int) -> None:
     def read(path: str) -> bytes:
-        with opener.file(path) as opened:
+        with opener.open_file(path) as opened:
             return opened.read(100)
 
     with swapped(workspace):
@@ -102,7 +102,7 @@ def test_closing_while_others_open_never_opens_beneath_another_folder(workspace:
         def read(opener: Workspace = opener, seen: list[bytes] = seen) -> None:
             try:
                 while True:
-                    with opener.file("f") as opened:
+                    with opener.open_file("f") as opened:
                         seen.append(opened.read(100))
             except ValueError:
                 return  # closed

@@ -24,7 +24,15 @@ from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags, GateRule, packaged_skills
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.skills import BESIDE, SKILLS, TOLD_CHARS, Skill, SkillFolders, skill_of, skill_tool
+from kairos_mcp.tools.skills import (
+    LISTING_CHARS,
+    MAX_NAMED_FILES,
+    MAX_SKILLS,
+    Skill,
+    SkillFolders,
+    parse_skill,
+    skill_tool,
+)
 
 OURS = ["mandates", "ooda-cycle", "planner-loop"]
 
@@ -124,23 +132,23 @@ def test_nothing_outside_of_a_skill_is_read(tmp_path: Path, name: str, more: dic
 
 
 def test_many_skills_are_named_within_bounds_and_what_is_not_is_counted(tmp_path: Path) -> None:
-    for number in range(SKILLS + 20):
+    for number in range(MAX_SKILLS + 20):
         written(tmp_path, f"skill-{number:03}", "long " * 100)
     listing = SkillFolders([tmp_path]).listing()
     said = desk(tmp_path).tool("read_skill").spec.description
-    assert len(listing.skills) == SKILLS
-    assert any(str(SKILLS) in why for why in listing.left_out)
-    assert len(said) < TOLD_CHARS + 600
-    assert said.count("\n- skill-") + int(said.rpartition("and ")[2].split()[0]) == SKILLS
+    assert len(listing.skills) == MAX_SKILLS
+    assert any(str(MAX_SKILLS) in why for why in listing.left_out)
+    assert len(said) < LISTING_CHARS + 600
+    assert said.count("\n- skill-") + int(said.rpartition("and ")[2].split()[0]) == MAX_SKILLS
     assert read(desk(tmp_path), "skill-210")[1] is None  # one that is not named can be read all the same
 
 
 def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
     skill = written(tmp_path, "tidy")
-    for number in range(BESIDE + 5):
+    for number in range(MAX_NAMED_FILES + 5):
         (skill / f"f{number:03}.md").write_text("x")
     told = desk(tmp_path).call("read_skill", name="tidy")
-    assert len(told.data["files"]) == BESIDE
+    assert len(told.data["files"]) == MAX_NAMED_FILES
     assert "more]" in told.content
 
 
@@ -165,7 +173,7 @@ def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
 )
 def test_what_is_no_skill_says_why(head: str, why: str) -> None:
     with pytest.raises(BadArguments, match=why):
-        skill_of(f"---\n{head}---\nbody", "tidy")
+        parse_skill(f"---\n{head}---\nbody", "tidy")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +186,7 @@ def test_what_is_no_skill_says_why(head: str, why: str) -> None:
     ],
 )
 def test_a_head_may_be_any_that_the_format_has(text: str) -> None:
-    assert skill_of(text, "tidy") == Skill("tidy", "Says how.")
+    assert parse_skill(text, "tidy") == Skill("tidy", "Says how.")
 
 
 @law
@@ -186,7 +194,7 @@ def test_a_head_may_be_any_that_the_format_has(text: str) -> None:
 def test_law_a_plain_head_means_what_the_formats_own_library_reads(description: str) -> None:
     text = f"---\nname: tidy\ndescription: {description}\n---\n"
     try:
-        found = skill_of(text, "tidy")
+        found = parse_skill(text, "tidy")
     except BadArguments:
         return
     values = parse_frontmatter(text)[0]

@@ -12,7 +12,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError, Stale, UnknownTool
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Tool, ToolContext, call
+from kairos_mcp.tools.tool import Tool, ToolContext, call_tool
 
 AROUND = ToolContext("run-1", time.monotonic() + 60, lambda _ref: None)
 SCHEMA = {
@@ -124,7 +124,7 @@ def test_arguments_that_do_not_fit_never_reach_the_tool(arguments: JsonObject) -
         ran.append(given)
         return ToolResult("ran")
 
-    result = call(tool("a", run), arguments, AROUND)
+    result = call_tool(tool("a", run), arguments, AROUND)
     assert (result.is_error, result.code, ran) == (True, "bad_arguments", [])
     assert "x (integer, required)" in result.content
 
@@ -135,14 +135,14 @@ def test_null_is_the_same_as_absent_but_where_the_schema_admits_it() -> None:
         "properties": {"a": {"type": "string"}, "b": {"type": ["string", "null"]}, "c": {}, "d": True},
     }
     given = {"a": None, "b": None, "c": None, "d": None}
-    assert call(tool("t", input_schema=optional), given, AROUND).data == {"b": None, "c": None, "d": None}
+    assert call_tool(tool("t", input_schema=optional), given, AROUND).data == {"b": None, "c": None, "d": None}
 
 
 def test_a_failure_that_is_known_keeps_its_code_and_hint() -> None:
     def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise Stale("It changed.", "Read it again.")
 
-    result = call(tool("a", run), {"x": 1}, AROUND)
+    result = call_tool(tool("a", run), {"x": 1}, AROUND)
     assert (result.is_error, result.code, result.content) == (True, "stale", "It changed. Read it again.")
     assert result.data == {
         "code": "stale",
@@ -159,14 +159,14 @@ def test_a_bug_in_a_tool_is_a_result_without_its_text(error: Exception) -> None:
     def run(_arguments: JsonObject, _around: ToolContext) -> ToolResult:
         raise error
 
-    result = call(tool("a", run), {"x": 1}, AROUND)
+    result = call_tool(tool("a", run), {"x": 1}, AROUND)
     assert (result.is_error, result.code) == (True, "tool_failed")
     assert "secret" not in result.content
     assert "/etc" not in result.content
 
 
 def test_a_schema_that_is_refused_is_a_result_too() -> None:
-    result = call(tool("a", input_schema={"$ref": "https://example.org/x.json"}), {"x": 1}, AROUND)
+    result = call_tool(tool("a", input_schema={"$ref": "https://example.org/x.json"}), {"x": 1}, AROUND)
     assert (result.is_error, result.code) == (True, "schema_rejected")
 
 

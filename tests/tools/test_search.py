@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toolsdesk import Desk
 
 from kairos_mcp.core.patterns import compile_line_pattern
-from kairos_mcp.tools.files.matching import WINDOW, hits
+from kairos_mcp.tools.files.matching import WINDOW, find_hits
 
 
 def test_lines_are_found_in_the_order_of_paths_with_their_numbers(desk: Desk) -> None:
@@ -122,7 +122,7 @@ def test_hits_are_the_lines_that_match_whatever_their_length(parts: list[tuple[s
         "^b": lambda line: line.startswith("b"),
     }.get(pattern, lambda line: pattern in line)
     content = "\n".join(lines).encode()
-    found = list(hits(content, compile_line_pattern(pattern), lambda: False))
+    found = list(find_hits(content, compile_line_pattern(pattern), lambda: False))
     assert [hit.number for hit in found] == [n for n, line in enumerate(lines, 1) if matching(line)]
     assert [content[hit.start : hit.end].decode() for hit in found] == [line for line in lines if matching(line)]
 

@@ -95,10 +95,10 @@ def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool
         for path in ("src/state", "src/state/key", "src/../src/state/key", "src//state/./key"):
             with pytest.raises(PathDenied, match="own folder"):
                 opener.is_folder(path)
-        src = opener.opened("src", FOLDER)
+        src = opener.open_fd("src", FOLDER)
         try:
             with pytest.raises(PermissionError):
-                opener.opened("state", FOLDER, src)
+                opener.open_fd("state", FOLDER, src)
         finally:
             os.close(src)
         home.rename(workspace / "moved")
@@ -106,7 +106,7 @@ def test_the_opener_knows_the_folder_by_its_identity(workspace: Path, walk: bool
         alias.symlink_to(workspace / "moved")
         with pytest.raises(KairosError):
             opener.is_folder("moved/key")
-        with opener.file("src/a.txt") as opened:
+        with opener.open_file("src/a.txt") as opened:
             assert opened.read(5) == b"alpha"
 
 

@@ -19,7 +19,7 @@ from test_bubblewrap import touched, without_the_package
 from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import ToolContext, call
+from kairos_mcp.tools.tool import ToolContext, call_tool
 
 pytestmark = pytest.mark.sandbox
 WITHIN_S = 600
@@ -77,7 +77,7 @@ async def test_no_program_of_two_servers_makes_a_repository_in_200_rounds(tmp_pa
 def run(workspace: Path, *argv: str, **environ: str) -> Any:
     with Workspace(workspace) as opener:
         (tool,) = command_tools(opener, CommandSettings(environ={**os.environ, **environ}))
-        return call(tool, {"argv": list(argv)}, ToolContext("run-1", time.monotonic() + 60, lambda _: None))
+        return call_tool(tool, {"argv": list(argv)}, ToolContext("run-1", time.monotonic() + 60, lambda _: None))
 
 
 def test_what_a_killed_server_left_goes_with_the_next_program_and_a_folder_of_somebody_s_stays(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from toolsdesk import READ_BYTES, Desk
 
 from kairos_mcp.core.errors import KairosError, StaleFile
 from kairos_mcp.tools import Workspace, builtin_tools
-from kairos_mcp.tools.files.atomic_write import unwritable
+from kairos_mcp.tools.files.atomic_write import write_error
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Preview
 
@@ -224,7 +224,7 @@ def test_what_is_approved_is_what_was_shown_and_nothing_else(changing: Desk) -> 
     changing.write({"t": "one\n"})
     edit = {"path": "t", "old_string": "one", "new_string": "two"}
     shown = changing.preview("edit_file", **edit)
-    assert shown.base == {"t": digest("one\n")}
+    assert shown.base_hashes == {"t": digest("one\n")}
     assert "-one\n+two\n" in shown.text
     changing.write({"t": "one and more\n"})  # the edit would still fit
     assert changing.approved("edit_file", shown, **edit).code == "stale_file"
@@ -244,7 +244,7 @@ def test_a_file_that_was_not_shown_is_not_touched(changing: Desk) -> None:
 def test_a_file_that_was_shown_as_new_must_not_have_come_to_be_there(changing: Desk) -> None:
     new = {"path": "d/new", "content": "mine"}
     shown = changing.preview("write_file", **new)
-    assert shown.base == {"d/new": None}
+    assert shown.base_hashes == {"d/new": None}
     assert "--- /dev/null\n+++ b/d/new\n" in shown.text
     changing.write({"d/new": "theirs"})
     assert changing.approved("write_file", shown, **new).code == "stale_file"
@@ -331,6 +331,6 @@ def test_a_call_whose_time_is_over_changes_nothing(desk: Desk) -> None:
 
 def test_an_error_of_the_disk_is_worded_without_a_path_of_this_machine(desk: Desk) -> None:
     for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT):
-        told = unwritable(OSError(code, os.strerror(code), str(desk.workspace / "t")), "t")
+        told = write_error(OSError(code, os.strerror(code), str(desk.workspace / "t")), "t")
         assert str(desk.workspace) not in str(told)
         assert told.hint

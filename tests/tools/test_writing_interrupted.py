@@ -21,7 +21,7 @@ from toolsdesk import READ_BYTES, Desk
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import call
+from kairos_mcp.tools.tool import call_tool
 
 STEP = "round-1/call-1"
 THREE = {"a.txt": "one\n", "d/b.txt": "two\r\n", "d/c.txt": "three\n"}
@@ -62,7 +62,7 @@ class Stage:
     arguments: JsonObject
 
     def act(self) -> str | None:
-        return call(self.desk.tool(self.scene.tool), self.arguments, self.desk.around(step=STEP)).code
+        return call_tool(self.desk.tool(self.scene.tool), self.arguments, self.desk.around(step=STEP)).code
 
     def die(self, line: int, first: dict[int, Callable[[], None]] | None = None) -> bool:
         """Whether a child died before this line of the call, and did not end before."""

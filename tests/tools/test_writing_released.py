@@ -14,7 +14,7 @@ from toolsdesk import READ_BYTES, Desk
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools import Workspace, builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import ToolMemory, call
+from kairos_mcp.tools.tool import ToolMemory, call_tool
 
 STEP = "round-1/call-1"
 EDITS = [{"path": path, "old_string": "old", "new_string": "new"} for path in ("a.txt", "b.txt", "c.txt")]
@@ -45,7 +45,7 @@ def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
 def test_no_further_file_is_changed_and_the_next_server_brings_it_to_its_end(desk: Desk, look: int) -> None:
     kept = desk.memory
     desk.memory = lost_at(kept, look)
-    assert call(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
     held = [(desk.workspace / path).read_text() for path in ("a.txt", "b.txt", "c.txt")]
     assert held == ["new\n"] * look + ["old\n"] * (3 - look)
     desk.memory = kept
@@ -64,5 +64,5 @@ def test_what_the_next_server_has_finished_is_not_taken_back(desk: Desk) -> None
         desk.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
 
     desk.memory = replace(kept, check=check)
-    assert call(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
+    assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
     assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}

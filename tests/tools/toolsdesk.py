@@ -12,7 +12,7 @@ from typing import Any
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.tools.registry import ToolRegistry
-from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, ToolMemory, call
+from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, ToolMemory, call_tool
 
 READ_BYTES = 2 << 20
 
@@ -28,7 +28,7 @@ class Desk:
     calls: int = 0
 
     def call(self, tool: str, /, *, seconds: float = 60, **arguments: Any) -> ToolResult:
-        return call(self.tool(tool), arguments, self.around(seconds))
+        return call_tool(self.tool(tool), arguments, self.around(seconds))
 
     def tool(self, name: str) -> Tool:
         found = self.registry.find(name)
@@ -38,7 +38,7 @@ class Desk:
     def around(self, seconds: float = 60, *, step: str | None = None, shown: Preview | None = None) -> ToolContext:
         """What surrounds the next call; its step is a new one unless named. `shown`: what an approval was shown."""
         self.calls += 1
-        base = shown.base if shown is not None else {}
+        base = shown.base_hashes if shown is not None else {}
         until = time.monotonic() + seconds
         return ToolContext("run-1", until, self.kept.get, step or f"call-{self.calls}", self.memory, base)
 
@@ -50,7 +50,7 @@ class Desk:
 
     def approved(self, tool: str, shown: Preview, /, **arguments: Any) -> ToolResult:
         """The call after an approval of what was shown."""
-        return call(self.tool(tool), arguments, self.around(shown=shown))
+        return call_tool(self.tool(tool), arguments, self.around(shown=shown))
 
     def probe(self, tool: str, step: str, /, **arguments: Any) -> ProbeResult:
         """The look after a crash at a step."""

@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.tools.commands.sandbox import Sandbox, search_path
 from kairos_mcp.tools.files.safe_open import FOLDER
-from kairos_mcp.tools.files.workspace import Workspace, explained
+from kairos_mcp.tools.files.workspace import Workspace, open_error
 
 ARGUMENT_BYTES = 128 * 1024 - 1  # MAX_ARG_STRLEN of Linux
 LIST_BYTES = 1 << 20  # half of what Linux takes, with room for the sandbox's own
@@ -44,8 +44,8 @@ class ResolvedProgram:
         return "\n".join([*lines, *(f"argument {n}: {_quoted(argument)}" for n, argument in enumerate(rest, 1))])
 
 
-def meant(
-    arguments: JsonObject, opener: Workspace, root: Path, sandbox: Sandbox | None, environ: Mapping[str, str]
+def resolve_program(
+    arguments: JsonObject, workspace: Workspace, root: Path, sandbox: Sandbox | None, environ: Mapping[str, str]
 ) -> ResolvedProgram:
     """The program of a call whose arguments fit the schema. `root` is the workspace's real path; without `sandbox`
     everything is seen.
@@ -55,7 +55,7 @@ def meant(
     argv: list[str] = arguments["argv"]
     _check(argv)
     cwd = plain_path(arguments.get("cwd") or ".")
-    with folder(opener, cwd):
+    with folder(workspace, cwd):
         search = search_path(environ, [root], sandbox)
     found = _found(argv[0], root, cwd, search, environ)
     if sandbox is not None and not sandbox.sees(found):
@@ -64,16 +64,16 @@ def meant(
         raise CommandDenied(
             f"{shorten_path(argv[0])} is not executable.", "Name its interpreter first, as python or sh."
         )
-    return ResolvedProgram((str(found), *argv[1:]), cwd, search, _base(opener, root, found))
+    return ResolvedProgram((str(found), *argv[1:]), cwd, search, _base(workspace, root, found))
 
 
 @contextmanager
-def folder(opener: Workspace, plain: str) -> Iterator[int]:
+def folder(workspace: Workspace, plain: str) -> Iterator[int]:
     """A folder's descriptor, open while the block runs. Raises as the opener does."""
     try:
-        fd = opener.opened(plain, FOLDER)
+        fd = workspace.open_fd(plain, FOLDER)
     except OSError as error:
-        raise explained(error, plain) from None
+        raise open_error(error, plain) from None
     try:
         yield fd
     finally:
@@ -128,13 +128,13 @@ def _unseen(name: str) -> CommandDenied:
     )
 
 
-def _base(opener: Workspace, root: Path, found: Path) -> dict[str, str | None]:
+def _base(workspace: Workspace, root: Path, found: Path) -> dict[str, str | None]:
     real = Path(os.path.realpath(found))
     if not real.is_relative_to(root):
         return {}
     plain = real.relative_to(root).as_posix()
     try:
-        with opener.file(plain) as opened:
+        with workspace.open_file(plain) as opened:
             if opened.size > PROGRAM_BYTES:
                 return {}
             digest, offset = sha256(), 0

@@ -19,7 +19,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
-from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, meant
+from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, resolve_program
 from kairos_mcp.tools.commands.name_holders import NAMES, covered
 from kairos_mcp.tools.commands.protected_paths import FOLDERS, HeldPaths, ProtectionRules, protected
 from kairos_mcp.tools.commands.runner import (
@@ -34,9 +34,9 @@ from kairos_mcp.tools.commands.runner import (
 )
 from kairos_mcp.tools.commands.sandbox import Sandbox, rooted, scrubbed
 from kairos_mcp.tools.commands.undo_writes import WriteWatch, failed_by
-from kairos_mcp.tools.files.scopes import package, scopes_of
+from kairos_mcp.tools.files.scopes import package_folder, scopes_of
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Preview, Tool, ToolContext, failed
+from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
 
 DEFAULT_S = 60
 MOST_S = 600
@@ -97,13 +97,13 @@ class CommandSettings:
         return CommandSettings(settings.commands, hidden, settings.command_reads, settings.command_writes)
 
 
-def command_tools(opener: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
+def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
     """run_command, if a person has not switched it off. `scopes` says which files are instructions; without it, those
     that are so everywhere."""
     if commands.mode == "off":
         return []
     running = _RunningCommand(
-        opener, commands, ProtectionRules.of(scopes or scopes_of(opener.workspace), commands.writes)
+        workspace, commands, ProtectionRules.of(scopes or scopes_of(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
     return [Tool(COMMAND_SPEC, running.run, MOST_S + MARGIN_S, examples, running.preview)]
@@ -124,64 +124,68 @@ class _PreparedCommand:
 
 
 class _RunningCommand:
-    def __init__(self, opener: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
-        self._opener = opener
+    def __init__(self, workspace: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
+        self._workspace = workspace
         self._rules = rules
-        self._sandbox = Sandbox(opener.workspace, hidden=commands.hidden, sealed=(package(),), reads=commands.reads)
+        self._sandbox = Sandbox(
+            workspace.path, hidden=commands.hidden, sealed=(package_folder(),), reads=commands.reads
+        )
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
         self._works = self._bare  # or was seen to; what does not work is looked at again, since a person may mend it
 
-    def preview(self, arguments: JsonObject, around: ToolContext) -> Preview:
-        with folder(self._opener, ".") as root:
-            wanted = self._meant(arguments, self._box(root))
+    def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
+        with folder(self._workspace, ".") as root:
+            program = self._resolve(arguments, self._sandbox_for(root))
             self._check_works()  # nobody is asked about a program that can't be run
         how = "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
-        return Preview(f"{wanted.shown()}\nruns {how}", wanted.base)
+        return Preview(f"{program.shown()}\nruns {how}", program.base)
 
-    def run(self, arguments: JsonObject, around: ToolContext) -> ToolResult:
-        left = around.until - time.monotonic()
-        given = min(float(arguments.get("timeout_s") or DEFAULT_S), max(left - MARGIN_S, left / 2))
-        with folder(self._opener, ".") as root:
-            box = self._box(root)
-            wanted = self._meant(arguments, box)
-            _check_base(wanted, around.base)
+    def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+        remaining_s = ctx.deadline - time.monotonic()
+        timeout_s = min(float(arguments.get("timeout_s") or DEFAULT_S), max(remaining_s - MARGIN_S, remaining_s / 2))
+        with folder(self._workspace, ".") as root:
+            sandbox = self._sandbox_for(root)
+            program = self._resolve(arguments, sandbox)
+            _check_base(program, ctx.base_hashes)
             self._check_works()
-            until = time.monotonic() + given
-            ended, remark, undone = self._started(wanted, box, root, around, until)
-            if ended.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
-                ended, remark, undone = self._started(wanted, self._box(root), root, around, until)
-        return failed_by(_told(wanted, ended, given, remark), undone)
+            until = time.monotonic() + timeout_s
+            result, remark, undone = self._run_program(program, sandbox, root, ctx, until)
+            if result.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
+                result, remark, undone = self._run_program(program, self._sandbox_for(root), root, ctx, until)
+        return failed_by(_command_result(program, result, timeout_s, remark), undone)
 
-    def _started(
-        self, wanted: ResolvedProgram, box: Sandbox, root: int, around: ToolContext, until: float
+    def _run_program(
+        self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, until: float
     ) -> tuple[ProcessResult, str | None, list[str]]:
         """Run it to its end; what should be known of how it ran, and what of its changes was undone."""
-        with self._ready(wanted, box, root) as ready:
-            ended = run_to_end(
+        with self._prepare(program, sandbox, root) as prepared:
+            result = run_to_end(
                 LaunchRequest(
-                    ready.argv,
+                    prepared.argv,
                     not self._bare,
-                    ready.cwd,
-                    ready.environ,
+                    prepared.cwd,
+                    prepared.environ,
                     until,
-                    lambda: around.stop.wanted,
+                    lambda: ctx.stop.is_set,
                     _memory(),
-                    ready.lent,
-                    around.still_for(COMMAND_SPEC.effect),
+                    prepared.lent,
+                    ctx.recheck_for(COMMAND_SPEC.effect),
                 )
             )
-            undone = ready.watch.undo(around.memory.keep, f"{around.path}/taken-out") if ready.watch else []
-        return ended, "without a sandbox" if self._bare else ready.uncovered, undone
+            undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
+        return result, "without a sandbox" if self._bare else prepared.uncovered, undone
 
-    def _box(self, root: int) -> Sandbox:
+    def _sandbox_for(self, root: int) -> Sandbox:
         """The sandbox around the workspace that is open as `root`."""
         assert self._sandbox.workspace is not None, "run_command is made for a workspace"
         return replace(self._sandbox, workspace=rooted(self._sandbox.workspace, root))
 
-    def _meant(self, arguments: JsonObject, box: Sandbox) -> ResolvedProgram:
-        assert box.workspace is not None
-        return meant(arguments, self._opener, box.workspace, None if self._bare else box, self._environ)
+    def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
+        assert sandbox.workspace is not None
+        return resolve_program(
+            arguments, self._workspace, sandbox.workspace, None if self._bare else sandbox, self._environ
+        )
 
     def _check_works(self) -> None:
         if not self._works and (why := self._sandbox.why_not()) is not None:
@@ -189,21 +193,23 @@ class _RunningCommand:
         self._works = True
 
     @contextlib.contextmanager
-    def _ready(self, wanted: ResolvedProgram, box: Sandbox, root: int) -> Iterator[_PreparedCommand]:
-        assert box.workspace is not None
-        standing = box.workspace / wanted.cwd
+    def _prepare(self, program: ResolvedProgram, sandbox: Sandbox, root: int) -> Iterator[_PreparedCommand]:
+        assert sandbox.workspace is not None
+        cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
-            names, tops = (*NAMES, *self._rules.placeholders()), box.tops()
+            names, tops = (*NAMES, *self._rules.placeholders()), sandbox.tops()
             with covered(root, names), protected(root, self._rules, {*NAMES, *tops}) as found:
-                argv = box.wrap(wanted.argv, cwd=standing, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held)
-                lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, wanted.search)
+                argv = sandbox.wrap(
+                    program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held
+                )
+                lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, program.search)
                 watch = WriteWatch.over(root, self._rules, found, {*NAMES, *tops})
                 yield _PreparedCommand(argv, "/", environ, lent, _uncovered(found), watch)
             return
-        with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._opener, wanted.cwd) as cwd_fd:
+        with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._workspace, program.cwd) as cwd_fd:
             # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
-            exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(standing)
-            yield _PreparedCommand(wanted.argv, exact, scrubbed(self._environ, wanted.search, home))
+            exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(cwd_path)
+            yield _PreparedCommand(program.argv, exact, scrubbed(self._environ, program.search, home))
 
 
 def _uncovered(found: HeldPaths) -> str | None:
@@ -214,10 +220,10 @@ def _uncovered(found: HeldPaths) -> str | None:
     return None
 
 
-def _check_base(wanted: ResolvedProgram, shown: Mapping[str, str | None]) -> None:
+def _check_base(program: ResolvedProgram, shown: Mapping[str, str | None]) -> None:
     """Raises StaleFile where the program is not the one that a person was shown."""
     for path, before in shown.items():
-        if wanted.base.get(path) != before:
+        if program.base.get(path) != before:
             raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
 
 
@@ -226,15 +232,17 @@ def _memory() -> int:
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
 
 
-def _told(wanted: ResolvedProgram, ended: ProcessResult, given: float, remark: str | None) -> ToolResult:
+def _command_result(
+    program: ResolvedProgram, result: ProcessResult, timeout_s: float, remark: str | None
+) -> ToolResult:
     """Exit and both streams; `remark` is what should be known of how it ran. No times: the same call with the same
     outcome is the same result."""
     code: str | None = None
-    match ended.why:
+    match result.why:
         case "exit":
-            how = f"exit code {ended.exit_code}"
+            how = f"exit code {result.exit_code}"
         case "timeout":
-            code, how = "timeout", f"ended after {given:.3g} s, its time; what it changed until then stays"
+            code, how = "timeout", f"ended after {timeout_s:.3g} s, its time; what it changed until then stays"
         case "stopped":
             code, how = "cancelled", "ended, since the call was stopped; what it changed until then stays"
         case "memory":
@@ -244,12 +252,12 @@ def _told(wanted: ResolvedProgram, ended: ProcessResult, given: float, remark: s
         case "flood":
             how = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
         case "not_started":
-            return failed(_not_started(wanted, ended))
+            return error_result(_not_started(program, result))
         case "no_sandbox":
-            return failed(_no_sandbox(ended))
+            return error_result(_no_sandbox(result))
     notes = f"[{how}{f'; {remark}' if remark else ''}]"
-    content = "\n".join([notes, *_stream("stdout", ended.out), *_stream("stderr", ended.err)])
-    return ToolResult(content, ended.exit_code != 0, {"exit_code": ended.exit_code}, code)
+    content = "\n".join([notes, *_stream("stdout", result.out), *_stream("stderr", result.err)])
+    return ToolResult(content, result.exit_code != 0, {"exit_code": result.exit_code}, code)
 
 
 def _stream(name: str, stream: CapturedStream) -> Iterator[str]:
@@ -258,18 +266,18 @@ def _stream(name: str, stream: CapturedStream) -> Iterator[str]:
         yield stream.text().removesuffix("\n")
 
 
-def _not_started(wanted: ResolvedProgram, ended: ProcessResult) -> CommandDenied:
-    why = os.strerror(ended.errno) if ended.errno is not None else "no reason given"
+def _not_started(program: ResolvedProgram, result: ProcessResult) -> CommandDenied:
+    why = os.strerror(result.errno) if result.errno is not None else "no reason given"
     return CommandDenied(
-        f"{shorten_path(Path(wanted.argv[0]).name)} could not be begun ({why}).",
+        f"{shorten_path(Path(program.argv[0]).name)} could not be begun ({why}).",
         "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
     )
 
 
-def _no_sandbox(ended: ProcessResult) -> CommandDenied:
+def _no_sandbox(result: ProcessResult) -> CommandDenied:
     """bubblewrap's own words end with the system's, which name no path."""
-    last = ended.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
-    why = os.strerror(ended.errno) if ended.errno is not None else last[:120] or "no reason given"
+    last = result.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
+    why = os.strerror(result.errno) if result.errno is not None else last[:120] or "no reason given"
     return CommandDenied(
         f"The sandbox could not be made, in two tries ({why}); the program was not begun.",
         "Something in the workspace may be changing all the time: call again. `kairos-mcp doctor` tries the sandbox.",

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.errors import KairosError, NoSpace, PathDenied, StaleFile
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, ONTO_NOTHING
-from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, drop, fresh_name, leftovers, written
-from kairos_mcp.tools.files.workspace import Workspace, explained
+from kairos_mcp.tools.files.safe_open import EXCHANGE, FILE, FOLDER, NO_REPLACE
+from kairos_mcp.tools.files.staging import HALF, SWAP, FileLease, fresh_name, leftovers, unlink_quietly, write_staged
+from kairos_mcp.tools.files.workspace import Workspace, open_error
 
 PUT_BACKS = 64  # each of them lost to yet another writer
-ANEW = "Read it again, and change what is there now."
+READ_AGAIN = "Read it again, and change what is there now."
 _PIN = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -33,7 +33,7 @@ class FileSlot:
     `key` marks what is written beside it, so that its leftovers are found after a crash.
     """
 
-    opener: Workspace
+    workspace: Workspace
     folder: int
     path: str
     name: str
@@ -46,149 +46,149 @@ class FileSlot:
         folder was moved since. Then the place holds what the other one put there.
         """
         try:
-            half = self._beside(before, after)
+            half = self._stage(before, after)
             swap = half.removesuffix(HALF) + SWAP
             try:
                 os.rename(half, swap, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-                exchanged = self._exchanged(swap, before)
+                exchanged = self._exchange(swap, before)
                 if not exchanged:
-                    with self.opener.turn:
-                        self._compared(swap, before)
+                    with self.workspace.rename_lock:
+                        self._compare_and_rename(swap, before)
             finally:
-                drop(self.folder, half)
+                unlink_quietly(self.folder, half)
             os.fsync(self.folder)
         except FileNotFoundError:
-            raise self._stale("is gone") from None
+            raise self._stale_error("is gone") from None
         except OSError as error:
-            raise unwritable(error, self.path) from None
+            raise write_error(error, self.path) from None
         return exchanged
 
     def create(self, content: bytes) -> None:
         """Put a file where none stands. Raises StaleFile where one does by now."""
         try:
-            half = written(self.folder, self.key, content, None)
+            half = write_staged(self.folder, self.key, content, None)
             try:
-                self._onto_nothing(half, self.name)
+                self._rename_to_absent(half, self.name)
             finally:
-                drop(self.folder, half)
-            if not self._still_here():
-                self.take_away(content)
-                raise self._moved()
+                unlink_quietly(self.folder, half)
+            if not self._is_in_place():
+                self.remove(content)
+                raise self._moved_error()
             os.fsync(self.folder)
         except FileExistsError:
-            raise self._stale("has come to be there") from None
+            raise self._stale_error("has come to be there") from None
         except OSError as error:
-            raise unwritable(error, self.path) from None
+            raise write_error(error, self.path) from None
 
-    def take_away(self, content: bytes) -> None:
+    def remove(self, content: bytes) -> None:
         """Remove a file that was created, unless it holds anything else by now (StaleFile)."""
         aside = fresh_name(self.key, SWAP)
         try:
-            self._onto_nothing(self.name, aside)
-            if not self._holds(aside, content):
-                self._onto_nothing(aside, self.name)
-                raise self._stale("is not what was written")
+            self._rename_to_absent(self.name, aside)
+            if not self._name_holds(aside, content):
+                self._rename_to_absent(aside, self.name)
+                raise self._stale_error("is not what was written")
             os.unlink(aside, dir_fd=self.folder)
             os.fsync(self.folder)
         except OSError as error:
-            raise unwritable(error, self.path) from None
+            raise write_error(error, self.path) from None
 
-    def settle(self, before: bytes | None, after: bytes) -> bool:
+    def clear_leftovers(self, before: bytes | None, after: bytes) -> bool:
         """Clear away what a crash left beside this place; False where only a person can say which file is meant.
 
         What somebody else wrote, and the crash left displaced, goes back.
         """
         try:
             for name in leftovers(self.folder, self.key):
-                ours = name.endswith(HALF) or self._holds(name, after)
-                if ours or (before is not None and self._holds(name, before)):
-                    drop(self.folder, name)
-                elif self._holds(self.name, after) and self.opener.rename is not None:
-                    with self._pinned(self.name) as placed:
+                ours = name.endswith(HALF) or self._name_holds(name, after)
+                if ours or (before is not None and self._name_holds(name, before)):
+                    unlink_quietly(self.folder, name)
+                elif self._name_holds(self.name, after) and self.workspace.rename is not None:
+                    with self._pin(self.name) as placed:
                         self._put_back(name, placed)
                 else:
                     return False
         except OSError as error:
-            raise unwritable(error, self.path) from None
+            raise write_error(error, self.path) from None
         return True
 
-    def _beside(self, before: bytes, after: bytes) -> str:
-        standing = self.opener.opened(self.name, FILE, self.folder)
+    def _stage(self, before: bytes, after: bytes) -> str:
+        standing = self.workspace.open_fd(self.name, FILE, self.folder)
         try:
-            if not _is(standing, before):
-                raise self._stale("is not what it was")
-            return written(self.folder, self.key, after, standing)
+            if not _has_content(standing, before):
+                raise self._stale_error("is not what it was")
+            return write_staged(self.folder, self.key, after, standing)
         finally:
             os.close(standing)
 
-    def _exchanged(self, swap: str, before: bytes) -> bool:
+    def _exchange(self, swap: str, before: bytes) -> bool:
         """Exchange `swap` with what stands here and drop that if it is `before`; False where nothing is exchanged."""
-        if self.opener.rename is None:
+        if self.workspace.rename is None:
             return False
-        with self._pinned(swap) as ours:
+        with self._pin(swap) as ours:
             try:
-                self.opener.rename(self.folder, swap, self.name, EXCHANGE)
+                self.workspace.rename(self.folder, swap, self.name, EXCHANGE)
             except OSError as error:
                 if error.errno in _NO_SUCH_RENAME:
                     return False
-                drop(self.folder, swap)
+                unlink_quietly(self.folder, swap)
                 raise
             self._drop_displaced(swap, before, ours)
         return True
 
     def _drop_displaced(self, swap: str, before: bytes, ours: int) -> None:
         try:
-            displaced = self.opener.opened(swap, FILE, self.folder)
+            displaced = self.workspace.open_fd(swap, FILE, self.folder)
         except OSError:  # a link, or something that may not be read: not what was meant
             self._put_back(swap, ours)
-            raise self._stale("was changed at the same moment") from None
+            raise self._stale_error("was changed at the same moment") from None
         try:
             with FileLease(displaced) as lease:
                 try:
-                    problem = self._problem(displaced, before, lease)
+                    problem = self._find_problem(displaced, before, lease)
                     if problem is None:
                         return os.unlink(swap, dir_fd=self.folder)
                 except OSError as error:
-                    problem = unwritable(error, self.path)
+                    problem = write_error(error, self.path)
                 self._put_back(swap, ours)  # while the lease holds: who waits to write finds it in its place
                 raise problem
         finally:
             os.close(displaced)
 
-    def _compared(self, swap: str, before: bytes) -> None:
+    def _compare_and_rename(self, swap: str, before: bytes) -> None:
         """Without an exchange: look once more, then rename. What another program writes in between would be lost."""
         try:
-            standing = self.opener.opened(self.name, FILE, self.folder)
+            standing = self.workspace.open_fd(self.name, FILE, self.folder)
             try:
                 with FileLease(standing) as lease:
-                    problem = self._problem(standing, before, lease)
+                    problem = self._find_problem(standing, before, lease)
                     if problem is not None:
                         raise problem
                     named = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
                     if not os.path.samestat(named, os.fstat(standing)):
-                        raise self._stale("was changed at the same moment")
+                        raise self._stale_error("was changed at the same moment")
                     os.rename(swap, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
             finally:
                 os.close(standing)
         finally:
-            drop(self.folder, swap)
+            unlink_quietly(self.folder, swap)
 
-    def _problem(self, fd: int, before: bytes, lease: FileLease) -> KairosError | None:
+    def _find_problem(self, fd: int, before: bytes, lease: FileLease) -> KairosError | None:
         """Why what is open here may not be dropped. The lease is asked last: it knows who has come meanwhile."""
-        if lease.refused:
-            return self._stale("is open for writing in another program", "Close it there, then read it again.")
-        if not _is(fd, before):
-            return self._stale("was changed at the same moment")
-        if not self._still_here():
-            return self._moved()
-        return self._stale("was opened for writing at the same moment") if lease.wanted else None
+        if lease.was_refused:
+            return self._stale_error("is open for writing in another program", "Close it there, then read it again.")
+        if not _has_content(fd, before):
+            return self._stale_error("was changed at the same moment")
+        if not self._is_in_place():
+            return self._moved_error()
+        return self._stale_error("was opened for writing at the same moment") if lease.is_contested else None
 
     def _put_back(self, swap: str, ours: int) -> None:
         """Exchange until what comes out is what went in last: then nobody has put anything there in between.
 
         What is pinned open keeps its inode's number, which would else soon be given to another file.
         """
-        rename, pins = self.opener.rename, [os.dup(ours)]
+        rename, pins = self.workspace.rename, [os.dup(ours)]
         assert rename is not None, "only what was exchanged goes back"
         try:
             for _ in range(PUT_BACKS):
@@ -197,52 +197,54 @@ class FileSlot:
                     rename(self.folder, swap, self.name, EXCHANGE)
                 except FileNotFoundError:
                     with suppress(FileExistsError):
-                        return rename(self.folder, swap, self.name, ONTO_NOTHING)
+                        return rename(self.folder, swap, self.name, NO_REPLACE)
                     continue
                 out = os.stat(swap, dir_fd=self.folder, follow_symlinks=False)
                 if os.path.samestat(out, os.fstat(pins[-2])):
                     return os.unlink(swap, dir_fd=self.folder)
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "unknown error")
-            raise self._stale(f"was changed at the same moment and can't be put back ({word}): see {swap}") from None
+            raise self._stale_error(
+                f"was changed at the same moment and can't be put back ({word}): see {swap}"
+            ) from None
         finally:
             for pin in pins:
                 os.close(pin)
-        raise self._stale(f"is changed all the time; what stood there last is in {swap}")
+        raise self._stale_error(f"is changed all the time; what stood there last is in {swap}")
 
-    def _onto_nothing(self, old: str, new: str) -> None:
+    def _rename_to_absent(self, old: str, new: str) -> None:
         """Rename without ever replacing: FileExistsError where something is there."""
-        if self.opener.rename is not None:
+        if self.workspace.rename is not None:
             try:
-                return self.opener.rename(self.folder, old, new, ONTO_NOTHING)
+                return self.workspace.rename(self.folder, old, new, NO_REPLACE)
             except OSError as error:
                 if error.errno not in _NO_SUCH_RENAME:
                     raise
         os.link(old, new, src_dir_fd=self.folder, dst_dir_fd=self.folder, follow_symlinks=False)
         return os.unlink(old, dir_fd=self.folder)
 
-    def _holds(self, name: str, content: bytes) -> bool:
+    def _name_holds(self, name: str, content: bytes) -> bool:
         try:
-            fd = self.opener.opened(name, FILE, self.folder)
+            fd = self.workspace.open_fd(name, FILE, self.folder)
         except OSError:
             return False
         try:
-            return _is(fd, content)
+            return _has_content(fd, content)
         finally:
             os.close(fd)
 
     @contextmanager
-    def _pinned(self, name: str) -> Iterator[int]:
+    def _pin(self, name: str) -> Iterator[int]:
         fd = os.open(name, _PIN, dir_fd=self.folder)
         try:
             yield fd
         finally:
             os.close(fd)
 
-    def _still_here(self) -> bool:
+    def _is_in_place(self) -> bool:
         """Whether the folder that was opened is still the one that the path names."""
         try:
-            fd = self.opener.opened(self.path.rpartition("/")[0] or ".", FOLDER)
+            fd = self.workspace.open_fd(self.path.rpartition("/")[0] or ".", FOLDER)
         except OSError:
             return False
         try:
@@ -250,15 +252,15 @@ class FileSlot:
         finally:
             os.close(fd)
 
-    def _stale(self, what: str, hint: str = ANEW) -> StaleFile:
+    def _stale_error(self, what: str, hint: str = READ_AGAIN) -> StaleFile:
         return StaleFile(f"{shorten_path(self.path)} {what}; nothing of it was replaced.", hint)
 
-    def _moved(self) -> PathDenied:
+    def _moved_error(self) -> PathDenied:
         return PathDenied(f"The folder of {shorten_path(self.path)} was moved at the same moment.", "Try again.")
 
 
 @contextmanager
-def place(opener: Workspace, path: str, key: str, *, making: bool = False) -> Iterator[FileSlot]:
+def open_slot(workspace: Workspace, path: str, key: str, *, make_missing: bool = False) -> Iterator[FileSlot]:
     """The place of a file, for a plain path. `making`: missing folders are made, and unmade again if the block fails.
 
     Raises as the opener does.
@@ -267,24 +269,24 @@ def place(opener: Workspace, path: str, key: str, *, making: bool = False) -> It
     made: list[str] = []
     try:
         try:
-            fd = opener.opened(folder or ".", FOLDER)
+            fd = workspace.open_fd(folder or ".", FOLDER)
         except FileNotFoundError:
-            if not making:
+            if not make_missing:
                 raise
-            fd = make(opener, folder, made)
+            fd = make_folders(workspace, folder, made)
     except OSError as error:
-        unmake(opener, made)
-        raise unwritable(error, path) if made else explained(error, path) from None
+        remove_folders(workspace, made)
+        raise write_error(error, path) if made else open_error(error, path) from None
     try:
-        yield FileSlot(opener, fd, path, name, key)
+        yield FileSlot(workspace, fd, path, name, key)
     except BaseException:
-        unmake(opener, made)
+        remove_folders(workspace, made)
         raise
     finally:
         os.close(fd)
 
 
-def unwritable(error: OSError, path: str) -> KairosError:
+def write_error(error: OSError, path: str) -> KairosError:
     """The leaf that fits what writing failed with."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
@@ -296,10 +298,10 @@ def unwritable(error: OSError, path: str) -> KairosError:
         case errno.EROFS:
             return PathDenied(f"{shorten_path(path)} lies on a file system that is read only.", "It can't be changed.")
         case _:
-            return explained(error, path)
+            return open_error(error, path)
 
 
-def _is(fd: int, content: bytes) -> bool:
+def _has_content(fd: int, content: bytes) -> bool:
     """Whether an open file is a regular one that holds just this."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
@@ -307,23 +309,23 @@ def _is(fd: int, content: bytes) -> bool:
     return os.pread(fd, len(content) + 1, 0) == content
 
 
-def make(opener: Workspace, folder: str, made: list[str]) -> int:
+def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
     """A descriptor of the folder, which is the caller's to close; `made` gets the paths of what was not there.
 
     Raises OSError as beneath.py does.
     """
-    at, done = opener.opened(".", FOLDER), ""
+    at, done = workspace.open_fd(".", FOLDER), ""
     try:
         for name in folder.split("/"):
             done = f"{done}/{name}".removeprefix("/")
             try:
-                inner = opener.opened(name, FOLDER, at)
+                inner = workspace.open_fd(name, FOLDER, at)
             except FileNotFoundError:
                 with suppress(FileExistsError):  # another was quicker
                     os.mkdir(name, dir_fd=at)
                     made.append(done)
                     os.fsync(at)
-                inner = opener.opened(name, FOLDER, at)
+                inner = workspace.open_fd(name, FOLDER, at)
             os.close(at)
             at = inner
     except BaseException:
@@ -332,12 +334,12 @@ def make(opener: Workspace, folder: str, made: list[str]) -> int:
     return at
 
 
-def unmake(opener: Workspace, made: list[str]) -> None:
+def remove_folders(workspace: Workspace, made: list[str]) -> None:
     """Remove folders that were made for nothing; one that holds anything by now stays."""
     for path in reversed(made):
         above, _, name = path.rpartition("/")
         with suppress(OSError):
-            fd = opener.opened(above or ".", FOLDER)
+            fd = workspace.open_fd(above or ".", FOLDER)
             try:
                 os.rmdir(name, dir_fd=fd)
             finally:

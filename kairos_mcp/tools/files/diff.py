@@ -27,7 +27,7 @@ def hash_of(content: bytes | None) -> str | None:
     return None if content is None else sha256(content).hexdigest()
 
 
-def unified(path: str, before: bytes | None, after: bytes) -> str:
+def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
     """The diff of one file; both sides are UTF-8, a file that is not there yet is None.
 
     Of a file like `.env` no value is shown; one that changes is, as a line that goes and one that comes. Else the lines
@@ -40,21 +40,21 @@ def unified(path: str, before: bytes | None, after: bytes) -> str:
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    name, a, b = printable_name(path), _lines(old), _lines(new)
-    told = [
+    name, a, b = printable_name(path), _split_lines(old), _split_lines(new)
+    lines = [
         f"{'create' if before is None else 'edit'} {name}{' (line ends CRLF)' * crlf}",
         f"before sha256:{hash_of(before) or 'no file'}",
         f"after sha256:{hash_of(after)}",
         "--- /dev/null" if before is None else f"--- a/{name}",
         f"+++ b/{name}",
     ]
-    for hunk in _hunks(blocks(a, b)):
-        told += _drawn(a, b, hunk)
-    drawn = "\n".join(told) + "\n"
+    for hunk in _group_hunks(changed_blocks(a, b)):
+        lines += _format_hunk(a, b, hunk)
+    drawn = "\n".join(lines) + "\n"
     return alike(drawn) if hidden else drawn
 
 
-def blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
+def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:
     """What differs, in order: replacing each block of `a` by that of `b` gives `b`."""
     found: list[Block] = []
     _compare(a, b, (0, len(a), 0, len(b)), DEPTH, found)
@@ -102,7 +102,7 @@ def _anchors(a: Sequence[str], b: Sequence[str], within: Block) -> list[tuple[in
     return row[::-1]
 
 
-def _hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
+def _group_hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
     """Blocks that are near enough to share their context."""
     hunk: list[Block] = []
     for block in found:
@@ -114,32 +114,32 @@ def _hunks(found: Sequence[Block]) -> Iterator[list[Block]]:
         yield hunk
 
 
-def _drawn(a: Sequence[str], b: Sequence[str], hunk: Sequence[Block]) -> list[str]:
+def _format_hunk(a: Sequence[str], b: Sequence[str], hunk: Sequence[Block]) -> list[str]:
     before = min(CONTEXT, hunk[0][0])
     a_from, b_from = hunk[0][0] - before, hunk[0][2] - before
     after = min(CONTEXT, len(a) - hunk[-1][1])
     a_to, b_to = hunk[-1][1] + after, hunk[-1][3] + after
-    told = [f"@@ -{_range(a_from, a_to)} +{_range(b_from, b_to)} @@"]
+    lines = [f"@@ -{_format_range(a_from, a_to)} +{_format_range(b_from, b_to)} @@"]
     at = a_from
     for a0, a1, b0, b1 in hunk:
-        told += [_line(" ", line) for line in a[at:a0]]
-        told += [_line("-", line) for line in a[a0:a1]]
-        told += [_line("+", line) for line in b[b0:b1]]
+        lines += [_format_line(" ", line) for line in a[at:a0]]
+        lines += [_format_line("-", line) for line in a[a0:a1]]
+        lines += [_format_line("+", line) for line in b[b0:b1]]
         at = a1
-    return told + [_line(" ", line) for line in a[at:a_to]]
+    return lines + [_format_line(" ", line) for line in a[at:a_to]]
 
 
-def _range(start: int, end: int) -> str:
+def _format_range(start: int, end: int) -> str:
     count = end - start
     return f"{start + 1 if count else start},{count}"
 
 
-def _line(sign: str, line: str) -> str:
+def _format_line(sign: str, line: str) -> str:
     body = line.removesuffix("\n")
     return f"{sign}{body}" + (f"\n{NO_END}" if body == line else "")
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """With their ends: a last line without one differs from the same line with one."""
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop().removesuffix("\n")

@@ -14,10 +14,10 @@ from kairos_mcp.core.errors import BadArguments, BinaryFile, MatchMany, MatchNon
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 
-MARK = "\ufeff"  # the byte order mark
-LINES_SAID = 10  # of the places of an ambiguous text
-PLACES_COUNTED = 1_000  # of them; more are said to be more
-REPLACEMENTS = 100_000  # in one file by one edit: what its places may cost in memory
+BYTE_ORDER_MARK = "\ufeff"  # the byte order mark
+MAX_NAMED_LINES = 10  # of the places of an ambiguous text
+MAX_COUNTED_PLACES = 1_000  # of them; more are said to be more
+MAX_REPLACEMENTS = 100_000  # in one file by one edit: what its places may cost in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Match:
         return len(self.starts) * (len(self.new.encode()) - len(self.old.encode()))
 
 
-def edited(path: str, content: bytes, edits: Sequence[TextEdit], most: int) -> EditResult:
+def apply_text_edits(path: str, content: bytes, edits: Sequence[TextEdit], max_bytes: int) -> EditResult:
     """The file after its edits, each of them matched with `content` and never with what another one made.
 
     `most`: bytes that a file may have. Raises BadArguments, BinaryFile, MatchNone, MatchMany, OverlappingEdits,
@@ -63,14 +63,16 @@ def edited(path: str, content: bytes, edits: Sequence[TextEdit], most: int) -> E
     """
     mark, text = read_text(path, content)
     crlf = ends_in_crlf(text)
-    tried = [(edit, _matched(path, text, edit, crlf)) for edit in edits]
+    tried = [(edit, _match_edit(path, text, edit, crlf)) for edit in edits]
     matches = [match for _, match in tried if match is not None]
     for edit, match in tried:
         if match is None:
-            raise _none(path, text, edit, matches)
-    if (size := len(content) + sum(match.growth for match in matches)) > most:
-        raise TooLarge(f"{shorten_path(path)} would have {size:,} bytes; {most:,} are the most.", "Write less at once.")
-    after = (mark + _replaced(path, text, matches)).encode()
+            raise _no_match_error(path, text, edit, matches)
+    if (size := len(content) + sum(match.growth for match in matches)) > max_bytes:
+        raise TooLarge(
+            f"{shorten_path(path)} would have {size:,} bytes; {max_bytes:,} are the most.", "Write less at once."
+        )
+    after = (mark + _replace_matches(path, text, matches)).encode()
     if after == content:
         raise NoChange(f"Together these edits change nothing in {shorten_path(path)}.", "Leave them out.")
     turned = any(match.turned for match in matches)
@@ -78,23 +80,23 @@ def edited(path: str, content: bytes, edits: Sequence[TextEdit], most: int) -> E
     return EditResult(after, sum(len(match.starts) for match in matches), notes)
 
 
-def overwritten(path: str, before: bytes | None, text: str, most: int) -> EditResult:
+def overwrite_text(path: str, before: bytes | None, text: str, max_bytes: int) -> EditResult:
     """The file after its whole text was replaced: its byte order mark stays, and its line ends where all are CRLF."""
-    writable(text, "content")
+    check_text(text, "content")
     mark, notes, turned = "", [], text
     if before is not None:
         mark, old = read_text(path, before)
         if ends_in_crlf(old) and "\n" in text and "\r" not in text:
-            turned = in_crlf(text)
+            turned = to_crlf(text)
             notes.append(f"line ends in {shorten_path(path)} are CRLF, so those of the new text are too")
-        if mark and not text.startswith(MARK):
+        if mark and not text.startswith(BYTE_ORDER_MARK):
             notes.append(f"the byte order mark of {shorten_path(path)} was kept")
         else:
             mark = ""
     after = (mark + turned).encode()
-    if len(after) > most:
+    if len(after) > max_bytes:
         raise TooLarge(
-            f"{shorten_path(path)} would have {len(after):,} bytes; {most:,} are the most.", "Write less at once."
+            f"{shorten_path(path)} would have {len(after):,} bytes; {max_bytes:,} are the most.", "Write less at once."
         )
     if after == before:
         raise NoChange(f"{shorten_path(path)} holds just that already.", "Nothing needs to be written.")
@@ -112,10 +114,10 @@ def read_text(path: str, content: bytes) -> tuple[str, str]:
             f"{shorten_path(path)} is no UTF-8: byte {error.start:,} belongs to another encoding.",
             "Only UTF-8 is edited, so that no byte of another encoding is lost.",
         ) from None
-    return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
+    return (BYTE_ORDER_MARK, text[1:]) if text.startswith(BYTE_ORDER_MARK) else ("", text)
 
 
-def writable(text: str, name: str) -> None:
+def check_text(text: str, name: str) -> None:
     """Raises BadArguments for a text that no text file could hold."""
     if "\0" in text:
         raise BadArguments(f"{name} holds a NUL character.", "A text file has none.")
@@ -130,11 +132,11 @@ def ends_in_crlf(text: str) -> bool:
     return 0 < text.count("\r\n") == text.count("\n") == text.count("\r")
 
 
-def in_crlf(text: str) -> str:
+def to_crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _matched(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
+def _match_edit(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
     """Exact first; if there is none, in a file that is all CRLF, with both texts turned from LF.
 
     There also a new text of LF is turned that replaces a part of a line: it would leave the line ends mixed.
@@ -142,42 +144,45 @@ def _matched(path: str, text: str, edit: TextEdit, crlf: bool) -> _Match | None:
     where = f"edit {edit.number}: " if edit.number else ""
     if not edit.old:
         raise BadArguments(f"{where}old_string is empty.", "Name the text to replace; write_file fills a file.")
-    writable(edit.new, f"{where}new_string")
-    found = _Match(edit, _places(path, text, edit.old, edit), edit.old, edit.new)
+    check_text(edit.new, f"{where}new_string")
+    found = _Match(edit, _find_places(path, text, edit.old, edit), edit.old, edit.new)
     if crlf and "\r" not in edit.old:
         if not found.starts and "\n" in edit.old:
-            old = in_crlf(edit.old)
-            found = _Match(edit, _places(path, text, old, edit), old, in_crlf(edit.new), "\n" in edit.new)
+            old = to_crlf(edit.old)
+            found = _Match(edit, _find_places(path, text, old, edit), old, to_crlf(edit.new), "\n" in edit.new)
         elif "\n" not in edit.old and "\n" in edit.new and "\r" not in edit.new:
-            found = _Match(edit, found.starts, edit.old, in_crlf(edit.new), turned=True)
+            found = _Match(edit, found.starts, edit.old, to_crlf(edit.new), turned=True)
     if found.old == found.new:
         raise NoChange(f"{where}old_string and new_string are the same.", "Leave it out, or say what is to change.")
     if len(found.starts) > 1 and not edit.everywhere:
-        raise _many(path, text, found)
+        raise _ambiguous_match_error(path, text, found)
     return found if found.starts else None
 
 
-def _places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
+def _find_places(path: str, text: str, old: str, edit: TextEdit) -> list[int]:
     """Where `old` begins: as a replacement of all takes them, else overlapping ones too, up to PLACES_COUNTED."""
-    if edit.everywhere and (count := text.count(old)) > REPLACEMENTS:
-        raise TooLarge(f"old_string occurs {count:,} times in {shorten_path(path)}.", f"{REPLACEMENTS:,} are the most.")
+    if edit.everywhere and (count := text.count(old)) > MAX_REPLACEMENTS:
+        raise TooLarge(
+            f"old_string occurs {count:,} times in {shorten_path(path)}.", f"{MAX_REPLACEMENTS:,} are the most."
+        )
     starts: list[int] = []
     step = len(old) if edit.everywhere else 1
     at = text.find(old)
-    while at >= 0 and (edit.everywhere or len(starts) < PLACES_COUNTED):
+    while at >= 0 and (edit.everywhere or len(starts) < MAX_COUNTED_PLACES):
         starts.append(at)
         at = text.find(old, at + step)
     return starts
 
 
-def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
+def _replace_matches(path: str, text: str, matches: Sequence[_Match]) -> str:
     spans = [(start, start + len(match.old), match) for match in matches for start in match.starts]
     spans.sort(key=lambda span: span[:2])
     for (_, end, one), (start, _, other) in pairwise(spans):
         if start < end:
             raise OverlappingEdits(
-                f"{_named(one.edit)} and {_named(other.edit)} meet"
-                f" in line {_line(text, start)} of {shorten_path(path)}.",
+                f"{_name_edit(one.edit)} and {_name_edit(other.edit)} meet"
+                f" in line {_line_number(text, start)} "
+                f"of {shorten_path(path)}.",
                 "Join them into one edit; no edit of the plan holds.",
             )
     pieces: list[str] = []
@@ -188,12 +193,12 @@ def _replaced(path: str, text: str, matches: Sequence[_Match]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _none(path: str, text: str, edit: TextEdit, others: Sequence[_Match]) -> MatchNone:
-    what = f"{_named(edit)}: old_string" if edit.number else "old_string"
+def _no_match_error(path: str, text: str, edit: TextEdit, others: Sequence[_Match]) -> MatchNone:
+    what = f"{_name_edit(edit)}: old_string" if edit.number else "old_string"
     problem = f"{what} is not in {shorten_path(path)}."
     if others:
         try:
-            needed = edit.old in _replaced(path, text, others)
+            needed = edit.old in _replace_matches(path, text, others)
         except OverlappingEdits:
             needed = False
         if needed:
@@ -206,20 +211,20 @@ def _none(path: str, text: str, edit: TextEdit, others: Sequence[_Match]) -> Mat
     return MatchNone(problem, "It has to be the file's own text, every space of it; read_file shows it.")
 
 
-def _many(path: str, text: str, match: _Match) -> MatchMany:
+def _ambiguous_match_error(path: str, text: str, match: _Match) -> MatchMany:
     count = len(match.starts)
-    lines = ", ".join(str(_line(text, start)) for start in match.starts[:LINES_SAID])
-    times = f"{count:,}{' or more' * (count == PLACES_COUNTED)} times"
-    what = f"{_named(match.edit)}: old_string" if match.edit.number else "old_string"
+    lines = ", ".join(str(_line_number(text, start)) for start in match.starts[:MAX_NAMED_LINES])
+    times = f"{count:,}{' or more' * (count == MAX_COUNTED_PLACES)} times"
+    what = f"{_name_edit(match.edit)}: old_string" if match.edit.number else "old_string"
     return MatchMany(
-        f"{what} occurs {times} in {shorten_path(path)}: line {lines}{', …' * (count > LINES_SAID)}.",
+        f"{what} occurs {times} in {shorten_path(path)}: line {lines}{', …' * (count > MAX_NAMED_LINES)}.",
         "Take in more of what is around the one you mean, or set replace_all.",
     )
 
 
-def _named(edit: TextEdit) -> str:
+def _name_edit(edit: TextEdit) -> str:
     return f"edit {edit.number}" if edit.number else "this edit"
 
 
-def _line(text: str, at: int) -> int:
+def _line_number(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1

@@ -20,12 +20,19 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
 from kairos_mcp.tools.commands.name_holders import alone
-from kairos_mcp.tools.files.diff import hash_of, unified
-from kairos_mcp.tools.files.edit import TextEdit, edited, overwritten
+from kairos_mcp.tools.files.diff import hash_of, unified_diff
+from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, overwrite_text
 from kairos_mcp.tools.files.safe_open import FOLDER
-from kairos_mcp.tools.files.transaction import FileChange, Look, UnclearState, begun, carry_out, recover
+from kairos_mcp.tools.files.transaction import (
+    FileChange,
+    ReadContent,
+    UnclearState,
+    apply_changes,
+    read_originals,
+    recover,
+)
 from kairos_mcp.tools.files.workspace import Workspace
-from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, failed
+from kairos_mcp.tools.tool import Preview, ProbeResult, Tool, ToolContext, error_result
 
 PATH = {"type": "string", "description": "File path relative to the workspace"}
 EDIT_PROPERTIES: JsonObject = {
@@ -73,79 +80,81 @@ WRITE_SPEC = ToolSpec(
     category="file_ops",
 )
 
-Propose = Callable[[JsonObject, ToolContext, Look], Sequence[FileChange]]
+ProposeChanges = Callable[[JsonObject, ToolContext, ReadContent], Sequence[FileChange]]
 """What a call would change, given what the files hold; raises leaves of KairosError."""
 
 
-def writing_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
+def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
     """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
-    def edit_file(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
-        path = writable_path(arguments["path"], scopes)
+    def edit_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
+        path = check_writable_path(arguments["path"], scopes)
         edit = TextEdit(arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False))
-        return [edited_file(path, look, [edit], most, mask)]
+        return [propose_change(path, read_content, [edit], max_bytes, redactor)]
 
-    def write_file(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
-        path = writable_path(arguments["path"], scopes)
-        before = look(path)
-        after = overwritten(path, before, arguments["content"], most)
-        check_marks(path, before, after.content, mask)
+    def write_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
+        path = check_writable_path(arguments["path"], scopes)
+        before = read_content(path)
+        after = overwrite_text(path, before, arguments["content"], max_bytes)
+        check_redaction_marks(path, before, after.content, redactor)
         return [FileChange(path, before, after.content, 1, after.notes)]
 
     an_edit = {"path": "src/main.py", "old_string": "timeout = 5\n", "new_string": "timeout = 30\n"}
     return [
-        changing_tool(EDIT_SPEC, edit_file, opener, scopes, most, an_edit),
-        changing_tool(WRITE_SPEC, write_file, opener, scopes, most, {"path": "notes/today.md", "content": "# Today\n"}),
+        edit_tool(EDIT_SPEC, edit_file, workspace, scopes, max_bytes, an_edit),
+        edit_tool(
+            WRITE_SPEC, write_file, workspace, scopes, max_bytes, {"path": "notes/today.md", "content": "# Today\n"}
+        ),
     ]
 
 
-def changing_tool(
-    spec: ToolSpec, propose: Propose, opener: Workspace, scopes: Scopes, most: int, example: JsonObject
+def edit_tool(
+    spec: ToolSpec, propose: ProposeChanges, workspace: Workspace, scopes: Scopes, max_bytes: int, example: JsonObject
 ) -> Tool:
     """A tool whose calls are sets of changes: shown, made, and looked up after a crash in the same way."""
 
-    def proposed(arguments: JsonObject, around: ToolContext) -> Sequence[FileChange]:
+    def propose_changes(arguments: JsonObject, ctx: ToolContext) -> Sequence[FileChange]:
         read = {plain_path(path): known for path, known in arguments.get("base", {}).items()}
 
-        def look(path: str) -> bytes | None:
-            content = opener.whole(path, most)
-            _check(path, content, around.base, "shown")
-            _check(path, content, read, "read")
+        def read_content(path: str) -> bytes | None:
+            content = workspace.read_whole(path, max_bytes)
+            _check_base(path, content, ctx.base_hashes, "shown")
+            _check_base(path, content, read, "read")
             return content
 
-        return propose(arguments, around, look)
+        return propose(arguments, ctx, read_content)
 
-    def run(arguments: JsonObject, around: ToolContext) -> ToolResult:
-        changes = proposed(arguments, around)
-        with _undisturbed(opener, scopes, changes, around):
-            exchanged = carry_out(opener, changes, around)
-        return _told(changes, {} if exchanged else {"exchanged": False})
+    def run(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
+        changes = propose_changes(arguments, ctx)
+        with _exclude_programs(workspace, scopes, changes, ctx):
+            exchanged = apply_changes(workspace, changes, ctx)
+        return _change_result(changes, {} if exchanged else {"exchanged": False})
 
-    def preview(arguments: JsonObject, around: ToolContext) -> Preview:
-        changes = proposed(arguments, around)
+    def preview(arguments: JsonObject, ctx: ToolContext) -> Preview:
+        changes = propose_changes(arguments, ctx)
         hidden = any(change.brings_hidden for change in changes)
-        return Preview(diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
+        return Preview(format_diffs(changes), {change.path: hash_of(change.before) for change in changes}, hidden)
 
-    def probe(arguments: JsonObject, around: ToolContext) -> ProbeResult:
-        look = begun(around)
-        if look is None:
+    def probe(arguments: JsonObject, ctx: ToolContext) -> ProbeResult:
+        read_content = read_originals(ctx)
+        if read_content is None:
             return ProbeResult("not_done")
         try:
-            changes = propose(arguments, around, look)
-            with _undisturbed(opener, scopes, changes, around):
-                error = recover(opener, changes, around)
+            changes = propose(arguments, ctx, read_content)
+            with _exclude_programs(workspace, scopes, changes, ctx):
+                error = recover(workspace, changes, ctx)
         except (KairosError, UnclearState) as unknown:
-            return ProbeResult("unclear", failed(StaleFile(str(unknown), "A person has to look at these files.")))
+            return ProbeResult("unclear", error_result(StaleFile(str(unknown), "A person has to look at these files.")))
         if error is not None:
-            return ProbeResult("done", failed(error))
-        return ProbeResult("done", _told(changes, {"interrupted": True}))
+            return ProbeResult("done", error_result(error))
+        return ProbeResult("done", _change_result(changes, {"interrupted": True}))
 
     return Tool(spec, run, examples=(example,), preview=preview, probe=probe)
 
 
 @contextmanager
-def _undisturbed(
-    opener: Workspace, scopes: Scopes, changes: Sequence[FileChange], around: ToolContext
+def _exclude_programs(
+    workspace: Workspace, scopes: Scopes, changes: Sequence[FileChange], ctx: ToolContext
 ) -> Iterator[None]:
     """Where instructions are changed, no program runs in the workspace meanwhile: its sandbox would cover a file that
     is not there any more, and a new one would be taken for its own. Raises Busy."""
@@ -153,16 +162,16 @@ def _undisturbed(
     if not instructions:
         yield
         return
-    root = opener.opened(".", FOLDER)
+    root = workspace.open_fd(".", FOLDER)
     now = time.monotonic()
     try:
-        with alone(root, now + (around.until - now) / 2, lambda: around.stop.wanted, instructions):
+        with alone(root, now + (ctx.deadline - now) / 2, lambda: ctx.stop.is_set, instructions):
             yield
     finally:
         os.close(root)
 
 
-def writable_path(text: str, scopes: Scopes) -> str:
+def check_writable_path(text: str, scopes: Scopes) -> str:
     """The plain path of a file that a run may write. Raises BadArguments, PathDenied, NotRegularFile."""
     path = plain_path(text)
     if (odd := next((each for each in path if not each.isprintable()), None)) is not None:
@@ -176,52 +185,54 @@ def writable_path(text: str, scopes: Scopes) -> str:
     return path
 
 
-def check_marks(path: str, before: bytes | None, after: bytes, mask: Redactor) -> None:
+def check_redaction_marks(path: str, before: bytes | None, after: bytes, redactor: Redactor) -> None:
     """Raises BadArguments where the new text carries the mark that a reader was shown instead of a value: it would take
     the value's place."""
     mark, old = MASK.encode(), before or b""
     if after.count(mark) <= old.count(mark):
         return
     text = old.decode("utf-8", "replace")
-    if (redact_env_file(text) if is_env_file(path) else mask.text(text)).count:
+    if (redact_env_file(text) if is_env_file(path) else redactor.text(text)).count:
         wrong = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
         raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 
 
-def edited_file(path: str, look: Look, edits: Sequence[TextEdit], most: int, mask: Redactor) -> FileChange:
+def propose_change(
+    path: str, read_content: ReadContent, edits: Sequence[TextEdit], max_bytes: int, redactor: Redactor
+) -> FileChange:
     """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
-    before = look(path)
+    before = read_content(path)
     if before is None:
         raise NotFound(f"{shorten_path(path)} does not exist.", "write_file creates a file.")
-    after = edited(path, before, edits, most)
-    check_marks(path, before, after.content, mask)
+    after = apply_text_edits(path, before, edits, max_bytes)
+    check_redaction_marks(path, before, after.content, redactor)
     return FileChange(path, before, after.content, after.replacements, after.notes)
 
 
-def diffs(changes: Sequence[FileChange]) -> str:
+def format_diffs(changes: Sequence[FileChange]) -> str:
     """What a person is shown of them."""
-    return "\n".join(unified(change.path, change.before, change.after) for change in changes)
+    return "\n".join(unified_diff(change.path, change.before, change.after) for change in changes)
 
 
-def _check(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
+def _check_base(path: str, content: bytes | None, base: Mapping[str, str | None], when: str) -> None:
     """Nothing is wrong where there is no base at all; a file that it leaves out was not shown or read."""
     if base and (path not in base or base[path] != hash_of(content)):
         raise StaleFile(f"{shorten_path(path)} is not what was {when}.", "Read it again and propose anew.")
 
 
-def _told(changes: Sequence[FileChange], besides: JsonObject) -> ToolResult:
+def _change_result(changes: Sequence[FileChange], extra_data: JsonObject) -> ToolResult:
     """`besides` is for the record, not for a model: how the files came to be changed."""
     notes = [note for change in changes for note in change.notes]
-    told: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | besides
+    data: JsonObject = {"files": [change.line() | {"bytes": len(change.after)} for change in changes]} | extra_data
     if notes:
-        told["notes"] = notes
-    lines = "\n".join(_line(change) for change in changes)
-    shown = diffs([change for change in changes if change.before is not None])
-    text = f"{lines}\n\n{shown}".rstrip("\n")
-    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
+        data["notes"] = notes
+    lines = "\n".join(_summarize_change(change) for change in changes)
+    diff = format_diffs([change for change in changes if change.before is not None])
+    text = f"{lines}\n\n{diff}".rstrip("\n")
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)
 
 
-def _line(change: FileChange) -> str:
+def _summarize_change(change: FileChange) -> str:
     if change.before is None:
         return f"Created {change.path} ({len(change.after):,} bytes)."
     times = f"{change.replacements:,} replacement{'s' * (change.replacements != 1)}"

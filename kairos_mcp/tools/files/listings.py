@@ -9,7 +9,15 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name
 from kairos_mcp.core.patterns import compile_glob
-from kairos_mcp.tools.files.walk import FOLDER_ENTRIES, IgnoreRules, OmittedEntries, joined, listed, rules_above, walk
+from kairos_mcp.tools.files.walk import (
+    FOLDER_ENTRIES,
+    IgnoreRules,
+    OmittedEntries,
+    ignore_rules_at,
+    join_path,
+    list_folder,
+    walk,
+)
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
@@ -67,17 +75,17 @@ TREE_SPEC = ToolSpec(
 )
 
 
-def listing_tools(opener: Workspace) -> list[Tool]:
-    def list_files(arguments: JsonObject, around: ToolContext) -> ToolResult:
+def listing_tools(workspace: Workspace) -> list[Tool]:
+    def list_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
         limit: int = arguments.get("limit", LIST_LIMIT)
         if "glob" in arguments:
-            return _below(opener, path, arguments["glob"], limit, around)
-        return _in_folder(opener, path, limit, OmittedEntries(around.shut))
+            return _list_matching(workspace, path, arguments["glob"], limit, ctx)
+        return _list_folder(workspace, path, limit, OmittedEntries(ctx.is_hidden))
 
-    def file_tree(arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def file_tree(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        return _tree(opener, path, arguments.get("depth", TREE_DEPTH), around)
+        return _build_tree(workspace, path, arguments.get("depth", TREE_DEPTH), ctx)
 
     return [
         Tool(LIST_SPEC, list_files, timeout_s=LISTING_S, examples=({}, {"path": "src", "glob": "**/*.py"})),
@@ -85,45 +93,45 @@ def listing_tools(opener: Workspace) -> list[Tool]:
     ]
 
 
-def stop_at(around: ToolContext) -> float:
+def stop_time(ctx: ToolContext) -> float:
     """When to stop looking and tell what was found, so that the telling is still within the deadline."""
     now = time.monotonic()
-    return around.until - min(0.5, max(0.0, around.until - now) * MARGIN)
+    return ctx.deadline - min(0.5, max(0.0, ctx.deadline - now) * MARGIN)
 
 
-def _in_folder(opener: Workspace, path: str, limit: int, left_out: OmittedEntries) -> ToolResult:
-    found, more = opener.entries(path, FOLDER_ENTRIES)
-    entries = [entry for entry in found if not left_out.keeps(joined(path, entry.name))]
-    lines = [joined(printable_name(path), _marked(entry, left_out)) for entry in entries[:limit]]
-    notes = left_out.notes()
+def _list_folder(workspace: Workspace, path: str, limit: int, omitted: OmittedEntries) -> ToolResult:
+    found, more = workspace.entries(path, FOLDER_ENTRIES)
+    entries = [entry for entry in found if not omitted.hides(join_path(path, entry.name))]
+    lines = [join_path(printable_name(path), _format_entry(entry, omitted)) for entry in entries[:limit]]
+    notes = omitted.notes()
     if len(entries) > limit or more:
         total = f"{len(entries):,}" + ("+" if more else "")
         notes.append(f"{len(lines):,} of {total} entries shown: raise limit or give a glob")
-    if words := left_out.words():
+    if words := omitted.format_omissions():
         notes.append(f"left out: {', '.join(words)}")
-    told = {"path": path, "shown": len(lines), "total": None if more else len(entries), "partial": more}
-    return _told(lines, notes, told, empty="This folder is empty.")
+    data = {"path": path, "shown": len(lines), "total": None if more else len(entries), "partial": more}
+    return _listing_result(lines, notes, data, empty="This folder is empty.")
 
 
-def _below(opener: Workspace, path: str, pattern: str, limit: int, around: ToolContext) -> ToolResult:
-    fits, until = compile_glob(pattern), stop_at(around)
-    left_out, lines, total = OmittedEntries(around.shut), list[str](), 0
+def _list_matching(workspace: Workspace, path: str, pattern: str, limit: int, ctx: ToolContext) -> ToolResult:
+    matches, deadline = compile_glob(pattern), stop_time(ctx)
+    omitted, lines, total = OmittedEntries(ctx.is_hidden), list[str](), 0
     skip = 0 if path == "." else len(path) + 1
-    for where, entry in walk(opener, path, until, left_out):
-        if not fits(where[skip:]):
+    for where, entry in walk(workspace, path, deadline, omitted):
+        if not matches(where[skip:]):
             continue
         total += 1
         if total <= limit:
-            lines.append(left_out.shows(where) + ("@" if entry.kind == "link" else ""))
-    notes = left_out.notes()
+            lines.append(omitted.format_path(where) + ("@" if entry.kind == "link" else ""))
+    notes = omitted.notes()
     if total > limit:
         notes.append(f"{len(lines):,} of {total:,} shown: raise limit or narrow the glob")
-    if left_out.late:
+    if omitted.timed_out:
         notes.append("the time ran out before every folder was seen: narrow path")
-    if words := left_out.words():
+    if words := omitted.format_omissions():
         notes.append(f"left out: {', '.join(words)}")
-    told = {"path": path, "shown": len(lines), "total": total, "partial": left_out.late}
-    return _told(lines, notes, told, empty="No file fits.")
+    data = {"path": path, "shown": len(lines), "total": total, "partial": omitted.timed_out}
+    return _listing_result(lines, notes, data, empty="No file fits.")
 
 
 @dataclass(slots=True)
@@ -136,21 +144,21 @@ class _TreeFolder:
     opened: bool = False
 
 
-def _tree(opener: Workspace, path: str, depth: int, around: ToolContext) -> ToolResult:
-    until, left_out, top, room = stop_at(around), OmittedEntries(around.shut), _TreeFolder(), TREE_ENTRIES
-    level: list[tuple[str, _TreeFolder, IgnoreRules]] = [(path, top, rules_above(opener, path))]
+def _build_tree(workspace: Workspace, path: str, depth: int, ctx: ToolContext) -> ToolResult:
+    deadline, omitted, top, room = stop_time(ctx), OmittedEntries(ctx.is_hidden), _TreeFolder(), TREE_ENTRIES
+    level: list[tuple[str, _TreeFolder, IgnoreRules]] = [(path, top, ignore_rules_at(workspace, path))]
     for _ in range(depth):
         below: list[tuple[str, _TreeFolder, IgnoreRules]] = []
         for where, branch, rules in level:
-            if room <= 0 or time.monotonic() >= until:
-                left_out.late = left_out.late or room > 0
+            if room <= 0 or time.monotonic() >= deadline:
+                omitted.timed_out = omitted.timed_out or room > 0
                 continue
             try:
-                folder = listed(opener, where, rules, left_out)
+                folder = list_folder(workspace, where, rules, omitted)
             except KairosError:
                 if branch is top:
                     raise
-                left_out.unreadable += 1
+                omitted.unreadable += 1
                 continue
             branch.entries = folder.entries[: min(room, TREE_FOLDER_ENTRIES)]
             branch.cut, branch.opened = len(folder.entries) - len(branch.entries), True
@@ -158,42 +166,42 @@ def _tree(opener: Workspace, path: str, depth: int, around: ToolContext) -> Tool
             for entry in branch.entries:
                 if entry.kind == "folder":
                     branch.inner[entry.name] = _TreeFolder()
-                    below.append((joined(where, entry.name), branch.inner[entry.name], folder.rules))
+                    below.append((join_path(where, entry.name), branch.inner[entry.name], folder.rules))
         level = below
-    return _drawn(path, top, left_out, full=room <= 0)
+    return _tree_result(path, top, omitted, full=room <= 0)
 
 
-def _drawn(path: str, top: _TreeFolder, left_out: OmittedEntries, *, full: bool) -> ToolResult:
+def _tree_result(path: str, top: _TreeFolder, omitted: OmittedEntries, *, full: bool) -> ToolResult:
     lines: list[str] = []
-    _draw(top, "", lines, left_out)
-    notes = [*left_out.notes(), f"left out: {', '.join(['.git', *left_out.words()])}"]
+    _draw_folder(top, "", lines, omitted)
+    notes = [*omitted.notes(), f"left out: {', '.join(['.git', *omitted.format_omissions()])}"]
     if full:
         notes.append(f"cut at {TREE_ENTRIES} entries: give a path below")
-    if left_out.late:
+    if omitted.timed_out:
         notes.append("the time ran out before every folder was seen: give a path below")
     notes.append("… marks a folder that was not opened")
-    told = {"path": path, "shown": len(lines), "partial": full or left_out.late}
-    return _told([f"{printable_name(path)}/", *lines], notes, told, empty="")
+    data = {"path": path, "shown": len(lines), "partial": full or omitted.timed_out}
+    return _listing_result([f"{printable_name(path)}/", *lines], notes, data, empty="")
 
 
-def _draw(branch: _TreeFolder, indent: str, lines: list[str], left_out: OmittedEntries) -> None:
+def _draw_folder(branch: _TreeFolder, indent: str, lines: list[str], omitted: OmittedEntries) -> None:
     indent += "  "
     for entry in branch.entries:
         inner = branch.inner.get(entry.name)
         closed = inner is not None and not inner.opened
-        lines.append(f"{indent}{_marked(entry, left_out)}{' …' if closed else ''}")
+        lines.append(f"{indent}{_format_entry(entry, omitted)}{' …' if closed else ''}")
         if inner is not None:
-            _draw(inner, indent, lines, left_out)
+            _draw_folder(inner, indent, lines, omitted)
     if branch.cut:
         lines.append(f"{indent}… {branch.cut:,} more: list_files shows them")
 
 
-def _marked(entry: FolderEntry, left_out: OmittedEntries) -> str:
-    return left_out.shows(entry.name) + {"folder": "/", "link": "@"}.get(entry.kind, "")
+def _format_entry(entry: FolderEntry, omitted: OmittedEntries) -> str:
+    return omitted.format_path(entry.name) + {"folder": "/", "link": "@"}.get(entry.kind, "")
 
 
-def _told(lines: list[str], notes: list[str], told: JsonObject, *, empty: str) -> ToolResult:
+def _listing_result(lines: list[str], notes: list[str], data: JsonObject, *, empty: str) -> ToolResult:
     if notes:
-        told["notes"] = notes
+        data["notes"] = notes
     text = "\n".join(lines) if lines else empty
-    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)

@@ -22,7 +22,7 @@ class SearchHit:
     at: int
 
 
-def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0) -> Iterator[SearchHit]:
+def find_hits(content: bytes, pattern: Any, is_over: Callable[[], bool], begin: int = 0) -> Iterator[SearchHit]:
     """The lines from byte `begin` that match a pattern of patterns.py, in order; ends when `over`.
 
     A line longer than two windows is matched in overlapping pieces, so a match longer than the overlap may be
@@ -35,7 +35,7 @@ def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0)
         match = search(content, at, edge)
         if match is None:
             at = edge + 1 if edge == size or content[edge] == NEWLINE else edge - OVERLAP
-            if at < size and over():
+            if at < size and is_over():
                 return
             continue
         found: int = match.start()
@@ -48,7 +48,7 @@ def hits(content: bytes, pattern: Any, over: Callable[[], bool], begin: int = 0)
         yield SearchHit(number, start, end, found)
 
 
-def preview(content: bytes, hit: SearchHit) -> str:
+def preview_hit(content: bytes, hit: SearchHit) -> str:
     """The line, or, of a long one, what is around the match."""
     start, end = hit.start, hit.end
     if end - start <= PREVIEW_CHARS:

@@ -18,8 +18,15 @@ from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.edit import TextEdit
-from kairos_mcp.tools.files.edit_tools import BASE, EDIT_PROPERTIES, changing_tool, diffs, edited_file, writable_path
-from kairos_mcp.tools.files.transaction import FileChange, Look
+from kairos_mcp.tools.files.edit_tools import (
+    BASE,
+    EDIT_PROPERTIES,
+    check_writable_path,
+    edit_tool,
+    format_diffs,
+    propose_change,
+)
+from kairos_mcp.tools.files.transaction import FileChange, ReadContent
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
@@ -87,67 +94,69 @@ BOTH_SPEC = ToolSpec(
 )
 
 
-def plan_tools(opener: Workspace, scopes: Scopes, most: int, mask: Redactor) -> list[Tool]:
+def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
     """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
 
-    def look(path: str) -> bytes | None:
-        return opener.whole(path, most)
+    def read_content(path: str) -> bytes | None:
+        return workspace.read_whole(path, max_bytes)
 
-    def plan_edits(arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def plan_edits(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         edits: list[JsonObject] = arguments["edits"]
-        changes = _planned(edits, look, scopes, most, mask)
+        changes = _plan_changes(edits, read_content, scopes, max_bytes, redactor)
         text = canonical_json({"edits": edits, "files": [change.line() for change in changes]})
         plan_id = sha256(text.encode()).hexdigest()[:ID_CHARS]
-        around.memory.keep(_kept_as(plan_id), text)
-        return _told(plan_id, len(edits), changes)
+        ctx.memory.keep(_memory_name(plan_id), text)
+        return _plan_result(plan_id, len(edits), changes)
 
-    def apply_edit_plan(arguments: JsonObject, around: ToolContext, look: Look) -> Sequence[FileChange]:
-        text = around.memory.recall(_kept_as(arguments["plan_id"]))
+    def apply_edit_plan(arguments: JsonObject, ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
+        text = ctx.memory.recall(_memory_name(arguments["plan_id"]))
         if text is None:
             raise NotFound("This run has no such plan.", NO_PLAN)
         plan = json.loads(text)
         for file in plan["files"]:
-            if hash_of(look(file["path"])) != file["before"]:
+            if hash_of(read_content(file["path"])) != file["before"]:
                 raise StaleFile(
                     f"{shorten_path(file['path'])} has changed since it was planned.", "Plan the edits anew."
                 )
-        return _planned(plan["edits"], look, scopes, most, mask)
+        return _plan_changes(plan["edits"], read_content, scopes, max_bytes, redactor)
 
-    def apply_edits(arguments: JsonObject, _around: ToolContext, look: Look) -> Sequence[FileChange]:
-        return _planned(arguments["edits"], look, scopes, most, mask)
+    def apply_edits(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
+        return _plan_changes(arguments["edits"], read_content, scopes, max_bytes, redactor)
 
     an_edit = {"path": "a.py", "old_string": "old_name(", "new_string": "new_name(", "replace_all": True}
     return [
         Tool(PLAN_SPEC, plan_edits, examples=({"edits": [an_edit, an_edit | {"path": "b.py"}]},), named_only=True),
-        changing_tool(APPLY_SPEC, apply_edit_plan, opener, scopes, most, {"plan_id": "0" * ID_CHARS}),
-        replace(changing_tool(BOTH_SPEC, apply_edits, opener, scopes, most, {"edits": [an_edit]}), internal=True),
+        edit_tool(APPLY_SPEC, apply_edit_plan, workspace, scopes, max_bytes, {"plan_id": "0" * ID_CHARS}),
+        replace(edit_tool(BOTH_SPEC, apply_edits, workspace, scopes, max_bytes, {"edits": [an_edit]}), internal=True),
     ]
 
 
-def _planned(edits: Sequence[JsonObject], look: Look, scopes: Scopes, most: int, mask: Redactor) -> list[FileChange]:
+def _plan_changes(
+    edits: Sequence[JsonObject], read_content: ReadContent, scopes: Scopes, max_bytes: int, redactor: Redactor
+) -> list[FileChange]:
     """The change of each file, in the order in which the files are first named."""
     by_path: dict[str, list[TextEdit]] = {}
     for number, edit in enumerate(edits, 1):
-        wanted = TextEdit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
-        by_path.setdefault(writable_path(edit["path"], scopes), []).append(wanted)
+        text_edit = TextEdit(edit["old_string"], edit["new_string"], edit.get("replace_all") or False, number)
+        by_path.setdefault(check_writable_path(edit["path"], scopes), []).append(text_edit)
     changes: list[FileChange] = []
     size = 0
-    for path, those in by_path.items():
-        changes.append(edited_file(path, look, those, most, mask))
+    for path, edits_of_path in by_path.items():
+        changes.append(propose_change(path, read_content, edits_of_path, max_bytes, redactor))
         size += len(changes[-1].before or b"") + len(changes[-1].after)
         if size > PLAN_BYTES:
             raise TooLarge(f"The files of this plan have more than {PLAN_BYTES:,} bytes.", "Plan fewer files at once.")
     return changes
 
 
-def _kept_as(plan_id: str) -> str:
+def _memory_name(plan_id: str) -> str:
     return f"plan {plan_id}"
 
 
-def _told(plan_id: str, count: int, changes: Sequence[FileChange]) -> ToolResult:
+def _plan_result(plan_id: str, count: int, changes: Sequence[FileChange]) -> ToolResult:
     files = [change.line() for change in changes]
     what = f"{count} edit{'s' * (count != 1)} in {len(files)} file{'s' * (len(files) != 1)}"
     notes = [note for change in changes for note in change.notes]
-    told: JsonObject = {"plan_id": plan_id, "files": files} | ({"notes": notes} if notes else {})
+    data: JsonObject = {"plan_id": plan_id, "files": files} | ({"notes": notes} if notes else {})
     text = f"Plan {plan_id}: {what}; nothing is changed yet. apply_edit_plan makes all of it or nothing.\n\n"
-    return ToolResult((text + diffs(changes)).rstrip("\n") + "".join(f"\n[{note}]" for note in notes), data=told)
+    return ToolResult((text + format_diffs(changes)).rstrip("\n") + "".join(f"\n[{note}]" for note in notes), data=data)

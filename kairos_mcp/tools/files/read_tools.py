@@ -11,7 +11,7 @@ from kairos_mcp.core.env_files import is_env_file, redact_env_file
 from kairos_mcp.core.errors import BadArguments, BinaryFile, TooLarge
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.tools.files.listings import stop_at
+from kairos_mcp.tools.files.listings import stop_time
 from kairos_mcp.tools.files.workspace import OpenedFile, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
 
@@ -49,15 +49,15 @@ class LineRange:
     clamped: str | None
 
 
-def reading_tool(opener: Workspace, read_bytes: int) -> Tool:
+def reading_tool(workspace: Workspace, read_bytes: int) -> Tool:
     """`read_bytes`: how much of one file a call reads into memory."""
 
-    def read_file(arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def read_file(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         start: int | None = arguments.get("start_line")
         end: int | None = arguments.get("end_line")
         if start is not None and end is not None and start > end:
             raise BadArguments(f"start_line {start} is after end_line {end}.", "Both ends are included.")
-        with opener.file(arguments["path"]) as opened:
+        with workspace.open_file(arguments["path"]) as opened:
             head = opened.read(min(opened.size, read_bytes))
             if b"\0" in head[:SNIFF_BYTES]:
                 raise BinaryFile(
@@ -68,10 +68,10 @@ def reading_tool(opener: Workspace, read_bytes: int) -> Tool:
                     raise TooLarge(
                         f"{shorten_path(opened.path)} is too large for its values to be hidden.", "Read another file."
                     )
-                return _without_values(opened.path, head, start, end)
+                return _read_env_file(opened.path, head, start, end)
             if opened.size <= read_bytes:
-                return _whole(opened.path, head, start, end)
-            return _part(opened, head, start, end, stop_at(around))
+                return _read_range(opened.path, head, start, end)
+            return _read_part(opened, head, start, end, stop_time(ctx))
 
     return Tool(READ_SPEC, read_file, examples=({"path": "README.md"}, {"path": "a.py", "start_line": 40}))
 
@@ -81,38 +81,38 @@ def clamp(start: int | None, end: int | None, lines: int) -> LineRange:
     first = 1 if start is None else start
     last = lines if end is None else end
     if lines == 0:
-        asked = start is not None or end is not None
-        return LineRange(0, 0, "the file is empty" if asked else None)
+        lines_asked = start is not None or end is not None
+        return LineRange(0, 0, "the file is empty" if lines_asked else None)
     inside = min(max(first, 1), lines), min(max(last, 1), lines)
     if inside == (first, last):
         return LineRange(first, last, None)
     return LineRange(*inside, f"lines {first}-{last} were asked for, {inside[0]}-{inside[1]} of {lines} are there")
 
 
-def _whole(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+def _read_range(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
     lines = content.count(b"\n") + (0 if content.endswith(b"\n") or not content else 1)
-    asked = clamp(start, end, lines)
+    lines_asked = clamp(start, end, lines)
     body = content.removeprefix(BOM)
-    if asked.last < lines or asked.first > 1:
-        ended = asked.last < lines or content.endswith(b"\n")
-        body = b"\n".join(body.split(b"\n")[asked.first - 1 : asked.last]) + b"\n" * ended
-    told: JsonObject = {
+    if lines_asked.last < lines or lines_asked.first > 1:
+        ended = lines_asked.last < lines or content.endswith(b"\n")
+        body = b"\n".join(body.split(b"\n")[lines_asked.first - 1 : lines_asked.last]) + b"\n" * ended
+    data: JsonObject = {
         "path": path,
         "lines": lines,
-        "start_line": asked.first,
-        "end_line": asked.last,
+        "start_line": lines_asked.first,
+        "end_line": lines_asked.last,
         "bytes": len(content),
         "sha256": sha256(content).hexdigest(),
     }
-    if asked.clamped:
-        told["clamped"] = asked.clamped
-    return _told(body, told, [asked.clamped] if asked.clamped and lines else [])
+    if lines_asked.clamped:
+        data["clamped"] = lines_asked.clamped
+    return _text_result(body, data, [lines_asked.clamped] if lines_asked.clamped and lines else [])
 
 
-def _without_values(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
+def _read_env_file(path: str, content: bytes, start: int | None, end: int | None) -> ToolResult:
     """A file like `.env`: its names and comments, no value. Its hash is the file's own, for an edit to stand on."""
     plain = redact_env_file(content.decode("utf-8", "replace"))
-    result = _whole(path, plain.text.encode(), start, end)
+    result = _read_range(path, plain.text.encode(), start, end)
     data = {**result.data, "bytes": len(content), "sha256": sha256(content).hexdigest(), "masked": plain.count}
     note = f"{count_of(plain.count, 'value')} of {shorten_path(path)} are not shown" if plain.count else ""
     notes = [*data.get("notes", []), *([note] if note else [])]
@@ -123,9 +123,9 @@ def _without_values(path: str, content: bytes, start: int | None, end: int | Non
     )
 
 
-def _part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, until: float) -> ToolResult:
+def _read_part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, deadline: float) -> ToolResult:
     """Lines of a file that is larger than what one call reads; how many lines it has is not known."""
-    offset, line = _seek(opened, start, until) if start is not None and start > 1 else (0, 1)
+    offset, line = _seek_line(opened, start, deadline) if start is not None and start > 1 else (0, 1)
     body = opened.read(len(head), offset) if offset else head
     cut_in_line = b"\n" not in body and offset + len(body) < opened.size
     if not cut_in_line and offset + len(body) < opened.size:
@@ -140,7 +140,7 @@ def _part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, u
         notes.append(f"line {line} is longer than that and shown in part")
     if start is not None and line != max(start, 1):
         notes.append(f"line {start} was asked for, {line} is the last")
-    told: JsonObject = {
+    data: JsonObject = {
         "path": opened.path,
         "lines": None,
         "start_line": line,
@@ -149,10 +149,10 @@ def _part(opened: OpenedFile, head: bytes, start: int | None, end: int | None, u
         "sha256": None,
         "clamped": "; ".join(notes),
     }
-    return _told(b"\n".join(rows).removeprefix(BOM if not offset else b""), told, notes)
+    return _text_result(b"\n".join(rows).removeprefix(BOM if not offset else b""), data, notes)
 
 
-def _seek(opened: OpenedFile, wanted: int, until: float) -> tuple[int, int]:
+def _seek_line(opened: OpenedFile, wanted: int, deadline: float) -> tuple[int, int]:
     """Where a line starts, and its number; the last line of a file that has fewer."""
     offset, begins, line = 0, 0, 1
     while step := opened.read(SCAN_STEP, offset):
@@ -166,22 +166,22 @@ def _seek(opened: OpenedFile, wanted: int, until: float) -> tuple[int, int]:
         if ends:
             begins, line = offset + step.rfind(b"\n") + 1, line + ends
         offset += len(step)
-        if offset >= SCAN_BYTES or time.monotonic() >= until:
+        if offset >= SCAN_BYTES or time.monotonic() >= deadline:
             far = f"line {line:,} is {offset:,} bytes in"
             raise TooLarge(
                 f"{shorten_path(opened.path)} is too large to find line {wanted}: {far}.", "Ask for one before."
             )
     if begins == opened.size and line > 1:
-        return _seek(opened, line - 1, until)  # the newline that ends the last line starts no further one
+        return _seek_line(opened, line - 1, deadline)  # the newline that ends the last line starts no further one
     return begins, line
 
 
-def _told(body: bytes, told: JsonObject, notes: list[str]) -> ToolResult:
+def _text_result(body: bytes, data: JsonObject, notes: list[str]) -> ToolResult:
     try:
         text = body.decode()
     except UnicodeDecodeError:
         text = body.decode("utf-8", "replace")
         notes = [*notes, "bytes that are no UTF-8 are shown as \ufffd"]
     if notes:
-        told["notes"] = notes
-    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
+        data["notes"] = notes
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)

@@ -23,13 +23,13 @@ _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BEN
 _NOT_THERE = (errno.ENOSYS, errno.EPERM, errno.EACCES)  # the kernel's word for it, and those of sandboxes
 _TRIES = 8  # EAGAIN: a rename elsewhere raced with the resolution
 
-Opening = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
+OpenBeneath = Callable[[int, str, int], int]  # (the folder's descriptor, plain path, FILE or FOLDER) -> descriptor
 
-ONTO_NOTHING, EXCHANGE = 1, 2  # RENAME_NOREPLACE, RENAME_EXCHANGE
-Renaming = Callable[[int, str, str, int], None]  # (the folder's descriptor, from, to, one of these)
+NO_REPLACE, EXCHANGE = 1, 2  # RENAME_NOREPLACE, RENAME_EXCHANGE
+Rename = Callable[[int, str, str, int], None]  # (the folder's descriptor, from, to, one of these)
 
 
-def by_kernel(root: int) -> Opening | None:
+def kernel_opener(root: int) -> OpenBeneath | None:
     """`openat2`, or None where there is none (before Linux 5.6) or a sandbox forbids it. Raises OSError where it fails
     otherwise: then this call of it is wrong, and to walk instead would hide that."""
     if not sys.platform.startswith("linux"):
@@ -64,7 +64,7 @@ def by_kernel(root: int) -> Opening | None:
     return openat2
 
 
-def renaming() -> Renaming | None:
+def find_renameat2() -> Rename | None:
     """`renameat2`, or None where the system has none. A file system may still refuse a flag, with EINVAL."""
     if not sys.platform.startswith("linux"):
         return None
@@ -90,26 +90,26 @@ def renaming() -> Renaming | None:
     return None
 
 
-def by_walk(root: int) -> Opening:
+def walk_opener(root: int) -> OpenBeneath:
     """One component at a time, each opened relative to the one before, no link followed."""
-    home = _file_system(root)
+    root_system = _file_system(root)
 
     def walk(root: int, path: str, flags: int) -> int:
         at = os.dup(root)
         try:
             *folders, last = path.split("/")
             for name in folders:
-                inner = _step(at, name, FOLDER, home)
+                inner = _open_component(at, name, FOLDER, root_system)
                 os.close(at)
                 at = inner
-            return _step(at, last, flags, home)
+            return _open_component(at, last, flags, root_system)
         finally:
             os.close(at)
 
     return walk
 
 
-def _step(at: int, name: str, flags: int, home: tuple[int, str]) -> int:
+def _open_component(at: int, name: str, flags: int, root_system: tuple[int, str]) -> int:
     try:
         found = os.open(name, flags | _NOFOLLOW, dir_fd=at)
     except NotADirectoryError:
@@ -119,7 +119,7 @@ def _step(at: int, name: str, flags: int, home: tuple[int, str]) -> int:
         raise
     inside = False
     try:
-        inside = _file_system(found) == home
+        inside = _file_system(found) == root_system
     finally:
         if not inside:
             os.close(found)
@@ -135,7 +135,7 @@ def _file_system(fd: int) -> tuple[int, str]:
     if not sys.platform.startswith("linux"):
         return device, ""
     try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
-            return device, next(line for line in told if line.startswith("mnt_id"))
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+            return device, next(line for line in info if line.startswith("mnt_id"))
     except (OSError, StopIteration):
         raise OSError(errno.ENOTSUP, "neither openat2 nor /proc/self/fdinfo is there") from None

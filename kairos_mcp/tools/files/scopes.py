@@ -22,16 +22,16 @@ def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
         skills += settings.skills
         named = settings.instructions
     real = Path(os.path.realpath(workspace))
-    inside, advice = _inside(real, own_places(settings)), _inside(real, skills)
+    inside, advice = _inside(real, server_paths(settings)), _inside(real, skills)
     return Scopes((*_OURS, *inside), (*INSTRUCTIONS, *named, *advice))
 
 
-def own_places(settings: Settings | None = None) -> tuple[Path, ...]:
+def server_paths(settings: Settings | None = None) -> tuple[Path, ...]:
     """The server's own files and folders, wherever they lie: its code, its state, its configuration, its script."""
     given: tuple[Path | None, ...] = ()
     if settings is not None:
         given = (settings.home, *settings.config_dirs, settings.config_file, settings.script)
-    return (package(), *(path for path in given if path is not None))
+    return (package_folder(), *(path for path in given if path is not None))
 
 
 def _inside(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def _inside(workspace: Path, folders: Iterable[Path]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(glob for path in folders for glob in _globs(workspace, Path(os.path.realpath(path)))))
 
 
-def package() -> Path:
+def package_folder() -> Path:
     """The folder of our own code."""
     return Path(os.path.realpath(Path(kairos_mcp.__file__).parent))
 

@@ -13,8 +13,8 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name
 from kairos_mcp.core.patterns import compile_glob, compile_line_pattern
-from kairos_mcp.tools.files.listings import stop_at
-from kairos_mcp.tools.files.matching import hits, preview
+from kairos_mcp.tools.files.listings import stop_time
+from kairos_mcp.tools.files.matching import find_hits, preview_hit
 from kairos_mcp.tools.files.read_tools import SNIFF_BYTES
 from kairos_mcp.tools.files.walk import OmittedEntries, walk
 from kairos_mcp.tools.files.workspace import Workspace
@@ -55,36 +55,36 @@ class _Search:
     """One search under way: what it found so far and what it left out."""
 
     pattern: Any
-    most: int
-    until: float
+    limit: int
+    deadline: float
     lines: list[str] = field(default_factory=list)
     files: int = 0
     binary: int = 0
     large: list[str] = field(default_factory=list)
-    left_out: OmittedEntries = field(default_factory=OmittedEntries)
+    omitted: OmittedEntries = field(default_factory=OmittedEntries)
 
     @property
-    def full(self) -> bool:
-        return len(self.lines) >= self.most
+    def is_full(self) -> bool:
+        return len(self.lines) >= self.limit
 
-    def over(self) -> bool:
-        self.left_out.late = self.left_out.late or time.monotonic() >= self.until
-        return self.full or self.left_out.late
+    def is_over(self) -> bool:
+        self.omitted.timed_out = self.omitted.timed_out or time.monotonic() >= self.deadline
+        return self.is_full or self.omitted.timed_out
 
 
-def search_tool(opener: Workspace) -> Tool:
-    def search_files(arguments: JsonObject, around: ToolContext) -> ToolResult:
+def search_tool(workspace: Workspace) -> Tool:
+    def search_files(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         path = plain_path(arguments.get("path", "."))
-        fits = compile_glob(arguments["glob"]) if "glob" in arguments else _any
-        most: int = arguments.get("max_results", RESULTS)
-        hunt = _Search(
-            compile_line_pattern(arguments["pattern"]), most, stop_at(around), left_out=OmittedEntries(around.shut)
+        matches = compile_glob(arguments["glob"]) if "glob" in arguments else _matches_any
+        limit: int = arguments.get("max_results", RESULTS)
+        search = _Search(
+            compile_line_pattern(arguments["pattern"]), limit, stop_time(ctx), omitted=OmittedEntries(ctx.is_hidden)
         )
-        for where in _files(opener, path, fits, hunt):
-            if hunt.over():
+        for where in _candidate_files(workspace, path, matches, search):
+            if search.is_over():
                 break
-            _search(opener, where, hunt)
-        return _told(path, hunt)
+            _search_file(workspace, where, search)
+        return _search_result(path, search)
 
     return Tool(
         SEARCH_SPEC,
@@ -94,67 +94,69 @@ def search_tool(opener: Workspace) -> Tool:
     )
 
 
-def _any(_path: str) -> bool:
+def _matches_any(_path: str) -> bool:
     return True
 
 
-def _files(opener: Workspace, path: str, fits: Callable[[str], bool], hunt: _Search) -> Iterator[str]:
-    if path != "." and not opener.is_folder(path):
-        with opener.file(path):  # says what is wrong with a path that was named, where a walk only counts it
+def _candidate_files(workspace: Workspace, path: str, matches: Callable[[str], bool], search: _Search) -> Iterator[str]:
+    if path != "." and not workspace.is_folder(path):
+        with workspace.open_file(path):  # says what is wrong with a path that was named, where a walk only counts it
             pass
         yield path
         return
     skip = 0 if path == "." else len(path) + 1
-    for where, entry in walk(opener, path, hunt.until, hunt.left_out):
-        if entry.kind == "file" and fits(where[skip:]):
+    for where, entry in walk(workspace, path, search.deadline, search.omitted):
+        if entry.kind == "file" and matches(where[skip:]):
             yield where
 
 
-def _search(opener: Workspace, path: str, hunt: _Search) -> None:
+def _search_file(workspace: Workspace, path: str, search: _Search) -> None:
     try:
-        content, size = opener.found(path, FILE_BYTES)
+        content, size = workspace.read_start(path, FILE_BYTES)
     except KairosError:
-        hunt.left_out.unreadable += 1
+        search.omitted.unreadable += 1
         return
     if content.find(b"\0", 0, SNIFF_BYTES) >= 0:
-        hunt.binary += 1
+        search.binary += 1
         return
-    hunt.files += 1
+    search.files += 1
     if is_env_file(path):  # before it is looked through: a pattern must not find out what a value is
         content = redact_env_file(content.decode("utf-8", "replace")).text.encode()
     if size > FILE_BYTES:
-        hunt.large.append(path)
+        search.large.append(path)
     name = None
-    for hit in hits(content, hunt.pattern, hunt.over):
-        name = name or hunt.left_out.shows(path)
-        hunt.lines.append(f"{name}:{hit.number}: {preview(content, hit)}")
-        if hunt.full:
+    for hit in find_hits(content, search.pattern, search.is_over):
+        name = name or search.omitted.format_path(path)
+        search.lines.append(f"{name}:{hit.number}: {preview_hit(content, hit)}")
+        if search.is_full:
             return
 
 
-def _told(path: str, hunt: _Search) -> ToolResult:
-    partial = hunt.left_out.late
+def _search_result(path: str, search: _Search) -> ToolResult:
+    partial = search.omitted.timed_out
     notes = []
     if partial:
         notes.append("partial: the time ran out before every file was searched; narrow path or glob")
-    if hunt.full:
-        notes.append(f"stopped at {hunt.most} lines; narrow the pattern, or raise max_results")
-    notes += hunt.left_out.notes()
-    left_out = hunt.left_out.words()
-    if hunt.binary:
-        left_out.append(f"{hunt.binary:,} binary")
-    if hunt.large:
-        left_out.append(f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(printable_name, hunt.large[:3]))}")
-    if left_out:
-        notes.append(f"left out: {', '.join(left_out)}")
-    told: JsonObject = {
+    if search.is_full:
+        notes.append(f"stopped at {search.limit} lines; narrow the pattern, or raise max_results")
+    notes += search.omitted.notes()
+    omitted = search.omitted.format_omissions()
+    if search.binary:
+        omitted.append(f"{search.binary:,} binary")
+    if search.large:
+        omitted.append(
+            f"all but the first {FILE_BYTES >> 20} MiB of {', '.join(map(printable_name, search.large[:3]))}"
+        )
+    if omitted:
+        notes.append(f"left out: {', '.join(omitted)}")
+    data: JsonObject = {
         "path": path,
-        "matches": len(hunt.lines),
-        "files": hunt.files,
+        "matches": len(search.lines),
+        "files": search.files,
         "partial": partial,
-        "stopped_at_most": hunt.full,
+        "stopped_at_most": search.is_full,
     }
     if notes:
-        told["notes"] = notes
-    text = "\n".join(hunt.lines) or f"No line matches; {count_of(hunt.files, 'file')} searched."
-    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=told)
+        data["notes"] = notes
+    text = "\n".join(search.lines) or f"No line matches; {count_of(search.files, 'file')} searched."
+    return ToolResult(text + "".join(f"\n[{note}]" for note in notes), data=data)

@@ -37,7 +37,7 @@ def fresh_name(key: str, ending: str) -> str:
     return f"{PREFIX}{key}-{secrets.token_hex(6)}{ending}"
 
 
-def written(folder: int, key: str, content: bytes, like: int | None) -> str:
+def write_staged(folder: int, key: str, content: bytes, like: int | None) -> str:
     """A new file in the folder, on the disk when this returns; dressed as the file open as `like`. Raises OSError."""
     name = fresh_name(key, HALF)
     fd = os.open(name, _CREATE, 0o666 if like is None else 0o600, dir_fd=folder)
@@ -46,38 +46,38 @@ def written(folder: int, key: str, content: bytes, like: int | None) -> str:
         while rest:
             rest = rest[os.write(fd, rest) :]
         if like is not None:
-            _dress(fd, like)
+            _copy_metadata(fd, like)
         os.fsync(fd)
     except BaseException:
-        drop(folder, name)
+        unlink_quietly(folder, name)
         raise
     finally:
         os.close(fd)
     return name
 
 
-def drop(folder: int, name: str) -> None:
+def unlink_quietly(folder: int, name: str) -> None:
     """Remove a name that may be gone already."""
     with suppress(OSError):
         os.unlink(name, dir_fd=folder)
 
 
-def _dress(fd: int, like: int) -> None:
+def _copy_metadata(fd: int, like: int) -> None:
     """Owner where that is allowed, access list and user attributes where there are such, then the mode.
 
     Where the group can't be kept, it gets no more than everybody: it is another group than the one that was meant.
     Set-user and set-group bits are not kept, as the kernel drops them from a file that is written.
     """
-    wanted, mine = os.fstat(like), os.fstat(fd)
-    mode = stat.S_IMODE(wanted.st_mode) & 0o777
-    if wanted.st_gid != mine.st_gid:
+    source, mine = os.fstat(like), os.fstat(fd)
+    mode = stat.S_IMODE(source.st_mode) & 0o777
+    if source.st_gid != mine.st_gid:
         try:
-            os.fchown(fd, -1, wanted.st_gid)
+            os.fchown(fd, -1, source.st_gid)
         except OSError:
             mode &= 0o707 | (mode & 0o007) << 3
-    if wanted.st_uid != mine.st_uid:
+    if source.st_uid != mine.st_uid:
         with suppress(OSError):
-            os.fchown(fd, wanted.st_uid, -1)
+            os.fchown(fd, source.st_uid, -1)
     os.fchmod(fd, mode)
     for name in _attributes(like):
         with suppress(OSError):
@@ -100,15 +100,15 @@ class FileLease:
     nobody can tell: beyond Linux, on file systems without leases, and for files of other users.
     """
 
-    __slots__ = ("_fd", "_held", "refused")
+    __slots__ = ("_fd", "_held", "was_refused")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._held = False
-        self.refused = False
+        self.was_refused = False
 
     @property
-    def wanted(self) -> bool:
+    def is_contested(self) -> bool:
         if sys.platform != "linux" or not self._held:
             return False
         import fcntl
@@ -126,7 +126,7 @@ class FileLease:
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
                 self._held = True
             except OSError as error:
-                self.refused = error.errno == errno.EAGAIN
+                self.was_refused = error.errno == errno.EAGAIN
         return self
 
     def __exit__(

@@ -19,12 +19,12 @@ from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.text import brings_hidden
 from kairos_mcp.store.tool_memory import of_call
-from kairos_mcp.tools.files.atomic_write import place
+from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import ToolContext
 
-Look = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
+ReadContent = Callable[[str], bytes | None]  # what the file of a plain path holds, None where there is none
 
 
 class UnclearState(Exception):
@@ -52,75 +52,79 @@ class FileChange:
         return {"path": self.path, "before": hash_of(self.before), "after": hash_of(self.after)}
 
 
-def carry_out(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> bool:
+def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:
     """Make every change, or none and raise why. False where one could not be exchanged, only compared and renamed.
 
     Between two files the run may have gone to another server, which brings the call to its end: then nothing more is
     touched here, not even to go back.
     """
-    around.memory.keep(_intent(around), _as_intent(changes))
+    ctx.memory.keep(_intent_name(ctx), _format_intent(changes))
     exchanged = True
     done: list[FileChange] = []
     for change in changes:
         try:
             if done:
-                around.memory.check()
-            _check_time(around)
-            exchanged = _make(opener, change, around) and exchanged
+                ctx.memory.check_owner()
+            _check_deadline(ctx)
+            exchanged = _apply_change(workspace, change, ctx) and exchanged
         except KairosError as error:
             if done:
-                around.memory.check()
-            _undo(opener, done, around, error)
+                ctx.memory.check_owner()
+            _revert_or_raise(workspace, done, ctx, error)
             raise
         done.append(change)
     return exchanged
 
 
-def begun(around: ToolContext) -> Look | None:
+def read_originals(ctx: ToolContext) -> ReadContent | None:
     """What the files of this call held when it began to change them; None if it never did."""
-    text = around.memory.recall(_intent(around))
+    text = ctx.memory.recall(_intent_name(ctx))
     if text is None:
         return None
     originals = {file["path"]: file["original"] for file in json.loads(text)["files"]}
 
-    def look(path: str) -> bytes | None:
+    def read_content(path: str) -> bytes | None:
         original = originals.get(path)
         return None if original is None else original.encode()
 
-    return look
+    return read_content
 
 
-def recover(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> KairosError | None:
+def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> KairosError | None:
     """Bring a call that a crash interrupted to its end. None: all is made; an error: all is undone, and why.
 
     Raises Unclear where a person has to look. A crash in here is no different from the one before.
     """
-    if _as_intent(changes) != around.memory.recall(_intent(around)):
+    if _format_intent(changes) != ctx.memory.recall(_intent_name(ctx)):
         raise UnclearState("What was to be changed can't be told any more.")
-    _settle(opener, changes, around)
-    states = {change.path: _state(opener, change) for change in changes}
+    _clear_staging(workspace, changes, ctx)
+    states = {change.path: _file_state(workspace, change) for change in changes}
     made = [change for change in changes if states[change.path] == "after"]
-    why: KairosError | None = None
+    cause: KairosError | None = None
     if strange := [change for change in changes if states[change.path] == "neither"]:
-        why = StaleFile(f"{_names(strange)} changed while the call was interrupted.", "Read it again and start anew.")
+        cause = StaleFile(
+            f"{_format_paths(strange)} changed while the call was interrupted.", "Read it again and start anew."
+        )
     else:
         try:
             for change in changes:
                 if states[change.path] != "after":
-                    _make(opener, change, around)
+                    _apply_change(workspace, change, ctx)
                     made.append(change)
         except KairosError as error:
-            why = error
-    if why is not None and (left := _put_back(opener, made, around)):
-        raise UnclearState(f"{why.message} {_names(left)} had been changed already and could not go back.")
-    return why
+            cause = error
+    if cause is not None and (unreverted := _revert_changes(workspace, made, ctx)):
+        raise UnclearState(
+            f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back."
+        )
+    return cause
 
 
-def _intent(around: ToolContext) -> str:
-    return of_call(around.path)
+def _intent_name(ctx: ToolContext) -> str:
+    return of_call(ctx.path)
 
 
-def _as_intent(changes: Sequence[FileChange]) -> str:
+def _format_intent(changes: Sequence[FileChange]) -> str:
     """With the originals as text, since only UTF-8 is ever changed."""
     files = [
         change.line() | {"original": None if change.before is None else change.before.decode()} for change in changes
@@ -128,51 +132,52 @@ def _as_intent(changes: Sequence[FileChange]) -> str:
     return canonical_json({"files": files})
 
 
-def _key(change: FileChange, around: ToolContext) -> str:
-    return sha256(canonical_json([around.run_id, around.path, change.path]).encode()).hexdigest()[:16]
+def _key(change: FileChange, ctx: ToolContext) -> str:
+    return sha256(canonical_json([ctx.run_id, ctx.path, change.path]).encode()).hexdigest()[:16]
 
 
-def _make(opener: Workspace, change: FileChange, around: ToolContext) -> bool:
-    with place(opener, change.path, _key(change, around), making=change.before is None) as where:
+def _apply_change(workspace: Workspace, change: FileChange, ctx: ToolContext) -> bool:
+    with open_slot(workspace, change.path, _key(change, ctx), make_missing=change.before is None) as slot:
         if change.before is not None:
-            return where.replace(change.before, change.after)
-        where.create(change.after)
+            return slot.replace(change.before, change.after)
+        slot.create(change.after)
         return True
 
 
-def _unmake(opener: Workspace, change: FileChange, around: ToolContext) -> None:
-    with place(opener, change.path, _key(change, around)) as where:
+def _revert_change(workspace: Workspace, change: FileChange, ctx: ToolContext) -> None:
+    with open_slot(workspace, change.path, _key(change, ctx)) as slot:
         if change.before is None:
-            where.take_away(change.after)
+            slot.remove(change.after)
         else:
-            where.replace(change.after, change.before)
+            slot.replace(change.after, change.before)
 
 
-def _undo(opener: Workspace, done: Sequence[FileChange], around: ToolContext, why: KairosError) -> None:
-    if left := _put_back(opener, done, around):
+def _revert_or_raise(workspace: Workspace, done: Sequence[FileChange], ctx: ToolContext, cause: KairosError) -> None:
+    if unreverted := _revert_changes(workspace, done, ctx):
         raise StaleFile(
-            f"{why.message} {_names(left)} had been changed already and could not go back, since it was changed again.",
+            f"{cause.message} {_format_paths(unreverted)} had been changed already and could not go back, since it was "
+            "changed again.",
             "Read these files before anything else.",
         ) from None
 
 
-def _put_back(opener: Workspace, made: Sequence[FileChange], around: ToolContext) -> list[FileChange]:
+def _revert_changes(workspace: Workspace, made: Sequence[FileChange], ctx: ToolContext) -> list[FileChange]:
     """Undo changes, the last one first; those that could not be undone."""
-    left = []
+    unreverted = []
     for change in reversed(made):
         try:
-            _unmake(opener, change, around)
+            _revert_change(workspace, change, ctx)
         except KairosError:
-            left.append(change)
-    return left
+            unreverted.append(change)
+    return unreverted
 
 
-def _settle(opener: Workspace, changes: Sequence[FileChange], around: ToolContext) -> None:
+def _clear_staging(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> None:
     """Clear away what lies beside the files. Raises Unclear."""
     for change in changes:
         try:
-            with place(opener, change.path, _key(change, around)) as where:
-                settled = where.settle(change.before, change.after)
+            with open_slot(workspace, change.path, _key(change, ctx)) as slot:
+                settled = slot.clear_leftovers(change.before, change.after)
         except NotFound:
             continue  # no folder, nothing in it
         except KairosError as error:
@@ -182,9 +187,9 @@ def _settle(opener: Workspace, changes: Sequence[FileChange], around: ToolContex
             raise UnclearState(f"Beside {shorten_path(change.path)} {beside}.")
 
 
-def _state(opener: Workspace, change: FileChange) -> Literal["before", "after", "neither"]:
+def _file_state(workspace: Workspace, change: FileChange) -> Literal["before", "after", "neither"]:
     try:
-        content = opener.whole(change.path, max(len(change.before or b""), len(change.after)))
+        content = workspace.read_whole(change.path, max(len(change.before or b""), len(change.after)))
     except KairosError:
         return "neither"
     if content == change.after:
@@ -192,10 +197,10 @@ def _state(opener: Workspace, change: FileChange) -> Literal["before", "after", 
     return "before" if content == change.before else "neither"
 
 
-def _check_time(around: ToolContext) -> None:
-    if around.stop.wanted or time.monotonic() >= around.until:
+def _check_deadline(ctx: ToolContext) -> None:
+    if ctx.stop.is_set or time.monotonic() >= ctx.deadline:
         raise Timeout("The call was to end before all was written; nothing was changed.", "Try again.")
 
 
-def _names(changes: Sequence[FileChange]) -> str:
+def _format_paths(changes: Sequence[FileChange]) -> str:
     return ", ".join(shorten_path(change.path) for change in changes)

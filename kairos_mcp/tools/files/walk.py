@@ -40,58 +40,58 @@ class IgnoreRules:
                 return verdict
         return False
 
-    def entering(self, opener: Workspace, path: str, entries: list[FolderEntry]) -> IgnoreRules:
+    def inside_folder(self, workspace: Workspace, path: str, entries: list[FolderEntry]) -> IgnoreRules:
         """The rules inside a folder; a .gitignore that can't be read counts as none."""
         if not any(entry.name == IGNORE_FILE and entry.kind == "file" for entry in entries):
             return self
         try:
-            text = opener.found(joined(path, IGNORE_FILE), IGNORE_BYTES)[0].decode("utf-8", "replace")
+            text = workspace.read_start(join_path(path, IGNORE_FILE), IGNORE_BYTES)[0].decode("utf-8", "replace")
         except KairosError:
             return self
-        return IgnoreRules((*self.specs, ("" if path == "." else f"{path}/", _spec(text.splitlines()))))
+        return IgnoreRules((*self.specs, ("" if path == "." else f"{path}/", _compile_patterns(text.splitlines()))))
 
 
 @dataclass(slots=True)
 class OmittedEntries:
     """What a walk did not show, counted as it goes; `shut` says what no rule lets it show."""
 
-    shut: Callable[[str], bool] | None = None
+    is_hidden: Callable[[str], bool] | None = None
     denied: int = 0  # by a rule of the gate; of a folder what lies in it is not counted
     ignored: int = 0
     unreadable: int = 0
     crowded: list[str] = field(default_factory=list)  # folders with more entries than are looked at
-    odd: int = 0  # shown, but under a name that no call can give
-    late: bool = False  # the time ran out
+    unwritable_names: int = 0  # shown, but under a name that no call can give
+    timed_out: bool = False  # the time ran out
 
-    def keeps(self, path: str) -> bool:
+    def hides(self, path: str) -> bool:
         """Whether a rule keeps this from being shown; it is counted then."""
-        kept = self.shut is not None and self.shut(path)
+        kept = self.is_hidden is not None and self.is_hidden(path)
         self.denied += kept
         return kept
 
-    def words(self) -> list[str]:
-        said = []
+    def format_omissions(self) -> list[str]:
+        parts = []
         if self.denied:
-            said.append(f"{self.denied:,} that a rule of the gate keeps from this call")
+            parts.append(f"{self.denied:,} that a rule of the gate keeps from this call")
         if self.ignored:
-            said.append(f"{self.ignored:,} by .gitignore")
+            parts.append(f"{self.ignored:,} by .gitignore")
         if self.unreadable:
-            said.append(f"{self.unreadable:,} that can't be opened")
+            parts.append(f"{self.unreadable:,} that can't be opened")
         if self.crowded:
-            said.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(map(printable_name, self.crowded[:3]))}")
-        return said
+            parts.append(f"entries past {FOLDER_ENTRIES:,} in {', '.join(map(printable_name, self.crowded[:3]))}")
+        return parts
 
-    def shows(self, path: str) -> str:
+    def format_path(self, path: str) -> str:
         """The path as a result has it; taken note of where a call could not give it back."""
         spelled = printable_name(path)
-        self.odd += spelled != path or "\\" in path
+        self.unwritable_names += spelled != path or "\\" in path
         return spelled
 
     def notes(self) -> list[str]:
         """What is said of names that were shown."""
-        if not self.odd:
+        if not self.unwritable_names:
             return []
-        what = "1 name is" if self.odd == 1 else f"{self.odd:,} names are"
+        what = "1 name is" if self.unwritable_names == 1 else f"{self.unwritable_names:,} names are"
         return [
             f"{what} no UTF-8, or with a backslash or characters that nobody sees: spelled out as \\xff, \\n, "
             "and not to be given as a path; a person may rename them"
@@ -107,31 +107,33 @@ class ListedFolder:
     rules: IgnoreRules
 
 
-def listed(opener: Workspace, path: str, rules: IgnoreRules, left_out: OmittedEntries) -> ListedFolder:
+def list_folder(workspace: Workspace, path: str, rules: IgnoreRules, omitted: OmittedEntries) -> ListedFolder:
     """A folder's entries without .git and the ignored ones. Raises what the opener raises."""
-    entries, more = opener.entries(path, FOLDER_ENTRIES)
+    entries, more = workspace.entries(path, FOLDER_ENTRIES)
     if more:
-        left_out.crowded.append(path)
-    inner = rules.entering(opener, path, entries)
+        omitted.crowded.append(path)
+    inner = rules.inside_folder(workspace, path, entries)
     kept = []
     for entry in entries:
         if entry.name == ALWAYS_LEFT_OUT or is_leftover(entry.name):
             continue
-        if left_out.keeps(joined(path, entry.name)):
+        if omitted.hides(join_path(path, entry.name)):
             continue
-        if inner.specs and inner.ignore(joined(path, entry.name), folder=entry.kind == "folder"):
-            left_out.ignored += 1
+        if inner.specs and inner.ignore(join_path(path, entry.name), folder=entry.kind == "folder"):
+            omitted.ignored += 1
         else:
             kept.append(entry)
     return ListedFolder(path, tuple(kept), inner)
 
 
-def walk(opener: Workspace, path: str, until: float, left_out: OmittedEntries) -> Iterator[tuple[str, FolderEntry]]:
+def walk(
+    workspace: Workspace, path: str, deadline: float, omitted: OmittedEntries
+) -> Iterator[tuple[str, FolderEntry]]:
     """Every entry below a folder that is no folder, with its path, by name and depth first.
 
     Stops at `until` (time.monotonic()) and then says so in `left_out`. Raises for the first folder alone.
     """
-    stack = [iter(_within(listed(opener, path, rules_above(opener, path), left_out)))]
+    stack = [iter(_entries_with_rules(list_folder(workspace, path, ignore_rules_at(workspace, path), omitted)))]
     while stack:
         step = next(stack[-1], None)
         if step is None:
@@ -141,39 +143,39 @@ def walk(opener: Workspace, path: str, until: float, left_out: OmittedEntries) -
         if entry.kind != "folder":
             yield where, entry
             continue
-        if time.monotonic() >= until:
-            left_out.late = True
+        if time.monotonic() >= deadline:
+            omitted.timed_out = True
             return
         try:
-            stack.append(iter(_within(listed(opener, where, rules, left_out))))
+            stack.append(iter(_entries_with_rules(list_folder(workspace, where, rules, omitted))))
         except KairosError:
-            left_out.unreadable += 1
+            omitted.unreadable += 1
 
 
-def rules_above(opener: Workspace, path: str) -> IgnoreRules:
+def ignore_rules_at(workspace: Workspace, path: str) -> IgnoreRules:
     """The rules that hold where a walk starts; a folder that is itself ignored, but asked for, has none."""
     rules, above = IgnoreRules(), "."
     if path == ".":
         return rules
     for name in path.split("/"):
         entries = [FolderEntry(IGNORE_FILE, "file")]  # tried without listing the folder
-        rules = rules.entering(opener, above, entries)
-        above = joined(above, name)
+        rules = rules.inside_folder(workspace, above, entries)
+        above = join_path(above, name)
         if rules.ignore(above, folder=True):
             return IgnoreRules()
     return rules
 
 
-def joined(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return name if path == "." else f"{path}/{name}"
 
 
-def _within(folder: ListedFolder) -> Iterator[tuple[str, FolderEntry, IgnoreRules]]:
+def _entries_with_rules(folder: ListedFolder) -> Iterator[tuple[str, FolderEntry, IgnoreRules]]:
     for entry in folder.entries:
-        yield joined(folder.path, entry.name), entry, folder.rules
+        yield join_path(folder.path, entry.name), entry, folder.rules
 
 
-def _spec(lines: list[str]) -> GitIgnoreSpec:
+def _compile_patterns(lines: list[str]) -> GitIgnoreSpec:
     """By RE2: a workspace's own .gitignore is content from outside. A line that is no pattern is left out."""
     from pathspec import GitIgnoreSpec
 

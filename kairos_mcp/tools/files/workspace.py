@@ -20,7 +20,15 @@ from typing import Literal, Self
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
 from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.tools.commands.name_holders import is_placeholder
-from kairos_mcp.tools.files.safe_open import FILE, FOLDER, Opening, Renaming, by_kernel, by_walk, renaming
+from kairos_mcp.tools.files.safe_open import (
+    FILE,
+    FOLDER,
+    OpenBeneath,
+    Rename,
+    find_renameat2,
+    kernel_opener,
+    walk_opener,
+)
 
 Kind = Literal["file", "folder", "link", "other"]
 
@@ -77,68 +85,68 @@ class Workspace:
             self._root: _SharedDescriptor | None = _SharedDescriptor(os.open(workspace, FOLDER))
         except OSError as error:
             raise ConfigError(
-                f"The workspace can't be opened ({_word(error)}).",
+                f"The workspace can't be opened ({_errno_name(error)}).",
                 "Name an existing folder with --workspace.",
             ) from None
-        self.workspace = workspace
+        self.path = workspace
         self._private = private
         try:
-            kernel: Opening | None = None if walk else by_kernel(self._root.fd)
-            self._open: Opening = kernel or by_walk(self._root.fd)
+            kernel: OpenBeneath | None = None if walk else kernel_opener(self._root.fd)
+            self._open: OpenBeneath = kernel or walk_opener(self._root.fd)
         except OSError as error:
             raise ConfigError(
-                f"Files can't be opened safely here ({_word(error)}).",
+                f"Files can't be opened safely here ({_errno_name(error)}).",
                 "Run `kairos-mcp doctor`, and mount /proc if this is a container without it.",
             ) from None
         self.by_kernel = kernel is not None
-        self.rename: Renaming | None = renaming() if exchange else None
+        self.rename: Rename | None = find_renameat2() if exchange else None
         self.by_exchange = self.rename is not None
-        self.turn = Lock()  # of those who compare and rename; without an exchange they would undo each other
+        self.rename_lock = Lock()  # of those who compare and rename; without an exchange they would undo each other
 
     @contextmanager
-    def file(self, path: str) -> Iterator[OpenedFile]:
+    def open_file(self, path: str) -> Iterator[OpenedFile]:
         """A regular file, open while the block runs. Raises the leaf of KairosError that fits."""
         plain = plain_path(path)
-        fd = self._opened(plain, FILE)
+        fd = self._open_fd(plain, FILE)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+                raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
             yield OpenedFile(fd, plain, status.st_size)
         finally:
             os.close(fd)
 
-    def found(self, plain: str, count: int) -> tuple[bytes, int]:
+    def read_start(self, plain: str, count: int) -> tuple[bytes, int]:
         """At most `count` bytes of a file whose path a walk made, and its size: `file` without its comforts,
         since a search opens thousands."""
-        fd = self._opened(plain, FILE)
+        fd = self._open_fd(plain, FILE)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
+                raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
             return _read(fd, min(count, status.st_size), 0, status.st_size), status.st_size
         except OSError as error:
-            raise explained(error, plain) from None
+            raise open_error(error, plain) from None
         finally:
             os.close(fd)
 
-    def whole(self, path: str, most: int) -> bytes | None:
+    def read_whole(self, path: str, limit: int) -> bytes | None:
         """All that a file holds; None where there is none, be it that folders are missing. TooLarge above `most`."""
         plain = plain_path(path)
         try:
-            fd = self.opened(plain, FILE)
+            fd = self.open_fd(plain, FILE)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise explained(error, plain) from None
+            raise open_error(error, plain) from None
         try:
             if "/" not in plain and is_placeholder(os.fstat(fd)) and not os.listdir(fd):
                 return None  # it keeps programs from making what isn't there
-            return whole(fd, plain, most)
+            return read_opened(fd, plain, limit)
         finally:
             os.close(fd)
 
-    def opened(self, plain: str, flags: int, beneath: int | None = None) -> int:
+    def open_fd(self, plain: str, flags: int, beneath: int | None = None) -> int:
         """A descriptor that is the caller's to close, beneath the workspace or an opened folder of it.
 
         Raises OSError as beneath.py does, for whoever needs to tell its reasons apart; `explained` words it.
@@ -173,28 +181,28 @@ class Workspace:
 
     def is_folder(self, path: str) -> bool:
         """Whether this is a folder; raises as `file` does for what can't be opened at all."""
-        fd = self._opened(plain_path(path), FILE)
+        fd = self._open_fd(plain_path(path), FILE)
         try:
             return stat.S_ISDIR(os.fstat(fd).st_mode)
         finally:
             os.close(fd)
 
-    def entries(self, plain: str, most: int) -> tuple[list[FolderEntry], bool]:
+    def entries(self, plain: str, limit: int) -> tuple[list[FolderEntry], bool]:
         """What a folder holds, by name, and whether it holds more than the `most` that were looked at. Its path is
         plain, or made of names that were found: a folder may have a name that nobody could write in a call."""
-        fd = self._opened(plain, FOLDER)
+        fd = self._open_fd(plain, FOLDER)
         found: list[FolderEntry] = []
         try:
             with os.scandir(fd) as scan:
                 for entry in scan:
-                    if len(found) == most:
+                    if len(found) == limit:
                         break
                     found.append(FolderEntry(entry.name, _kind(entry)))
                 else:
-                    return sorted(found, key=_name), False
-            return sorted(found, key=_name), True
+                    return sorted(found, key=_entry_name), False
+            return sorted(found, key=_entry_name), True
         except OSError as error:
-            raise explained(error, plain) from None
+            raise open_error(error, plain) from None
         finally:
             os.close(fd)
 
@@ -210,11 +218,11 @@ class Workspace:
     ) -> None:
         self.close()
 
-    def _opened(self, plain: str, flags: int) -> int:
+    def _open_fd(self, plain: str, flags: int) -> int:
         try:
-            return self.opened(plain, flags)
+            return self.open_fd(plain, flags)
         except OSError as error:
-            raise explained(error, plain) from None
+            raise open_error(error, plain) from None
 
 
 def _read(fd: int, count: int, offset: int, size: int) -> bytes:
@@ -229,20 +237,20 @@ def _read(fd: int, count: int, offset: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def whole(fd: int, plain: str, most: int) -> bytes:
+def read_opened(fd: int, plain: str, limit: int) -> bytes:
     """All that an opened file holds. Raises NotRegularFile, and TooLarge above `most` bytes."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise _no_file(plain, folder=stat.S_ISDIR(status.st_mode))
-    content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""
-    if status.st_size > most or len(content) > most:
+        raise _not_regular_error(plain, folder=stat.S_ISDIR(status.st_mode))
+    content = _read(fd, limit + 1, 0, status.st_size) if status.st_size <= limit else b""
+    if status.st_size > limit or len(content) > limit:
         raise TooLarge(
-            f"{shorten_path(plain)} has {status.st_size:,} bytes; {most:,} are the most.", "Edit a smaller file."
+            f"{shorten_path(plain)} has {status.st_size:,} bytes; {limit:,} are the most.", "Edit a smaller file."
         )
     return content
 
 
-def explained(error: OSError, plain: str) -> KairosError:
+def open_error(error: OSError, plain: str) -> KairosError:
     """The leaf that fits what opening `plain` failed with."""
     where = shorten_path(plain)
     if isinstance(error, PrivateFolder):
@@ -264,12 +272,12 @@ def explained(error: OSError, plain: str) -> KairosError:
         case errno.EAGAIN:
             return PathDenied(f"{where} is being moved while it is opened.", "Try again.")
         case errno.ENXIO | errno.ENODEV | errno.EOPNOTSUPP:
-            return _no_file(plain, folder=False)
+            return _not_regular_error(plain, folder=False)
         case _:
-            return PathDenied(f"{where} can't be opened ({_word(error)}).", "Try another file.")
+            return PathDenied(f"{where} can't be opened ({_errno_name(error)}).", "Try another file.")
 
 
-def _no_file(plain: str, *, folder: bool) -> NotRegularFile:
+def _not_regular_error(plain: str, *, folder: bool) -> NotRegularFile:
     if folder:
         return NotRegularFile(f"{shorten_path(plain)} is a folder.", "list_files and file_tree show what it holds.")
     return NotRegularFile(f"{shorten_path(plain)} is no regular file.", "Only regular files are read.")
@@ -283,9 +291,9 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
     return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
-def _name(entry: FolderEntry) -> str:
+def _entry_name(entry: FolderEntry) -> str:
     return entry.name
 
 
-def _word(error: OSError) -> str:
+def _errno_name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, "unknown error")

@@ -66,22 +66,22 @@ _METADATA = frozenset(
 _LOCAL_NAMES = ("localhost", "local", "internal", "home.arpa", "localdomain", "lan")
 
 
-def not_public(address: Address) -> str | None:
+def why_not_public(address: Address) -> str | None:
     """What the address is instead of public, in words; None for a public one."""
     if address in _METADATA:
         return "where a cloud keeps credentials"
     if isinstance(address, IPv4Address):
         return next((what for block, what in _NOT_PUBLIC_4 if address in block), None)
     if address in _NAT64:
-        return not_public(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return why_not_public(IPv4Address(int(address) & 0xFFFF_FFFF))
     what = next((what for block, what in _NOT_PUBLIC_6 if address in block), None)
     return what or (None if address in _GLOBAL_6 else "reserved")
 
 
-def never(address: Address) -> str | None:
+def never_allowed(address: Address) -> str | None:
     """Why nobody may be sent there, even where a person listed the host; None for an address that can be listed."""
     if isinstance(address, IPv6Address) and address in _NAT64:
-        return never(IPv4Address(int(address) & 0xFFFF_FFFF))
+        return never_allowed(IPv4Address(int(address) & 0xFFFF_FFFF))
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     if address in _METADATA or mapped in _METADATA:
         return "where a cloud keeps credentials"
@@ -90,9 +90,9 @@ def never(address: Address) -> str | None:
     return None
 
 
-def plainly_local(url: Url) -> str | None:
+def why_local(url: Url) -> str | None:
     """What the URL's host is instead of public, as far as it shows without asking a resolver."""
     if url.address is not None:
-        return not_public(url.address)
+        return why_not_public(url.address)
     local = any(url.host == name or url.host.endswith(f".{name}") for name in _LOCAL_NAMES)
     return "a name of this machine or its network" if local else None

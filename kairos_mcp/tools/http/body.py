@@ -48,7 +48,7 @@ class BodyText:
     notes: tuple[str, ...] = ()
 
 
-def unpacked(head: ReplyHead, chunks: Iterable[bytes], most: int) -> UnpackedBody:
+def unpack_body(head: ReplyHead, chunks: Iterable[bytes], limit: int) -> UnpackedBody:
     """At most `most` bytes of the body, unpacked step by step, so that a small body can't become a large one.
 
     Raises Unreachable for one that is packed in another way than asked, or broken.
@@ -63,9 +63,9 @@ def unpacked(head: ReplyHead, chunks: Iterable[bytes], most: int) -> UnpackedBod
         if unpacking is None:
             content += chunk
         else:
-            unpacking.add(chunk, content, most)
-        if len(content) > most or came > most + STEP:  # packed, it may also be endless and come to nothing
-            return UnpackedBody(bytes(content[:most]), cut=True)
+            unpacking.add(chunk, content, limit)
+        if len(content) > limit or came > limit + STEP:  # packed, it may also be endless and come to nothing
+            return UnpackedBody(bytes(content[:limit]), cut=True)
     if unpacking is not None and not unpacking.whole and came:
         raise Unreachable("The body broke off.", "Try again later.")
     return UnpackedBody(bytes(content))
@@ -79,38 +79,38 @@ class _Unpacker:
         self._begun = False
         self.whole = False
 
-    def add(self, chunk: bytes, content: bytearray, most: int) -> None:
+    def add(self, chunk: bytes, content: bytearray, limit: int) -> None:
         """Unpack onto `content` until it holds more than `most`; what is left of the chunk is then let go."""
-        while chunk and len(content) <= most:
+        while chunk and len(content) <= limit:
             if self.whole:
                 if chunk[:1] != b"\x1f":
                     return  # what follows the last member is no part of the body, as gzip has it
                 self._inflating, self.whole = zlib.decompressobj(zlib.MAX_WBITS | 16), False
-            content += self._inflated(chunk, most + 1 - len(content))
+            content += self._inflated(chunk, limit + 1 - len(content))
             self._begun, self.whole = True, self._inflating.eof
             chunk = self._inflating.unused_data if self.whole else self._inflating.unconsumed_tail
 
-    def _inflated(self, chunk: bytes, most: int) -> bytes:
+    def _inflated(self, chunk: bytes, limit: int) -> bytes:
         try:
-            return self._inflating.decompress(chunk, most)
+            return self._inflating.decompress(chunk, limit)
         except zlib.error:
             if self._begun:
                 raise Unreachable("The body is broken: it can't be unpacked.", "Try again later.") from None
         self._inflating = zlib.decompressobj(-zlib.MAX_WBITS)  # some send deflate bare
         try:
-            return self._inflating.decompress(chunk, most)
+            return self._inflating.decompress(chunk, limit)
         except zlib.error:
             raise Unreachable("The body is broken: it can't be unpacked.", "Try again later.") from None
 
 
-def text_of(content: bytes, content_type: str, *, as_it_is: bool = False) -> BodyText:
+def decode_body(content: bytes, content_type: str, *, as_it_is: bool = False) -> BodyText:
     """The body as text, by its type, its mark or what it states; else as UTF-8, and what that does is noted.
 
     What can't be seen is spelled out for a reader; with `as_it_is`, for a program, it stays.
     """
     kind = content_type.partition(";")[0].strip().lower()
-    stated = _charset(content, content_type, kind)
-    known = _known(stated or "")
+    stated = _stated_charset(content, content_type, kind)
+    known = _known_charset(stated or "")
     charset = known or "utf-8"
     if b"\0" in content[:SNIFF_BYTES] and not charset.startswith(("utf-16", "utf-32")):
         return BodyText(None)
@@ -133,12 +133,12 @@ def is_html(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
 
-def spelled(text: str) -> str:
+def spell_out_line(text: str) -> str:
     """One line of somebody else's, as a header: what can't be seen, and line ends, spelled out."""
     return seen(text.replace("\r", "\\r").replace("\n", "\\n"))
 
 
-def _charset(content: bytes, content_type: str, kind: str) -> str | None:
+def _stated_charset(content: bytes, content_type: str, kind: str) -> str | None:
     for mark, charset in _BOMS:
         if content.startswith(mark):
             return charset
@@ -148,7 +148,7 @@ def _charset(content: bytes, content_type: str, kind: str) -> str | None:
     return None if found is None else found[1].lower()
 
 
-def _known(label: str) -> str | None:
+def _known_charset(label: str) -> str | None:
     """Python's name of a charset of texts; it also knows codecs that are none, or do more than decode."""
     try:
         return codecs.lookup(label).name if _CHARSETS.fullmatch(label) else None

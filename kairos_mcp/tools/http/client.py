@@ -19,8 +19,8 @@ from urllib.parse import quote, urljoin
 
 from kairos_mcp.core.errors import BadArguments, EgressDenied, KairosError, OutcomeUnknown, Timeout, Unreachable
 from kairos_mcp.core.urls import DEFAULT_PORTS, Address, HostRule, Url, parse_url
-from kairos_mcp.tools.http.addresses import never, not_public
-from kairos_mcp.tools.http.body import UnpackedBody, spelled, unpacked
+from kairos_mcp.tools.http.addresses import never_allowed, why_not_public
+from kairos_mcp.tools.http.body import UnpackedBody, spell_out_line, unpack_body
 from kairos_mcp.tools.http.connection import HttpConnection, ReplyHead
 from kairos_mcp.tools.tool import StopSignal
 
@@ -36,11 +36,11 @@ LISTED = "A person can list it: private_hosts in the settings."
 _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 # What the exchange itself says, what leads elsewhere, and what one server may read and the next overlook.
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect")
 )
-_OURS_TOO = ("proxy-", "accept-encoding", "forwarded", "x-forwarded-", "x-real-ip", ":")
-_ACROSS = frozenset(("accept", "accept-language", "user-agent"))  # all that goes along to another origin
+_RESERVED_PREFIXES = ("proxy-", "accept-encoding", "forwarded", "x-forwarded-", "x-real-ip", ":")
+_CROSS_ORIGIN_HEADERS = frozenset(("accept", "accept-language", "user-agent"))  # all that goes along to another origin
 
 Resolve = Callable[[str], Sequence[str]]
 """Addresses of a host, as texts. Raises OSError where there are none."""
@@ -88,7 +88,7 @@ class HttpClient:
     ) -> None:
         self.hosts = tuple(hosts)
         self.private = tuple(private)
-        self._resolve = resolve or _resolved
+        self._resolve = resolve or _resolve_host
         self._make_tls = tls or _system_tls
         self._body_bytes = body_bytes
 
@@ -100,7 +100,7 @@ class HttpClient:
         return any(rule.includes(url) for rule in self.private)
 
     def send(
-        self, outgoing: HttpRequest, until: float, stop: StopSignal, still: Callable[[], None] = lambda: None
+        self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None] = lambda: None
     ) -> HttpReply:
         """Send it, follow redirects of GET and HEAD, and read the body; `until` is on `time.monotonic()`. `still` is
         called right before anything of a request leaves: it raises where that may not happen any more.
@@ -108,44 +108,48 @@ class HttpClient:
         Raises EgressDenied, TlsError, Unreachable, TooLarge, Timeout; BadArguments for headers that are none;
         OutcomeUnknown in place of these once a request that is not repeatable was sent.
         """
-        check(outgoing)
+        check_request(outgoing)
         for hop in range(HOPS + 1):
-            head, body = self._once(outgoing, until, stop, still)
+            head, body = self._exchange(outgoing, deadline, stop, recheck)
             if body is not None:
                 return HttpReply(outgoing.url, head, body, hop)
-            outgoing = self._following(outgoing, head.header("location"))
-        raise EgressDenied(f"More than {HOPS} redirects; the last one leads to {_said(outgoing.url)}.", "Ask for that.")
+            outgoing = self._redirected_request(outgoing, head.header("location"))
+        raise EgressDenied(
+            f"More than {HOPS} redirects; the last one leads to {_short_url(outgoing.url)}.", "Ask for that."
+        )
 
-    def addresses(self, url: Url, until: float) -> tuple[Address, ...]:
+    def addresses(self, url: Url, deadline: float) -> tuple[Address, ...]:
         """Where the host is, if all of it may be reached. Raises EgressDenied, Unreachable, Timeout."""
-        found = (url.address,) if url.address is not None else self._looked_up(url.host, until)
+        found = (url.address,) if url.address is not None else self._look_up(url.host, deadline)
         listed = self.lists_private(url)
         for address in found:
-            if (why := never(address)) is not None:
+            if (why := never_allowed(address)) is not None:
                 raise EgressDenied(f"{url.host} is refused: it is {why}.", "Nobody may be sent there.")
-            if not listed and (why := not_public(address)) is not None:
+            if not listed and (why := why_not_public(address)) is not None:
                 raise EgressDenied(f"{url.host} is not public, but {why}.", f"Ask a public host. {LISTED}")
         return found
 
-    def _once(
-        self, outgoing: HttpRequest, until: float, stop: StopSignal, still: Callable[[], None]
+    def _exchange(
+        self, outgoing: HttpRequest, deadline: float, stop: StopSignal, recheck: Callable[[], None]
     ) -> tuple[ReplyHead, UnpackedBody | None]:
         """The reply, and its body unless it leads on."""
         url = outgoing.url
-        addresses = self.addresses(url, until)
-        with HttpConnection(url.host, until, stop) as line:
-            line.open(addresses, url.port, (lambda: self._tls) if url.scheme == "https" else None)
+        addresses = self.addresses(url, deadline)
+        with HttpConnection(url.host, deadline, stop) as connection:
+            connection.open(addresses, url.port, (lambda: self._tls) if url.scheme == "https" else None)
             try:
-                head = line.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body, still)
-                return head, None if _leads_on(outgoing, head) else unpacked(head, line.body(), self._body_bytes)
+                head = connection.ask(outgoing.method, url.target, _headers(outgoing), outgoing.body, recheck)
+                return head, None if _is_followed_redirect(outgoing, head) else unpack_body(
+                    head, connection.body(), self._body_bytes
+                )
             except KairosError as error:
-                if outgoing.repeatable or not line.asked:
+                if outgoing.repeatable or not connection.request_sent:
                     raise
                 raise OutcomeUnknown(
                     error.message, "It may have been carried out: look before trying again."
                 ) from error
 
-    def _following(self, outgoing: HttpRequest, where: str) -> HttpRequest:
+    def _redirected_request(self, outgoing: HttpRequest, where: str) -> HttpRequest:
         """The next request of a redirect: only to where a call would be let go unasked, the same host or a listed one.
 
         Raises EgressDenied for the rest.
@@ -158,15 +162,17 @@ class HttpClient:
         if here.scheme == "https" and there.scheme == "http":
             raise EgressDenied(f"{here.host} redirects from https to http.", "Ask for an https address.")
         if there.origin != here.origin and not _is_same_site(here, there) and not self.lists(there):
-            if there.address is not None and not self.lists_private(there) and (why := not_public(there.address)):
+            if there.address is not None and not self.lists_private(there) and (why := why_not_public(there.address)):
                 raise EgressDenied(f"{here.host} redirects to {there.host}, which is not public, but {why}.", LISTED)
-            told = f"{here.host} redirects elsewhere: {_said(there)}"
-            raise EgressDenied(f"{told}. That was not followed.", "Ask for that URL itself, if it is wanted.")
+            message = f"{here.host} redirects elsewhere: {_short_url(there)}"
+            raise EgressDenied(f"{message}. That was not followed.", "Ask for that URL itself, if it is wanted.")
         across = there.origin != here.origin
-        kept = tuple((name, value) for name, value in outgoing.headers if not across or name.lower() in _ACROSS)
+        kept = tuple(
+            (name, value) for name, value in outgoing.headers if not across or name.lower() in _CROSS_ORIGIN_HEADERS
+        )
         return replace(outgoing, url=there, headers=kept)
 
-    def _looked_up(self, host: str, until: float) -> tuple[Address, ...]:
+    def _look_up(self, host: str, deadline: float) -> tuple[Address, ...]:
         """In a thread of its own, since a resolver keeps its own time. What it says is not trusted to be an address."""
         answers: queue.SimpleQueue[Sequence[str] | Exception] = queue.SimpleQueue()
 
@@ -178,7 +184,7 @@ class HttpClient:
 
         threading.Thread(target=look, name="kairos-resolve", daemon=True).start()
         try:
-            answer = answers.get(timeout=max(until - time.monotonic(), 0))
+            answer = answers.get(timeout=max(deadline - time.monotonic(), 0))
         except queue.Empty:
             raise Timeout(f"The name {host} was not resolved in time.", "Nothing was sent. Try again later.") from None
         if isinstance(answer, Exception) or not answer:
@@ -195,7 +201,7 @@ class HttpClient:
         return context
 
 
-def check(outgoing: HttpRequest) -> None:
+def check_request(outgoing: HttpRequest) -> None:
     """Raises BadArguments for headers that could be read as more than headers, or are not a tool's to set."""
     if len(outgoing.headers) > HEADERS:
         raise BadArguments(f"{len(outgoing.headers)} headers; {HEADERS} are the most.", "Send fewer.")
@@ -206,7 +212,7 @@ def check(outgoing: HttpRequest) -> None:
         lower = name.lower()
         if not lower or len(lower) > 100 or not set(lower) <= _TOKEN:
             raise BadArguments("A header's name holds what no name may.", "Names are letters, digits and -.")
-        if lower in _OURS or lower.startswith(_OURS_TOO):
+        if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
             raise BadArguments(f"The header {lower} is not for a tool to set.", "Leave it out.")
         if lower in seen:
             raise BadArguments(f"The header {lower} stands there twice.", "Send it once.")
@@ -228,7 +234,7 @@ def _headers(outgoing: HttpRequest) -> list[tuple[str, str]]:
     return [*ours, *given]
 
 
-def _leads_on(outgoing: HttpRequest, head: ReplyHead) -> bool:
+def _is_followed_redirect(outgoing: HttpRequest, head: ReplyHead) -> bool:
     """Whether this is a redirect to follow: only reading is repeated elsewhere."""
     return head.status in REDIRECTS and outgoing.method in ("GET", "HEAD") and bool(head.header("location"))
 
@@ -238,7 +244,7 @@ def _is_same_site(here: Url, there: Url) -> bool:
     return here.host == there.host and all(url.port == DEFAULT_PORTS[url.scheme] for url in (here, there))
 
 
-def _resolved(host: str) -> Sequence[str]:
+def _resolve_host(host: str) -> Sequence[str]:
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(where[0]) for *_, where in found]
 
@@ -249,5 +255,5 @@ def _system_tls() -> ssl.SSLContext:
     return create_ssl_context()
 
 
-def _said(url: Url) -> str:
-    return spelled(str(url))[:SAID_CHARS]
+def _short_url(url: Url) -> str:
+    return spell_out_line(str(url))[:SAID_CHARS]

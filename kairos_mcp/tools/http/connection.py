@@ -45,16 +45,16 @@ class ReplyHead:
 class HttpConnection:
     """A connection that is opened once, asked once and closed. `until` is a deadline on `time.monotonic()`."""
 
-    def __init__(self, host: str, until: float, stop: StopSignal) -> None:
+    def __init__(self, host: str, deadline: float, stop: StopSignal) -> None:
         self._host = host  # for messages alone
-        self._until = until
+        self._deadline = deadline
         self._stop = stop
         self._socket: socket.socket | None = None
         self._grip: socket.socket | None = None  # a second descriptor, to cut by while TLS takes over the first
         self._lock = Lock()
-        self.asked = False  # whether the other end may have heard the request
+        self.request_sent = False  # whether the other end may have heard the request
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
-        stop.then(self._cut)
+        stop.add_callback(self._abort)
 
     def __enter__(self) -> HttpConnection:
         return self
@@ -70,29 +70,29 @@ class HttpConnection:
 
         Raises Unreachable, TlsError, Timeout.
         """
-        with self._failures():
-            self._socket = self._connected(addresses[:ADDRESSES], port)
+        with self._translate_failures():
+            self._socket = self._connect(addresses[:ADDRESSES], port)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 context = tls()
-                self._socket.settimeout(self._left())  # the handshake as a whole
+                self._socket.settimeout(self._remaining_s())  # the handshake as a whole
                 self._socket = context.wrap_socket(self._socket, server_hostname=self._host)
 
     def ask(
-        self, method: str, target: str, headers: Headers, body: bytes, still: Callable[[], None] = lambda: None
+        self, method: str, target: str, headers: Headers, body: bytes, recheck: Callable[[], None] = lambda: None
     ) -> ReplyHead:
         """Send the request and read the head of its reply. Raises Unreachable, TlsError, TooLarge, Timeout.
 
         `still` is called right before each piece of the request leaves; what it raises goes through, and that piece
         and all after it stay here.
         """
-        with self._failures():
+        with self._translate_failures():
             asked = h11.Request(method=method, target=target, headers=list(headers))
             out = [self._protocol.send(asked)]
             out += [self._protocol.send(h11.Data(body))] if body else []
             out.append(self._protocol.send(h11.EndOfMessage()))
             with contextlib.suppress(ConnectionError):  # one that refuses a long body may say why before it hangs up
-                self._send(b"".join(part for part in out if part), still)
+                self._send(b"".join(part for part in out if part), recheck)
             while True:
                 event = self._next()
                 if isinstance(event, h11.Response):
@@ -101,7 +101,7 @@ class HttpConnection:
 
     def body(self) -> Iterator[bytes]:
         """The body as it comes, still encoded. Raises Unreachable where it breaks off, Timeout."""
-        with self._failures():
+        with self._translate_failures():
             while True:
                 event = self._next()
                 if isinstance(event, h11.Data):
@@ -109,15 +109,15 @@ class HttpConnection:
                 elif not isinstance(event, h11.InformationalResponse):
                     return
 
-    def _connected(self, addresses: Sequence[Address], port: int) -> socket.socket:
+    def _connect(self, addresses: Sequence[Address], port: int) -> socket.socket:
         failure: OSError | None = None
         for address in addresses:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             trying = socket.socket(family, socket.SOCK_STREAM)
             with contextlib.ExitStack() as undo:
                 undo.callback(trying.close)
-                self._hold(trying)
-                trying.settimeout(min(CONNECT_S, self._left()))
+                self._hold_second_fd(trying)
+                trying.settimeout(min(CONNECT_S, self._remaining_s()))
                 try:
                     trying.connect((str(address), port))
                 except OSError as error:
@@ -125,22 +125,22 @@ class HttpConnection:
                 else:
                     undo.pop_all()
                     return trying
-        self._left()
-        raise Unreachable(f"{self._host} can't be reached{_why(failure)}.", CONNECT_AGAIN)
+        self._remaining_s()
+        raise Unreachable(f"{self._host} can't be reached{_reason(failure)}.", CONNECT_AGAIN)
 
-    def _hold(self, trying: socket.socket) -> None:
+    def _hold_second_fd(self, trying: socket.socket) -> None:
         with self._lock:
             if self._grip is not None:
                 self._grip.close()
             self._grip = trying.dup()
 
-    def _send(self, out: bytes, still: Callable[[], None]) -> None:
+    def _send(self, out: bytes, recheck: Callable[[], None]) -> None:
         assert self._socket is not None
         view = memoryview(out)
         while view:
-            self._socket.settimeout(self._left())
-            still()
-            self.asked = True
+            self._socket.settimeout(self._remaining_s())
+            recheck()
+            self.request_sent = True
             view = view[self._socket.send(view[:READ_BYTES]) :]
 
     def _next(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
@@ -149,41 +149,41 @@ class HttpConnection:
             event = self._protocol.next_event()
             if event is not h11.NEED_DATA:
                 return event
-            self._socket.settimeout(self._left())
+            self._socket.settimeout(self._remaining_s())
             self._protocol.receive_data(self._socket.recv(READ_BYTES))
 
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         """Seconds that are left, more than 0. Raises Timeout."""
-        left = self._until - time.monotonic()
-        if self._stop.wanted or left <= 0:
-            raise self._late()
+        left = self._deadline - time.monotonic()
+        if self._stop.is_set or left <= 0:
+            raise self._timeout_error()
         return left
 
-    def _late(self) -> Timeout:
-        sent = "It may have been received." if self.asked else "Nothing was sent."
-        if self._stop.wanted:
+    def _timeout_error(self) -> Timeout:
+        sent = "It may have been received." if self.request_sent else "Nothing was sent."
+        if self._stop.is_set:
             return Timeout(f"The call to {self._host} was stopped.", sent)
         return Timeout(f"{self._host} did not answer in time.", f"{sent} Try again later, or ask for less at once.")
 
-    def _cut(self) -> None:
+    def _abort(self) -> None:
         """End whatever waits, from another thread: the other end sees the connection close."""
         with self._lock, contextlib.suppress(OSError):
             if self._grip is not None:
                 self._grip.shutdown(socket.SHUT_RDWR)
 
     @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _translate_failures(self) -> Iterator[None]:
         """What goes wrong on the way, as errors of ours: their texts name the host, and nothing of this machine."""
         try:
             yield
         except KairosError:
             raise
         except (OSError, h11.RemoteProtocolError) as error:
-            if self._stop.wanted or isinstance(error, TimeoutError):
-                raise self._late() from error
-            raise self._told(error) from error
+            if self._stop.is_set or isinstance(error, TimeoutError):
+                raise self._timeout_error() from error
+            raise self._translate_error(error) from error
 
-    def _told(self, error: OSError | h11.RemoteProtocolError) -> KairosError:
+    def _translate_error(self, error: OSError | h11.RemoteProtocolError) -> KairosError:
         match error:
             case ssl.SSLCertVerificationError(verify_message=str(why)):
                 return TlsError(f"The certificate of {self._host} is not trusted: {why}.", "Nothing was sent.")
@@ -196,10 +196,10 @@ class HttpConnection:
             case h11.RemoteProtocolError():
                 return Unreachable(f"{self._host} broke off, or does not speak HTTP.", CONNECT_AGAIN)
             case _:
-                return Unreachable(f"The connection to {self._host} broke{_why(error)}.", CONNECT_AGAIN)
+                return Unreachable(f"The connection to {self._host} broke{_reason(error)}.", CONNECT_AGAIN)
 
 
-def _why(error: OSError | None) -> str:
+def _reason(error: OSError | None) -> str:
     match error:
         case ConnectionRefusedError():
             return ": refused"

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
 from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
-from kairos_mcp.tools.http.body import text_of
+from kairos_mcp.tools.http.body import decode_body
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
 from kairos_mcp.tools.http.openapi_schemas import SchemaInliner, refuse, said
 from kairos_mcp.tools.tool import StopSignal
@@ -65,17 +65,17 @@ def document_in(text: str) -> JsonObject:
     return dict(document)
 
 
-def document_at(text: str, until: float) -> JsonObject:
+def document_at(text: str, deadline: float) -> JsonObject:
     """The document behind a URL that a person typed, whose host may be private for that reason; `until` is a deadline
     on `time.monotonic()`. Raises ConfigError, HttpError and what Egress.send raises."""
     url = parse_url(text)
-    egress = HttpClient((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
-    reply = egress.send(
-        HttpRequest("GET", url, (("Accept", "application/json, application/yaml"),)), until, StopSignal()
+    client = HttpClient((), (HostRule(url.host, port=url.port),), body_bytes=DOCUMENT_BYTES)
+    reply = client.send(
+        HttpRequest("GET", url, (("Accept", "application/json, application/yaml"),)), deadline, StopSignal()
     )
     if not reply.ok:
         raise HttpError(f"{url.host} answered {reply.head.status} instead of a document.", "Check the URL.")
-    content = text_of(reply.body.content, reply.head.header("content-type"), as_it_is=True).text
+    content = decode_body(reply.body.content, reply.head.header("content-type"), as_it_is=True).text
     if content is None or reply.body.cut:
         raise ConfigError(f"What {url.host} sent is no text, or over {DOCUMENT_BYTES:,} bytes.", "Use a file.")
     return document_in(content)
@@ -185,19 +185,19 @@ def _parameters(operation: ApiOperation, inlined: SchemaInliner) -> tuple[list[P
         for given in source.get("parameters") or []:
             parameter = inlined.at(given)
             found[str(parameter.get("in")), str(parameter.get("name"))] = parameter
-    told: list[Parameter] = []
+    parameters_found: list[Parameter] = []
     left_out: list[str] = []
     for (place, name), parameter in found.items():
         if place == "header" and name.lower() in _IGNORED_HEADERS:
             continue
         sendable = _parameter(place, name, parameter, inlined)
         if sendable is not None:
-            told.append(sendable)
+            parameters_found.append(sendable)
         elif parameter.get("required") is True:
             raise refuse(operation.id, f"it wants {said(name)} in a way that is not supported", "Write it by hand.")
         else:
             left_out.append(said(name))
-    return told, left_out
+    return parameters_found, left_out
 
 
 def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInliner) -> Parameter | None:
@@ -212,7 +212,7 @@ def _parameter(place: str, name: str, parameter: JsonObject, inlined: SchemaInli
         return None
     if parameter.get("description"):
         schema = schema | {"description": str(parameter["description"])[:DESCRIPTION_CHARS]}
-    named = _argument(name)
+    named = _argument_name(name)
     return Parameter(named, _PLACES[place], schema, parameter.get("required") is True, "" if named == name else name)
 
 
@@ -260,7 +260,7 @@ def _header_of(scheme: JsonObject) -> tuple[str, str] | None:
             return None
 
 
-def _argument(name: str) -> str:
+def _argument_name(name: str) -> str:
     plain = _NOT_IN_NAMES.sub("_", name).strip("_-")[:64]
     return plain if plain[:1].isalpha() else f"p_{plain}"[:64]
 

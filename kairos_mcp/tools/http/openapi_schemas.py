@@ -62,20 +62,20 @@ class SchemaInliner:
         return self._members(value, (*above, ""))
 
     def _members(self, value: JsonObject, above: tuple[str, ...]) -> JsonObject:
-        told: JsonObject = {name: value[name] for name in _COPIED if name in value}
-        told |= {name: self._inner(value[name], above) for name in _ONE if name in value}
-        told |= {
+        schema: JsonObject = {name: value[name] for name in _COPIED if name in value}
+        schema |= {name: self._inner(value[name], above) for name in _ONE if name in value}
+        schema |= {
             name: [self.schema(each, above) for each in value[name]]
             for name in _MANY
             if isinstance(value.get(name), list)
         }
         if isinstance(properties := value.get("properties"), dict):
             own = {name: each for name, each in properties.items() if self.at(each).get("readOnly") is not True}
-            told["properties"] = {name: self.schema(each, above) for name, each in own.items()}
-            if isinstance(required := told.get("required"), list):
-                told["required"] = [name for name in required if name in own or name not in properties]
-        _state_pattern(told, value.get("pattern"))
-        return _of_today(told, nullable=value.get("nullable") is True)
+            schema["properties"] = {name: self.schema(each, above) for name, each in own.items()}
+            if isinstance(required := schema.get("required"), list):
+                schema["required"] = [name for name in required if name in own or name not in properties]
+        _state_pattern(schema, value.get("pattern"))
+        return _modernize(schema, nullable=value.get("nullable") is True)
 
     def _inner(self, value: object, above: tuple[str, ...]) -> Any:
         return value if isinstance(value, bool) else self.schema(value, above)
@@ -92,30 +92,30 @@ class SchemaInliner:
         return found
 
 
-def _state_pattern(told: JsonObject, pattern: object) -> None:
+def _state_pattern(schema: JsonObject, pattern: object) -> None:
     """A pattern that RE2 can't apply is told instead of checked."""
     if not isinstance(pattern, str):
         return
     try:
         safe_pattern(pattern)
     except SchemaRejected:
-        told["description"] = f"{told.get('description', '')} Pattern: {pattern[:SAID_CHARS]}".strip()
+        schema["description"] = f"{schema.get('description', '')} Pattern: {pattern[:SAID_CHARS]}".strip()
     else:
-        told["pattern"] = pattern
+        schema["pattern"] = pattern
 
 
-def _of_today(told: JsonObject, *, nullable: bool) -> JsonObject:
+def _modernize(schema: JsonObject, *, nullable: bool) -> JsonObject:
     """OpenAPI 3.0 said `nullable` and a boolean `exclusiveMinimum`."""
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(told.get(bound), bool):
-            exclusive = told.pop(bound)
-            if exclusive and limit in told:
-                told[bound] = told.pop(limit)
-    if nullable and isinstance(told.get("type"), str):
-        told["type"] = [told["type"], "null"]
-        if isinstance(told.get("enum"), list) and None not in told["enum"]:
-            told["enum"] = [*told["enum"], None]
-    return told
+        if isinstance(schema.get(bound), bool):
+            exclusive = schema.pop(bound)
+            if exclusive and limit in schema:
+                schema[bound] = schema.pop(limit)
+    if nullable and isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+        if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+            schema["enum"] = [*schema["enum"], None]
+    return schema
 
 
 def refuse(operation: str, why: str, cure: str) -> ConfigError:

@@ -75,27 +75,27 @@ class McpServerSource:
         """What is offered now; starts nothing."""
         return self._known.tools
 
-    def withheld(self, name: str) -> str | None:
+    def why_withheld(self, name: str) -> str | None:
         """Why a tool of this source is not offered, if it would have this name."""
         return self._known.withheld.get(name)
 
-    def may_have(self, globs: Iterable[str] | None) -> bool:
+    def may_match(self, globs: Iterable[str] | None) -> bool:
         """Whether the globs could name a tool of this server; None means those that only read."""
         if globs is None:
             return any(effect == "read" for _, effect in self._setting.effects)
         prefix = f"{self.name}__"
         return any(_could_begin(glob, prefix) for glob in globs)
 
-    def arriving(self) -> Sequence[McpServerSource]:
+    def starting(self) -> Sequence[McpServerSource]:
         return (self,)
 
     @property
-    def is_coming(self) -> bool:
+    def is_starting(self) -> bool:
         """Whether it was never met, and is being started."""
         line = self._line
         return self._rows is None and line is not None and line.is_opening
 
-    def ready(self, until: float) -> None:
+    def wait_ready(self, until: float) -> None:
         """Know what can be offered: a server that was never met is started, one that lives is asked for changes.
         Blocks until `until` (`time.monotonic()`) at most; what goes wrong is among the notes. Never raises."""
         try:
@@ -140,28 +140,28 @@ class McpServerSource:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def _run(self, definition: ServerToolDefinition, arguments: JsonObject, around: ToolContext) -> ToolResult:
+    def _run(self, definition: ServerToolDefinition, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         from kairos_mcp.tools.mcp_servers.answers import held_to
         from kairos_mcp.tools.mcp_servers.client import ServerCall
 
         definitions, key = self._shared.definitions, (definition.name, definition.hash)
         if not definitions.counts(self._source, *key):  # a person may have decided since it was offered
             self._take(definitions.of(self._source), self._listing)
-            why = self.withheld(offered_name(self.name, definition.name))
+            why = self.why_withheld(offered_name(self.name, definition.name))
             raise ToolNotOffered(why or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._made[key].spec.effect
-        still = around.still_for(effect)
-        call = ServerCall(definition, arguments, effect, around.until, self._setting.timeout_s, still)
+        still = ctx.recheck_for(effect)
+        call = ServerCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, still)
         with self._watching() as watch:
             try:
                 result = held_to(
-                    definition.output_schema, self._sent(call, around), offered_name(self.name, definition.name)
+                    definition.output_schema, self._sent(call, ctx), offered_name(self.name, definition.name)
                 )
             except KairosError as error:
-                if undone := self._undone(watch, around):
+                if undone := self._undone(watch, ctx):
                     raise type(error)(f"{error.message} {WHY} {' '.join(undone)}", error.hint) from None
                 raise
-            return failed_by(result, self._undone(watch, around))
+            return failed_by(result, self._undone(watch, ctx))
 
     @contextmanager
     def _watching(self) -> Iterator[WriteWatch | None]:
@@ -175,13 +175,13 @@ class McpServerSource:
         finally:
             os.close(root)
 
-    def _undone(self, watch: WriteWatch | None, around: ToolContext) -> list[str]:
+    def _undone(self, watch: WriteWatch | None, ctx: ToolContext) -> list[str]:
         covered = self._line.covered if self._line is not None else {}
-        return watch.undo(around.memory.keep, f"{around.path}/taken-out", covered) if watch is not None else []
+        return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else []
 
-    def _sent(self, call: ServerCall, around: ToolContext) -> ServerResult:
+    def _sent(self, call: ServerCall, ctx: ToolContext) -> ServerResult:
         try:
-            return self._wait(lambda line: line.call(call), around.until, around.stop)
+            return self._wait(lambda line: line.call(call), ctx.deadline, ctx.stop)
         except (StillWaiting, CancelledError):
             if call.effect in ("read", "idempotent"):
                 raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
@@ -197,7 +197,7 @@ class McpServerSource:
         line = self._lined()
         future = self._shared.backstage.submit(lambda: work(line))
         if stop is not None:
-            stop.then(lambda: _cancel(future))
+            stop.add_callback(lambda: _cancel(future))
         try:
             return future.result(max(0.0, until - time.monotonic()) + LATER_S)
         finally:

@@ -19,7 +19,7 @@ from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import shorten
-from kairos_mcp.tools.tool import ToolContext, ToolMemory, call
+from kairos_mcp.tools.tool import ToolContext, ToolMemory, call_tool
 
 TEXT = "one\nbroken\nthree\n"
 
@@ -38,7 +38,7 @@ class Hands:
         match step:
             case CallTool(call=wanted) if (tool := self.registry.find(wanted.name)) is not None:
                 around = ToolContext("run-1", time.monotonic() + 60, {}.get, step.name, self.memory)
-                return shorten(call(tool, wanted.arguments, around), 12_000, step.name)[0]
+                return shorten(call_tool(tool, wanted.arguments, around), 12_000, step.name)[0]
             case _:
                 return self.think(step)
 
