@@ -127,7 +127,7 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
         asked_route=thinks.asked,
         mandate=mandate.id,
         mandate_text=keep.keep(encode(mandate.as_json())),
-        phase_prompts_text=keep.keep(encode(PhasePrompts.gathered(settings.prompt))),
+        phase_prompts_text=keep.keep(encode(PhasePrompts.load(settings.prompt))),
         carried_text=keep.keep(encode(carry_over_from(ground.output))),
         scopes_text=keep.keep(encode(scopes)),
         reads=tuple(spec.name for spec in reads),

@@ -1,4 +1,4 @@
-"""How the order of a phase or of a run of cycles lies in a spec, and the flow that it says; no file is read here."""
+"""Load the spec of a phase, or of a run of cycles, and build its flow. Everything is in the spec: no file is read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSIONS: Mapping[str, int] = {RUN: cycles.VERSION, **dict.fromkeys(FLOWS.values
 
 @dataclass(frozen=True, slots=True)
 class LoadedCycle:
-    """An order with what is to be done by it: one phase with what it was given, or so many cycles."""
+    """A cycle context with what to run in it: one phase with its input (`phase`, `given`), or so many cycles."""
 
     context: CycleContext
     phase: Phase | None
@@ -46,8 +46,8 @@ class LoadedCycle:
 def load_cycle(
     spec: Spec, text: Callable[[str | None], str], tools: ToolSet, behind: ToolSet, prompts: Prompts
 ) -> LoadedCycle:
-    """The order of a spec. `text` gives a text by its hash. Raises StoreCorrupt."""
-    order = CycleContext(
+    """Load the cycle context of a spec. `text` returns a text by its hash. Raises StoreCorrupt."""
+    context = CycleContext(
         read_mandate(text(spec.mandate_text)),
         _load_phase_prompts(text(spec.phase_prompts_text)),
         prompts,
@@ -61,7 +61,7 @@ def load_cycle(
         spec.joining is not None,
     )
     given: JsonObject | None = decode(dict[str, Any], text(spec.given_text)) if spec.given_text else None
-    return LoadedCycle(order, phase_of(spec.flow), given, spec.cycles or order.mandate.max_cycles)
+    return LoadedCycle(context, phase_of(spec.flow), given, spec.cycles or context.mandate.max_cycles)
 
 
 def phase_of(flow: str) -> Phase | None:

@@ -28,7 +28,7 @@ def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | N
     tools stood in it."""
     yield settings.prompt("planner").strip()
     yield encode(Prompts.load(settings.prompt))
-    yield encode(PhasePrompts.gathered(settings.prompt))
+    yield encode(PhasePrompts.load(settings.prompt))
     yield encode(load_text_prompts(settings))
     yield encode(scopes_of(Path(workspace), settings) if workspace is not None else Scopes())
     yield from _tool_texts(registry, rest)

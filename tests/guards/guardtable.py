@@ -595,14 +595,14 @@ LEAVES = (
     ),
     Guard(
         "flows/ooda/act.py",
-        "    if too_risky(order, risk):",
+        "    if exceeds_risk_budget(context, risk):",
         "    if False:",
         "flows/ooda/test_mandate_runs.py"
         "::test_an_act_above_the_risk_budget_pauses_and_is_then_recorded_as_denied_and_never_made",
     ),
     Guard(
         "flows/ooda/cycles.py",
-        ' data={"goal_hash": str(found)}) if found == order.mandate.goal_hash:',
+        ' data={"goal_hash": str(found)}) if found == context.mandate.goal_hash:',
         ' data={"goal_hash": str()}):',
         "flows/ooda/test_mandate_runs.py::test_a_changed_goal_pauses_before_anything_else_until_it_is_what_it_was",
     ),
@@ -880,8 +880,8 @@ OUTSIDE = (
     ),
     Guard(
         "flows/ooda/context.py",
-        "return carried.repeats and not idle",
-        "return carried.repeats",
+        "return carried.has_repeated_effect and not idle",
+        "return carried.has_repeated_effect",
         "flows/ooda/test_mandate_runs.py::test_to_do_nothing_run_after_run_is_no_loop",
     ),
     Guard(

@@ -1,4 +1,4 @@
-"""What a phase is given before it starts: the mandate, the tools, the prompts, and what earlier cycles have taught."""
+"""What a phase starts from: the mandate, the tools, the prompts, and what earlier cycles have taught."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 
 EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
-"""Tools that run_tool never names: they would leave out the mandate's limits, and what was read."""
-NOTHING_DONE = digest_of(b"noop", b"{}", b"noop").hex()
+"""Tools that run_tool may not call: they would bypass the mandate's limits and the hashes of what was read."""
+NOOP_DIGEST = digest_of(b"noop", b"{}", b"noop").hex()
 """The digest of a noop's effect."""
 LESSONS = 20  # the newest, kept from run to run
 EFFECTS = 2
@@ -48,7 +48,7 @@ class CarryOver:
         return replace(self, effects=(*self.effects, effect))
 
     @property
-    def repeats(self) -> bool:
+    def has_repeated_effect(self) -> bool:
         """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A."""
         digests = [effect.digest for effect in self.effects[-3:]]
         return any(digests[-1:] == [earlier] for earlier in digests[:-1])
@@ -59,23 +59,23 @@ class CarryOver:
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
-    """The frozen start of a phase or of a run of cycles.
+    """Everything that a phase, or a run of cycles, starts from.
 
     `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
-    neither: they are reached by the edit actions alone, which carry what was read. `behind`: names of both that decide
-    is not shown, since they are too many; it finds them by `search`, which is then among what it may call.
-    `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in specs of before.
-    `joined`: the search may find tools that were not there at the start, and those that only read can be called then.
+    neither: only the edit actions reach them, with the hashes of what was read. `behind`: names of tools of
+    both that decide is not shown, since there are too many; it finds them with `search`, which it may then call.
+    `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in older specs.
+    `joined`: the search may find tools that were added after the start; those that only read can be called.
     """
 
     mandate: Mandate
-    says: PhasePrompts
+    phase_prompts: PhasePrompts
     prompts: Prompts
     reads: ToolSet
     may: ToolSet
     scopes: Scopes = field(default_factory=Scopes)
     carried: CarryOver = field(default_factory=CarryOver)
-    behind: frozenset[str] = frozenset()
+    searchable: frozenset[str] = frozenset()
     search: ToolSpec | None = None
     idle_cycles: int | None = None
     joined: bool = False
@@ -85,22 +85,22 @@ class CycleContext:
             raise ValueError(f"{', '.join(writing)} in reads: more than reading")
         if editing := [spec.name for spec in self.may if spec.name in EDITING]:
             raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
-        if self.behind and self.search is None:
+        if self.searchable and self.search is None:
             raise ValueError("tools are behind a search that is not there")
 
-    def quoted(self, text: str) -> str:
+    def quote(self, text: str) -> str:
         """A text that a model wrote in an earlier step, as a prompt has it."""
         return quote_model_text(self.prompts.quoted, text)
 
     def on_one_line(self, text: str) -> str:
-        """A text from elsewhere that a line of a prompt has to hold; as it is in runs of before."""
+        """A text from elsewhere that a line of a prompt has to hold; as it is in runs of older specs."""
         return " ".join(text.split()) if self.prompts.quoted else text
 
     def is_circling(self, carried: CarryOver) -> bool:
         """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no
         effect, and over several runs it is what a mandate that is kept looks like."""
-        idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOTHING_DONE
-        return carried.repeats and not idle
+        idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOOP_DIGEST
+        return carried.has_repeated_effect and not idle
 
     def may_call(self, found: ToolSpec) -> bool:
         """Whether decide may call a tool that its search has found."""
@@ -112,9 +112,9 @@ class CycleContext:
         """What decide may call from its first turn on."""
         if self.search is None:
             return self.reads
-        return ToolSet((*[spec for spec in self.reads if spec.name not in self.behind], self.search))
+        return ToolSet((*[spec for spec in self.reads if spec.name not in self.searchable], self.search))
 
     @property
     def shown_may(self) -> ToolSet:
         """What run_tool may name, as far as decide is told of it from its first turn on."""
-        return ToolSet([spec for spec in self.may if spec.name not in self.behind]) if self.behind else self.may
+        return ToolSet([spec for spec in self.may if spec.name not in self.searchable]) if self.searchable else self.may

@@ -11,7 +11,7 @@ from kairos_mcp.core.mandate import ACTIONS, Action
 from kairos_mcp.core.messages import JsonObject, Risk
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.structured_answer import keyed, text
+from kairos_mcp.flows.ooda.structured_answer import object_schema, text_schema
 
 EDITS = 20
 Base = Mapping[str, str]  # path to the SHA-256 in hex of what was read
@@ -27,8 +27,8 @@ class Edit:
     replace_all: bool = False
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {"path": self.path, "old_string": self.old_string, "new_string": self.new_string}
-        return told | ({"replace_all": True} if self.replace_all else {})
+        json_fields: JsonObject = {"path": self.path, "old_string": self.old_string, "new_string": self.new_string}
+        return json_fields | ({"replace_all": True} if self.replace_all else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +81,25 @@ class Noop:
 Decision = CodeEdit | EditPlan | CreateFile | RunTool | Noop
 
 
-def as_json(decision: Decision) -> JsonObject:
+def decision_json(decision: Decision) -> JsonObject:
     """The decision as ooda_decide gives it and ooda_act takes it."""
-    told: JsonObject = {"action": decision.kind}
+    json_fields: JsonObject = {"action": decision.kind}
     match decision:
         case CodeEdit(edit=edit, intent=intent, base=base):
-            whole = edit.as_json()
-            told |= {"target": whole.pop("path"), **whole, "intent": intent, "base": dict(base)}
+            edit_fields = edit.as_json()
+            json_fields |= {"target": edit_fields.pop("path"), **edit_fields, "intent": intent, "base": dict(base)}
         case EditPlan(edits=edits, intent=intent, base=base):
-            told |= {"edits": [edit.as_json() for edit in edits], "intent": intent, "base": dict(base)}
+            json_fields |= {"edits": [edit.as_json() for edit in edits], "intent": intent, "base": dict(base)}
         case CreateFile(target=target, content=content, intent=intent):
-            told |= {"target": target, "content": content, "intent": intent}
+            json_fields |= {"target": target, "content": content, "intent": intent}
         case RunTool(tool=tool, arguments=arguments, intent=intent):
-            told |= {"tool": tool, "arguments": arguments, "intent": intent}
+            json_fields |= {"tool": tool, "arguments": arguments, "intent": intent}
         case Noop(reason=reason):
-            told |= {"reason": reason}
-    return told | ({"risk": decision.risk} if decision.risk is not None else {})
+            json_fields |= {"reason": reason}
+    return json_fields | ({"risk": decision.risk} if decision.risk is not None else {})
 
 
-def targets(decision: Decision) -> tuple[str, ...]:
+def target_paths(decision: Decision) -> tuple[str, ...]:
     """The paths that the decision changes, each once."""
     match decision:
         case CodeEdit(edit=edit):
@@ -124,21 +124,21 @@ def edits_of(decision: Decision) -> tuple[Edit, ...]:
 
 _RISK: JsonObject = {"enum": ["low", "medium", "high"]}
 _TEXT: JsonObject = {"type": "string"}  # of a file: its size is for the mandate to bound
-_EDIT = keyed(
+_EDIT = object_schema(
     ("path", "old_string", "new_string"),
-    path=text(PATH_CHARS),
-    old_string=text(1_000_000),
+    path=text_schema(PATH_CHARS),
+    old_string=text_schema(1_000_000),
     new_string=_TEXT,
     replace_all={"type": "boolean"},
 )
 _SHA256: JsonObject = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _BASE: JsonObject = {"type": "object", "minProperties": 1, "additionalProperties": _SHA256}
-_INTENT = text(2_000)
+_INTENT = text_schema(2_000)
 _KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
     "code_edit": (
         ("target", "old_string", "new_string", "intent"),
         {
-            "target": text(PATH_CHARS),
+            "target": text_schema(PATH_CHARS),
             "old_string": _EDIT["properties"]["old_string"],
             "new_string": _TEXT,
             "replace_all": {"type": "boolean"},
@@ -151,74 +151,74 @@ _KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
     ),
     "create_file": (
         ("target", "content", "intent"),
-        {"target": text(PATH_CHARS), "content": _TEXT, "intent": _INTENT},
+        {"target": text_schema(PATH_CHARS), "content": _TEXT, "intent": _INTENT},
     ),
     "run_tool": (
         ("tool", "arguments", "intent"),
-        {"tool": text(64), "arguments": {"type": "object"}, "intent": _INTENT},
+        {"tool": text_schema(64), "arguments": {"type": "object"}, "intent": _INTENT},
     ),
-    "noop": (("reason",), {"reason": text(2_000)}),
+    "noop": (("reason",), {"reason": text_schema(2_000)}),
 }
 
 
-def asked_schema(allowed: Sequence[Action]) -> JsonObject:
+def decision_schema(allowed: Sequence[Action]) -> JsonObject:
     """What a model is held to: the keys of every allowed form side by side, which every provider can do; which of
     them belong together is checked afterwards, and told in words."""
     properties: JsonObject = {"action": {"enum": list(allowed)}}
     for action in allowed:
         properties |= _KEYS[action][1]
-    return keyed(("action",), **properties, risk=_RISK)
+    return object_schema(("action",), **properties, risk=_RISK)
 
 
-def written(given: JsonObject, allowed: Sequence[Action]) -> Decision:
+def parse_written_decision(given: JsonObject, allowed: Sequence[Action]) -> Decision:
     """A decision as a model wrote it, without its base. Raises Undecodable with all that is wrong."""
-    return _decision(given, allowed, {})
+    return _parse_action(given, allowed, {})
 
 
-def taken(given: JsonObject) -> Decision:
+def parse_decision(given: JsonObject) -> Decision:
     """A decision as `as_json` gave it, with its base. Raises Undecodable, also for an edit that has none."""
     match given:
         case {"action": "code_edit" | "edit_plan", "base": base}:
             if problems := compile_schema(_BASE).problems(base):
                 raise Undecodable(f"base: {'; '.join(problems)}")
             rest = {name: value for name, value in given.items() if name != "base"}
-            return _decision(rest, ACTIONS, base)
+            return _parse_action(rest, ACTIONS, base)
         case {"action": "code_edit" | "edit_plan"}:
             raise Undecodable("the decision has no base: ooda_decide adds the hashes of what was read")
         case _:
-            return _decision(given, ACTIONS, {})
+            return _parse_action(given, ACTIONS, {})
 
 
-def _decision(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decision:
+def _parse_action(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decision:
     action: Action | None = next((each for each in allowed if each == given.get("action")), None)
     if action is None:
         raise Undecodable(f"at /action: must be one of {', '.join(allowed)}")
     required, properties = _KEYS[action]
-    schema = keyed(("action", *required), action={"const": action}, **properties, risk=_RISK)
+    schema = object_schema(("action", *required), action={"const": action}, **properties, risk=_RISK)
     if problems := compile_schema(schema).problems(given):
         raise Undecodable("; ".join(problems))
     risk: Risk | None = given.get("risk")
     match action:
         case "code_edit":
-            edit = _edit({"path": given["target"], **{k: given[k] for k in _EDIT["properties"] if k in given}})
+            edit = _parse_edit({"path": given["target"], **{k: given[k] for k in _EDIT["properties"] if k in given}})
             return CodeEdit(edit, given["intent"], base, risk)
         case "edit_plan":
-            return EditPlan(tuple(_edit(each) for each in given["edits"]), given["intent"], base, risk)
+            return EditPlan(tuple(_parse_edit(each) for each in given["edits"]), given["intent"], base, risk)
         case "create_file":
-            return CreateFile(_plain(given["target"]), given["content"], given["intent"], risk)
+            return CreateFile(_plain_path(given["target"]), given["content"], given["intent"], risk)
         case "run_tool":
             return RunTool(given["tool"], given["arguments"], given["intent"], risk)
         case "noop":
             return Noop(given["reason"], risk)
 
 
-def _edit(given: JsonObject) -> Edit:
+def _parse_edit(given: JsonObject) -> Edit:
     if given["old_string"] == given["new_string"]:
         raise Undecodable("old_string and new_string are the same, so nothing would change")
-    return Edit(_plain(given["path"]), given["old_string"], given["new_string"], given.get("replace_all", False))
+    return Edit(_plain_path(given["path"]), given["old_string"], given["new_string"], given.get("replace_all", False))
 
 
-def _plain(path: str) -> str:
+def _plain_path(path: str) -> str:
     plain = plain_or_none(path)
     if plain is None:
         raise Undecodable("a path is no path of the workspace; write it as docs/index.md")

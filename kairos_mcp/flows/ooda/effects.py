@@ -1,7 +1,7 @@
-"""How a decision reaches the hands, and what came of it: the one place that names the tools which change files.
+"""How a decision becomes a call, and what its result means: the one place that names the tools which change files.
 
 A call states what was read: `base` maps each path to the SHA-256 in hex of what it held, null where there was no
-file. The hands compare it with what they find, before a person is asked and again before they write.
+file. The tools compare it with what they find, before a person is asked and again before they write.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def status_of(result: ToolResult) -> ActStatus:
     return "unsupported" if result.code in _UNSUPPORTED else "failed"
 
 
-def touched(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
+def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
     """The files that a call of ours changed, from its data; what another tool says of files is a claim."""
     match result.data:
         case {"files": list(files)} if name in EDITING:
@@ -75,20 +75,20 @@ def effect_of(decision: Decision, status: ActStatus, result: ToolResult | None) 
     asked = canonical_json(
         {key: value for key, value in arguments.items() if key != "base"} if name in EDITING else arguments
     )
-    after = _after(name, result) if status == "applied" and result is not None else status.encode()
-    return Effect(digest_of(name.encode(), asked.encode(), after).hex(), _said(decision, status, result))
+    after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
+    return Effect(digest_of(name.encode(), asked.encode(), after).hex(), _describe_effect(decision, status, result))
 
 
-def _after(name: str, result: ToolResult) -> bytes:
-    if files := touched(name, result):
+def _state_after(name: str, result: ToolResult) -> bytes:
+    if files := changed_files(name, result):
         return canonical_json([[each.path, each.after] for each in files]).encode()
     return result.digest
 
 
-def _said(decision: Decision, status: ActStatus, result: ToolResult | None) -> str:
+def _describe_effect(decision: Decision, status: ActStatus, result: ToolResult | None) -> str:
     match decision:
         case Noop(reason=reason):
-            return f"noop: {_start(reason)}"
+            return f"noop: {_shorten(reason)}"
         case CodeEdit(edit=edit, intent=intent):
             what = f"code_edit of {edit.path}"
         case EditPlan(edits=edits, intent=intent):
@@ -96,13 +96,13 @@ def _said(decision: Decision, status: ActStatus, result: ToolResult | None) -> s
         case CreateFile(target=target, intent=intent):
             what = f"create_file {target}"
         case RunTool(tool=tool, arguments=arguments, intent=intent):
-            what = f"run_tool {tool} {_start(canonical_json(arguments))}"
-    why = f": {_start(result.content)}" if result is not None and result.is_error else ""
-    also = f". {_start(result.remark)}" if result is not None and result.remark is not None else ""
-    return f"{what} ({_start(intent)}): {status}{why}{also}"
+            what = f"run_tool {tool} {_shorten(canonical_json(arguments))}"
+    why = f": {_shorten(result.content)}" if result is not None and result.is_error else ""
+    also = f". {_shorten(result.remark)}" if result is not None and result.remark is not None else ""
+    return f"{what} ({_shorten(intent)}): {status}{why}{also}"
 
 
-def _start(text: str) -> str:
+def _shorten(text: str) -> str:
     """The beginning, on one line; the whole is in the record of the act."""
     line = " ".join(text.split())
     return line if len(line) <= _SAID_CHARS else f"{line[:_SAID_CHARS]}…"

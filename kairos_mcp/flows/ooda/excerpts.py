@@ -12,14 +12,14 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResul
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
 from kairos_mcp.flows.ooda.context import CycleContext
-from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, targets
+from kairos_mcp.flows.ooda.decision import Base, CreateFile, Decision, Edit, EditPlan, edits_of, target_paths
 from kairos_mcp.flows.ooda.orient import Part
-from kairos_mcp.flows.ooda.prompts import listed
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by
+from kairos_mcp.flows.ooda.prompts import format_list
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 from kairos_mcp.flows.planner_input import render_prompt
 from kairos_mcp.flows.tool_calls import AnsweredCall, number_calls
 
-READS = 20  # SYSTEMS.md O15, those of orient's files included
+READS = 20  # those of orient's files included
 AT_ONCE = 10
 LINES = 400  # of a file for which orient named no lines
 READ_FILE = "read_file"
@@ -32,28 +32,28 @@ class ReadFile:
     """A file as it was read: its hash, and its whole text where all of it was shown as it is."""
 
     sha256: str | None
-    whole: str | None
+    full_text: str | None
 
 
 @dataclass(slots=True)
 class FileExcerpts:
     """It lives in the generator and is rebuilt with it. Steps: `NAME/read-N/call-M`."""
 
-    order: CycleContext
+    context: CycleContext
     name: str
-    volumes: dict[str, ReadFile] = field(default_factory=dict)
-    left: int = READS
+    files: dict[str, ReadFile] = field(default_factory=dict)
+    reads_left: int = READS
     batch: int = 0
     known: ToolSet = field(init=False)
 
     def __post_init__(self) -> None:
-        self.known = self.order.shown_reads
+        self.known = self.context.shown_reads
 
     @property
     def offered(self) -> ToolSet:
-        return self.known if self.left > 0 else ToolSet()
+        return self.known if self.reads_left > 0 else ToolSet()
 
-    def opened(self, parts: Sequence[Part]) -> Flow[str | PhaseFailure]:
+    def read_parts(self, parts: Sequence[Part]) -> Flow[str | PhaseFailure]:
         """Read what orient named; the excerpts as one text."""
         prefix = self._next_batch()
         calls = [
@@ -62,14 +62,14 @@ class FileExcerpts:
             )
             for n, part in enumerate(parts, 1)
         ]
-        answered = yield from self._read(calls)
+        answered = yield from self._execute_reads(calls)
         texts: list[str] = []
         for each, part in zip(answered, parts, strict=True):
             match each.answer:
                 case Refused() | Unknown() as stop:
-                    return broken_by(stop)
+                    return phase_failure(stop)
                 case ToolResult(is_error=True, content=content):
-                    texts.append(f"### {part.path}\nIt was not read: {self.order.on_one_line(content)}")
+                    texts.append(f"### {part.path}\nIt was not read: {self.context.on_one_line(content)}")
                 case ToolResult(content=content, remark=None):
                     texts.append(content)
                 case ToolResult(content=content, remark=remark):
@@ -85,32 +85,32 @@ class FileExcerpts:
         for call in calls:
             spec = self.known.find(call.name)
             if spec is None or spec.effect != "read":
-                refused[call.id] = _not_made(call, "tool_not_offered", "only tools that read can be called here")
+                refused[call.id] = _reject_call(call, "tool_not_offered", "only tools that read can be called here")
             elif call.unreadable is not None:
-                refused[call.id] = _not_made(call, "bad_arguments", call.unreadable)
-            elif len(reads) == self.left:
-                refused[call.id] = _not_made(call, "bad_arguments", f"a decision may read {READS} times; decide now")
+                refused[call.id] = _reject_call(call, "bad_arguments", call.unreadable)
+            elif len(reads) == self.reads_left:
+                refused[call.id] = _reject_call(call, "bad_arguments", f"a decision may read {READS} times; decide now")
             else:
                 reads.append(call)
-        answered = {each.call.id: each for each in (yield from self._read(reads))} | refused
+        answered = {each.call.id: each for each in (yield from self._execute_reads(reads))} | refused
         if not reads:  # a turn that gets nothing done counts, so that there is a last one
-            self.left -= 1
+            self.reads_left -= 1
         return tuple(answered[call.id] for call in calls)
 
     def base_of(self, decision: Decision) -> Base:
         """The hashes of what the decision changes. Call it after `problems_of` found nothing."""
-        read = {path: self.volumes[path].sha256 for path in targets(decision)}
+        read = {path: self.files[path].sha256 for path in target_paths(decision)}
         return {path: sha256 for path, sha256 in read.items() if sha256 is not None}
 
     def problems_of(self, decision: Decision) -> list[str]:
         """What can't be right of the edits by what was read: a file not read, a text that does not occur once."""
         found: list[str] = []
-        for path in targets(decision) if edits_of(decision) else ():
-            if path not in self.volumes:
+        for path in target_paths(decision) if edits_of(decision) else ():
+            if path not in self.files:
                 found.append(f"{path} was not read; read it first with {READ_FILE}, or choose another target")
-            elif self.volumes[path].sha256 is None:
+            elif self.files[path].sha256 is None:
                 found.append(f"{path} is too large to be edited")
-        if isinstance(decision, CreateFile) and decision.target in self.volumes:
+        if isinstance(decision, CreateFile) and decision.target in self.files:
             found.append(f"{decision.target} is there already; create_file is for a file that is not")
         if found:
             return found
@@ -118,10 +118,10 @@ class FileExcerpts:
         return [f"{why}{also}" for edit in edits_of(decision) if (why := self._mismatch(edit)) is not None]
 
     def _mismatch(self, edit: Edit) -> str | None:
-        whole = self.volumes[edit.path].whole
-        if whole is None:  # only a part is known here; the hands look at all of it
+        full_text = self.files[edit.path].full_text
+        if full_text is None:  # only a part was read: the edit tool checks the whole file
             return None
-        times = whole.count(edit.old_string)
+        times = full_text.count(edit.old_string)
         if times == 0:
             return f"old_string does not occur in {edit.path}"
         if times > 1 and not edit.replace_all:
@@ -132,67 +132,71 @@ class FileExcerpts:
         self.batch += 1
         return f"{self.name}/read-{self.batch}"
 
-    def _read(self, calls: Sequence[ToolCall]) -> Flow[list[AnsweredCall]]:
+    def _execute_reads(self, calls: Sequence[ToolCall]) -> Flow[list[AnsweredCall]]:
         answers = yield from gather_calls([CallTool(call.id, call) for call in calls], AT_ONCE)
-        self.left -= len(calls)
-        return [AnsweredCall(call, self._taken_in(call, answers[call.id])) for call in calls]
+        self.reads_left -= len(calls)
+        return [AnsweredCall(call, self._note_file(call, answers[call.id])) for call in calls]
 
-    def _taken_in(self, call: ToolCall, answer: CallAnswer | Failed) -> CallAnswer:
+    def _note_file(self, call: ToolCall, answer: CallAnswer | Failed) -> CallAnswer:
         """Take note of a file that was read; its lines are shown with their numbers, under its hash."""
         match answer:
             case Failed(reason=reason):
                 return ToolResult(reason, is_error=True, code="cancelled")
             case ToolResult(is_error=False, data={"path": str(path), "sha256": sha256}) if call.name == READ_FILE:
-                excerpt, volume = _excerpt(self.order, path, sha256, answer)
-                known = self.volumes.get(path)
+                excerpt, file = _excerpt(self.context, path, sha256, answer)
+                known = self.files.get(path)
                 same = known is not None and known.sha256 == sha256
-                self.volumes[path] = known if known is not None and same and known.whole is not None else volume
+                self.files[path] = known if known is not None and same and known.full_text is not None else file
                 return replace(answer, content=excerpt)
-            case ToolResult(is_error=False) as result if call.name == SEARCH and self.order.search is not None:
-                return self._found(result)
+            case ToolResult(is_error=False) as result if call.name == SEARCH and self.context.search is not None:
+                return self._add_found_tools(result)
             case result:
                 return result
 
-    def _found(self, result: ToolResult) -> ToolResult:
+    def _add_found_tools(self, result: ToolResult) -> ToolResult:
         """What a search has found: what reads can be called from now on, the rest be named by run_tool."""
         found = discovered_tools(result)
         if not found:
             return result
-        reads = [spec for spec in found if self.order.may_call(spec)]
+        reads = [spec for spec in found if self.context.may_call(spec)]
         self.known = ToolSet((*self.known, *[spec for spec in reads if self.known.find(spec.name) is None]))
-        runs = "run_tool" in self.order.mandate.allowed_actions
-        named = [described(self.order, spec) for spec in found if runs and self.order.may.find(spec.name) is not None]
-        for_run_tool = f"\nrun_tool may name:\n{listed(tuple(named))}" if named else ""
+        runs = "run_tool" in self.context.mandate.allowed_actions
+        named = [
+            describe_tool(self.context, spec) for spec in found if runs and self.context.may.find(spec.name) is not None
+        ]
+        for_run_tool = f"\nrun_tool may name:\n{format_list(tuple(named))}" if named else ""
         callable_now = ", ".join(spec.name for spec in reads) or "none of them"
         return replace(result, content=f"Found {len(found)}. You can call from now on: {callable_now}.{for_run_tool}")
 
 
-def described(order: CycleContext, spec: ToolSpec) -> str:
+def describe_tool(context: CycleContext, spec: ToolSpec) -> str:
     """A tool that run_tool may name, as decide is told of it; its description may be somebody else's."""
-    description, schema = order.on_one_line(spec.description), order.on_one_line(canonical_json(spec.input_schema))
+    description, schema = context.on_one_line(spec.description), context.on_one_line(canonical_json(spec.input_schema))
     return f"{spec.name} ({spec.effect}): {description}\n  arguments: {schema}"
 
 
-def _not_made(call: ToolCall, code: str, why: str) -> AnsweredCall:
+def _reject_call(call: ToolCall, code: str, why: str) -> AnsweredCall:
     return AnsweredCall(call, ToolResult(f"Not executed: {why}.", is_error=True, code=code))
 
 
-def _excerpt(order: CycleContext, path: str, sha256: object, result: ToolResult) -> tuple[str, ReadFile]:
+def _excerpt(context: CycleContext, path: str, sha256: object, result: ToolResult) -> tuple[str, ReadFile]:
     """The lines as they are shown, and the file as it is now known."""
     read = _ReadLines.of(result)
     known = sha256 if isinstance(sha256, str) else None
     heading = render_prompt(
-        order.says.excerpt,
+        context.phase_prompts.excerpt,
         path=path,
         lines=f"lines {read.first}-{read.last} of {read.lines}"
         if read.lines is not None
         else f"from line {read.first}",
         sha256=known or "not known, since the file is too large",
     )
-    rows = _numbered(read.body, read.first, barred=bool(order.prompts.quoted)) if read.body else "It is empty."
+    rows = _number_lines(read.body, read.first, barred=bool(context.prompts.quoted)) if read.body else "It is empty."
     shown = "\n".join((heading, rows, *(f"[{note}]" for note in read.notes)))
-    whole = read.body if read.is_whole and "\r" not in read.body else None  # how lines end is for the hands to mind
-    return shown, ReadFile(known, whole)
+    full_text = (
+        read.body if read.is_whole and "\r" not in read.body else None
+    )  # a file with \r is checked by the edit tool alone
+    return shown, ReadFile(known, full_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +213,12 @@ class _ReadLines:
 
     @classmethod
     def of(cls, result: ToolResult) -> _ReadLines:
-        told: JsonObject = result.data
-        said: list[str] = told.get("notes", [])
-        lines: int | None = told.get("lines")
-        body = result.content.removesuffix("".join(f"\n[{note}]" for note in said))
-        notes = tuple(note for note in said if note != told.get("clamped") or lines is None)
-        return cls(body, told.get("start_line", 1), told.get("end_line"), lines, notes, result.kept is not None)
+        data: JsonObject = result.data
+        all_notes: list[str] = data.get("notes", [])
+        lines: int | None = data.get("lines")
+        body = result.content.removesuffix("".join(f"\n[{note}]" for note in all_notes))
+        notes = tuple(note for note in all_notes if note != data.get("clamped") or lines is None)
+        return cls(body, data.get("start_line", 1), data.get("end_line"), lines, notes, result.kept is not None)
 
     @property
     def is_whole(self) -> bool:
@@ -223,7 +227,7 @@ class _ReadLines:
         )
 
 
-def _numbered(body: str, first: int, *, barred: bool) -> str:
+def _number_lines(body: str, first: int, *, barred: bool) -> str:
     """Each line with its number; after a cut nobody knows the numbers. `barred`: what else a reader may take for the
     end of a line is followed by a bar of its own."""
     rows: list[str] = []

@@ -13,8 +13,8 @@ from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
-from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, cut
-from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, broken_by, keyed, text
+from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, truncate_text
+from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, object_schema, phase_failure, text_schema
 
 AT_ONCE = 10
 NAMES_ALONE = ("list_files", "file_tree")  # they show names and no text
@@ -41,7 +41,7 @@ class Seen:
     remark: str | None = None
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {
+        json_fields: JsonObject = {
             "tool": self.tool,
             "arguments": self.arguments,
             "status": self.status,
@@ -52,7 +52,7 @@ class Seen:
             "ref": self.ref,
             "remark": self.remark,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in json_fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +63,38 @@ class Observation:
         return {"observations": [each.as_json() for each in self.seen]}
 
 
-OBSERVATION_SCHEMA = keyed(
+OBSERVATION_SCHEMA = object_schema(
     ("observations",),
     observations={
         "type": "array",
         "maxItems": 16,
-        "items": keyed(
+        "items": object_schema(
             ("tool", "arguments", "status"),
-            tool=text(64),
+            tool=text_schema(64),
             arguments={"type": "object"},
             status={"enum": ["result", "error", "skipped"]},
             relevance={"type": "number", "minimum": 0, "maximum": 1},
-            content=text(4_000, 0),
-            reason=text(4_000, 0),
+            content=text_schema(4_000, 0),
+            reason=text_schema(4_000, 0),
             left_out={"type": "integer", "minimum": 0},
-            ref=text(512),
-            remark=text(4_000),
+            ref=text_schema(512),
+            remark=text_schema(4_000),
         ),
     },
 )
 
 
-def observation_of(given: JsonObject) -> Observation:
+def parse_observation(given: JsonObject) -> Observation:
     """An observation as `as_json` gave it. Raises Undecodable."""
     if problems := compile_schema(OBSERVATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
     return Observation(tuple(Seen(**each) for each in given["observations"]))
 
 
-def observe(order: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
+def observe(context: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
     """Steps: `NAME/call-N`, where N is the position in the mandate's list; all side by side, since all only read."""
-    looks = list(enumerate(order.mandate.observe, 1))
-    skipped = {n: reason for n, look in looks if (reason := _why_not(order, look)) is not None}
+    looks = list(enumerate(context.mandate.observe, 1))
+    skipped = {n: reason for n, look in looks if (reason := _skip_reason(context, look)) is not None}
     steps = {n: _step(f"{name}/call-{n}", look) for n, look in looks if n not in skipped}
     answers = yield from gather_calls(steps.values(), AT_ONCE)
     seen: list[Seen] = []
@@ -104,20 +104,20 @@ def observe(order: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
             continue
         match answers[steps[n].name]:
             case Refused() | Unknown() as stop:
-                return broken_by(stop)
+                return phase_failure(stop)
             case answer:
-                seen.append(_seen(order, look, steps[n].name, answer))
+                seen.append(_make_look(context, look, steps[n].name, answer))
     return Observation(tuple(seen))
 
 
-def _why_not(order: CycleContext, look: Observable) -> str | None:
+def _skip_reason(context: CycleContext, look: Observable) -> str | None:
     """Why a look is not made, whatever the mandate says: only what reads may run here, and nobody is there to be asked
     about a file like .env."""
-    if (spec := order.reads.find(look.tool)) is not None and spec.effect == "read":
+    if (spec := context.reads.find(look.tool)) is not None and spec.effect == "read":
         named = look.arguments.get("path")
         held = isinstance(named, str) and is_env_file(named) and look.tool not in NAMES_ALONE
         return f"{named} holds secrets by its name: it is not observed." if held else None
-    if spec is not None or order.may.find(look.tool) is not None:
+    if spec is not None or context.may.find(look.tool) is not None:
         return "It does more than read."
     return "There is no tool of this name that only reads."
 
@@ -126,30 +126,30 @@ def _step(path: str, look: Observable) -> CallTool:
     return CallTool(path, ToolCall(path, look.tool, look.arguments))
 
 
-def _seen(order: CycleContext, look: Observable, path: str, answer: CallAnswer | Failed) -> Seen:
+def _make_look(context: CycleContext, look: Observable, path: str, answer: CallAnswer | Failed) -> Seen:
     match answer:
         case ToolResult(content=content, is_error=False, chars=chars, remark=remark):
-            whole = chars if chars is not None else len(content)
+            length = chars if chars is not None else len(content)
             return Seen(
                 look.tool,
                 look.arguments,
                 "result",
-                content=cut(content, RESULT_CHARS, order.says.left_out, path, whole),
-                relevance=relevance(order.mandate.goal, content),
+                content=truncate_text(content, RESULT_CHARS, context.phase_prompts.left_out, path, length),
+                relevance=relevance(context.mandate.goal, content),
                 ref=path,
-                left_out=whole - RESULT_CHARS if len(content) > RESULT_CHARS else None,
-                remark=_remark(order, path, remark),
+                left_out=length - RESULT_CHARS if len(content) > RESULT_CHARS else None,
+                remark=_truncate_remark(context, path, remark),
             )
         case ToolResult(content=content, remark=remark):
-            reason = cut(content, REASON_CHARS, order.says.left_out, path)
-            told = _remark(order, path, remark)
-            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path, remark=told)
+            reason = truncate_text(content, REASON_CHARS, context.phase_prompts.left_out, path)
+            shown_remark = _truncate_remark(context, path, remark)
+            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path, remark=shown_remark)
         case _:  # no branch of these gives up; the type of every Gather has it
             return Seen(look.tool, look.arguments, "error", reason="The call was given up.", ref=path)
 
 
-def _remark(order: CycleContext, path: str, remark: str | None) -> str | None:
-    return None if remark is None else cut(remark, REASON_CHARS, order.says.left_out, path)
+def _truncate_remark(context: CycleContext, path: str, remark: str | None) -> str | None:
+    return None if remark is None else truncate_text(remark, REASON_CHARS, context.phase_prompts.left_out, path)
 
 
 def relevance(goal: str, content: str) -> float:

@@ -13,9 +13,16 @@ from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.observe import Observation
-from kairos_mcp.flows.ooda.prompts import listed, sections
-from kairos_mcp.flows.ooda.shown import REASON_CHARS, as_text, cut
-from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, keyed, settled, text, texts
+from kairos_mcp.flows.ooda.prompts import format_list, render_sections
+from kairos_mcp.flows.ooda.shown import REASON_CHARS, format_json, truncate_text
+from kairos_mcp.flows.ooda.structured_answer import (
+    AnswerForm,
+    PhaseFailure,
+    object_schema,
+    request_answer,
+    text_list_schema,
+    text_schema,
+)
 from kairos_mcp.flows.planner_input import render_prompt
 
 TOKENS = 1_024
@@ -31,8 +38,8 @@ class Part:
     end_line: int | None = None
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {"path": self.path, "start_line": self.start_line, "end_line": self.end_line}
-        return {name: value for name, value in told.items() if value is not None}
+        json_fields: JsonObject = {"path": self.path, "start_line": self.start_line, "end_line": self.end_line}
+        return {name: value for name, value in json_fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,80 +54,80 @@ class Orientation:
     ref: str = GIVEN
 
     def as_json(self) -> JsonObject:
-        told: JsonObject = {
+        json_fields: JsonObject = {
             "summary": self.summary,
             "priorities": list(self.priorities),
             "risk_level": self.risk_level,
         }
-        return told | ({"files": [part.as_json() for part in self.files]} if self.files else {})
+        return json_fields | ({"files": [part.as_json() for part in self.files]} if self.files else {})
 
 
 _LINE: JsonObject = {"type": "integer", "minimum": 1, "maximum": 2**31}
-ORIENTATION_SCHEMA = keyed(
+ORIENTATION_SCHEMA = object_schema(
     ("summary", "priorities", "risk_level"),
-    summary=text(4_000),
-    priorities=texts(10, 1_000),
+    summary=text_schema(4_000),
+    priorities=text_list_schema(10, 1_000),
     risk_level={"enum": ["low", "medium", "high"]},
     files={
         "type": "array",
         "maxItems": FILES,
-        "items": keyed(("path",), path=text(PATH_CHARS), start_line=_LINE, end_line=_LINE),
+        "items": object_schema(("path",), path=text_schema(PATH_CHARS), start_line=_LINE, end_line=_LINE),
     },
 )
 
 
-def orientation_of(given: JsonObject) -> Orientation:
+def parse_orientation(given: JsonObject) -> Orientation:
     """Raises Undecodable with all that is wrong."""
     if problems := compile_schema(ORIENTATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
-    files = tuple(_part(n, each) for n, each in enumerate(given.get("files", ())))
+    files = tuple(_parse_part(n, each) for n, each in enumerate(given.get("files", ())))
     return Orientation(given["summary"], tuple(given["priorities"]), given["risk_level"], files)
 
 
 def orient(
-    order: CycleContext, name: str, observation: Observation, carried: CarryOver
+    context: CycleContext, name: str, observation: Observation, carried: CarryOver
 ) -> Flow[Orientation | PhaseFailure]:
     """Steps: `NAME`, and up to two repairs."""
-    asked = sections(
-        order.says.orient_user,
-        goal=order.mandate.goal,
-        acceptance=listed(tuple(said(check) for check in order.mandate.acceptance)),
-        lessons=order.quoted(listed(carried.lessons)),
-        acts=order.quoted(acts(carried)),
-        observations=as_text(observation.as_json()["observations"]),
+    asked = render_sections(
+        context.phase_prompts.orient_user,
+        goal=context.mandate.goal,
+        acceptance=format_list(tuple(describe_check(check) for check in context.mandate.acceptance)),
+        lessons=context.quote(format_list(carried.lessons)),
+        acts=context.quote(list_newest_acts(carried)),
+        observations=format_json(observation.as_json()["observations"]),
     )
-    talk = Conversation((Message("system", order.says.orient), Message("user", asked)))
-    form = AnswerForm(ORIENTATION_SCHEMA, TOKENS, orientation_of)
-    oriented = yield from settled(name, talk, form, order.says, order.prompts)
+    conversation = Conversation((Message("system", context.phase_prompts.orient), Message("user", asked)))
+    form = AnswerForm(ORIENTATION_SCHEMA, TOKENS, parse_orientation)
+    oriented = yield from request_answer(name, conversation, form, context.phase_prompts, context.prompts)
     return oriented if isinstance(oriented, PhaseFailure) else replace(oriented.value, ref=oriented.step)
 
 
-def told(order: CycleContext, orientation: Orientation) -> JsonObject:
+def orientation_for_decide(context: CycleContext, orientation: Orientation) -> JsonObject:
     """The orientation as decide is told it: its texts cut, the first priorities kept longest, and each cut named; whole
-    in runs of before."""
-    whole = orientation.as_json()
-    if not order.prompts.quoted:
-        return whole
-    mark, ref = order.says.left_out, orientation.ref
+    in runs of older specs."""
+    full = orientation.as_json()
+    if not context.prompts.quoted:
+        return full
+    marker, ref = context.phase_prompts.left_out, orientation.ref
     kept: list[str] = []
     left = REASON_CHARS
     for priority in orientation.priorities:
         if left <= 0:
             break
-        kept.append(cut(priority, left, mark, ref))
+        kept.append(truncate_text(priority, left, marker, ref))
         left -= len(priority)
     if dropped := orientation.priorities[len(kept) :]:
         chars = sum(map(len, dropped))
-        kept.append(render_prompt(mark, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
-    return whole | {"summary": cut(orientation.summary, REASON_CHARS, mark, ref), "priorities": kept}
+        kept.append(render_prompt(marker, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
+    return full | {"summary": truncate_text(orientation.summary, REASON_CHARS, marker, ref), "priorities": kept}
 
 
-def acts(carried: CarryOver) -> str:
+def list_newest_acts(carried: CarryOver) -> str:
     """The newest two acts, as the thinking phases are told them."""
-    return listed(tuple(effect.said for effect in carried.effects[-2:]))
+    return format_list(tuple(effect.said for effect in carried.effects[-2:]))
 
 
-def said(check: Check) -> str:
+def describe_check(check: Check) -> str:
     """An acceptance check in words."""
     match check:
         case FileCheck(path=path, text=None):
@@ -128,10 +135,10 @@ def said(check: Check) -> str:
         case FileCheck(path=path, text=wanted):
             return f"the file {path} contains: {wanted}"
         case CommandCheck(argv=argv):
-            return f"this command succeeds: {as_text(list(argv))}"
+            return f"this command succeeds: {format_json(list(argv))}"
 
 
-def _part(number: int, given: JsonObject) -> Part:
+def _parse_part(number: int, given: JsonObject) -> Part:
     plain = plain_or_none(given["path"])
     if plain is None:
         raise Undecodable(f"at /files/{number}/path: must be a path of the workspace, as docs/index.md")

@@ -10,12 +10,12 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome, StopReason, make_outcome
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.act import ActResult, act, acted_of
+from kairos_mcp.flows.ooda.act import ActResult, act, parse_act_result
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.decide import decide
-from kairos_mcp.flows.ooda.decision import Decision, as_json, taken
-from kairos_mcp.flows.ooda.observe import Observation, observation_of, observe
-from kairos_mcp.flows.ooda.orient import Orientation, orient, orientation_of
+from kairos_mcp.flows.ooda.decision import Decision, decision_json, parse_decision
+from kairos_mcp.flows.ooda.observe import Observation, observe, parse_observation
+from kairos_mcp.flows.ooda.orient import Orientation, orient, parse_orientation
 from kairos_mcp.flows.ooda.reflect import Reflection, reflect
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure
 
@@ -31,10 +31,10 @@ GIVEN: dict[Phase, str] = {
 }
 """The argument of each phase that takes the output of the one before."""
 _READ: dict[Phase, Callable[[JsonObject], Any]] = {
-    "orient": observation_of,
-    "decide": orientation_of,
-    "act": taken,
-    "reflect": acted_of,
+    "orient": parse_observation,
+    "decide": parse_orientation,
+    "act": parse_decision,
+    "reflect": parse_act_result,
 }
 
 
@@ -58,41 +58,41 @@ def check_given(phase: Phase, given: JsonObject | None) -> None:
         raise BadArguments(f"{name}: {error.reason}.", hint) from None
 
 
-def phase_run(order: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
+def phase_run(context: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
     """A phase alone; its steps begin with its name. `given` has passed `check_given`."""
-    came = yield from _phase(order, phase, given or {})
-    match came:
+    output = yield from _phase(context, phase, given or {})
+    match output:
         case PhaseFailure(status="budget", limit=limit) as broken:
             return make_outcome("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
         case PhaseFailure(status=status) as broken:
             return make_outcome(status, broken.reason, broken.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
-            return make_outcome(_DONE, _summary(came), came.as_json())
+            return make_outcome(_DONE, _summary(output), output.as_json())
         case decision:
-            return make_outcome(_DONE, f"Decided: {decision.kind}.", as_json(decision))
+            return make_outcome(_DONE, f"Decided: {decision.kind}.", decision_json(decision))
 
 
 def _phase(
-    order: CycleContext, phase: Phase, given: JsonObject
+    context: CycleContext, phase: Phase, given: JsonObject
 ) -> Flow[Observation | Orientation | Decision | ActResult | Reflection | PhaseFailure]:
     match phase:
         case "observe":
-            return (yield from observe(order, phase))
+            return (yield from observe(context, phase))
         case "orient":
-            return (yield from orient(order, phase, observation_of(given), order.carried))
+            return (yield from orient(context, phase, parse_observation(given), context.carried))
         case "decide":
-            return (yield from decide(order, phase, orientation_of(given), order.carried))
+            return (yield from decide(context, phase, parse_orientation(given), context.carried))
         case "act":
-            return (yield from act(order, phase, taken(given)))
+            return (yield from act(context, phase, parse_decision(given)))
         case "reflect":
-            return (yield from reflect(order, phase, acted_of(given), order.carried))
+            return (yield from reflect(context, phase, parse_act_result(given), context.carried))
 
 
 _DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
 
 
-def _summary(came: Observation | Orientation | ActResult | Reflection) -> str:
-    match came:
+def _summary(output: Observation | Orientation | ActResult | Reflection) -> str:
+    match output:
         case Observation(seen=seen):
             results = sum(each.status == "result" for each in seen)
             return f"Observed: {results} of {len(seen)} gave a result."

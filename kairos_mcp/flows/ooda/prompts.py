@@ -10,7 +10,7 @@ from string import Template
 from kairos_mcp.flows.planner_input import check_template
 
 
-def _says(*placeholders: str) -> str:
+def _prompt_field(*placeholders: str) -> str:
     """A text from `config/prompts/ooda-<field>.md` that may use these `$placeholders`."""
     text: str = field(metadata={"placeholders": placeholders})
     return text
@@ -20,20 +20,22 @@ def _says(*placeholders: str) -> str:
 class PhasePrompts:
     """The three thinking phases have a system prompt and a user prompt each; the others stand in between."""
 
-    orient: str = _says()
-    orient_user: str = _says("goal", "acceptance", "lessons", "acts", "observations")
-    decide: str = _says()
-    decide_user: str = _says("goal", "acceptance", "allowed", "tools", "lessons", "acts", "orientation", "files")
-    reflect: str = _says()
-    reflect_user: str = _says("goal", "act", "checks", "lessons")
-    repair: str = _says("problems")  # the answer is not what was asked for
-    cut_off: str = _says("tokens")  # it ended at its length limit
-    loop: str = _says()  # reminder: the same effect again
-    excerpt: str = _says("path", "lines", "sha256")  # the line above a file's lines
-    left_out: str = _says("left", "whole", "ref")  # at the end of a text that was cut
+    orient: str = _prompt_field()
+    orient_user: str = _prompt_field("goal", "acceptance", "lessons", "acts", "observations")
+    decide: str = _prompt_field()
+    decide_user: str = _prompt_field(
+        "goal", "acceptance", "allowed", "tools", "lessons", "acts", "orientation", "files"
+    )
+    reflect: str = _prompt_field()
+    reflect_user: str = _prompt_field("goal", "act", "checks", "lessons")
+    repair: str = _prompt_field("problems")  # the answer is not what was asked for
+    cut_off: str = _prompt_field("tokens")  # it ended at its length limit
+    loop: str = _prompt_field()  # reminder: the same effect again
+    excerpt: str = _prompt_field("path", "lines", "sha256")  # the line above a file's lines
+    left_out: str = _prompt_field("left", "whole", "ref")  # at the end of a text that was cut
 
     @classmethod
-    def gathered(cls, read: Callable[[str], str]) -> PhasePrompts:
+    def load(cls, read: Callable[[str], str]) -> PhasePrompts:
         """The prompts as `read(name)` gives them. Raises ConfigError for an unknown placeholder."""
         texts: dict[str, str] = {}
         for part in fields(cls):
@@ -43,7 +45,7 @@ class PhasePrompts:
         return cls(**texts)
 
 
-def sections(template: str, **values: str) -> str:
+def render_sections(template: str, **values: str) -> str:
     """A user prompt filled. A section (from one `## ` heading to the next) whose placeholders are all empty is left
     out; what is filled in is not taken apart."""
     parts = [Template(part) for part in re.split(r"(?m)^(?=## )", template)]
@@ -51,6 +53,6 @@ def sections(template: str, **values: str) -> str:
     return "\n\n".join(text for part in kept if (text := part.substitute(values).strip()))
 
 
-def listed(lines: tuple[str, ...]) -> str:
+def format_list(lines: tuple[str, ...]) -> str:
     """Texts as a list; line breaks inside one are kept."""
     return "\n".join(f"- {line}" for line in lines)

@@ -8,51 +8,60 @@ from fnmatch import fnmatchcase
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import Risk, ToolSpec
 from kairos_mcp.flows.ooda.context import CycleContext
-from kairos_mcp.flows.ooda.decision import CodeEdit, CreateFile, Decision, EditPlan, Noop, RunTool, edits_of, targets
+from kairos_mcp.flows.ooda.decision import (
+    CodeEdit,
+    CreateFile,
+    Decision,
+    EditPlan,
+    Noop,
+    RunTool,
+    edits_of,
+    target_paths,
+)
 
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
 HIGHEST = ("L0", "L1", "L2")
 
 
-def problems_of(order: CycleContext, decision: Decision) -> list[str]:
+def problems_of(context: CycleContext, decision: Decision) -> list[str]:
     """What of the decision breaks the mandate's limits, each as a sentence for the model; the same before it is
     proposed and where it is carried out."""
-    mandate = order.mandate
+    mandate = context.mandate
     if decision.kind not in mandate.allowed_actions:
         return [f"the mandate does not allow {decision.kind}, but {', '.join(mandate.allowed_actions)}"]
-    found = [problem for path in targets(decision) if (problem := _out_of_scope(order, path)) is not None]
+    found = [problem for path in target_paths(decision) if (problem := _out_of_scope(context, path)) is not None]
     size = sum(len(new.encode()) for new in _new_texts(decision))
     if size > mandate.max_edit_bytes:
         found.append(f"the new text has {size} bytes in all; max_edit_bytes is {mandate.max_edit_bytes}")
     if isinstance(decision, RunTool):
-        found += _tool_problems(order, decision)
+        found += _tool_problems(context, decision)
     return found
 
 
-def risk_of(order: CycleContext, decision: Decision) -> Risk:
+def risk_of(context: CycleContext, decision: Decision) -> Risk:
     """What the decision risks by the table of RULINGS.md; what it says of itself counts only if it is more."""
-    return max(_fixed(order, decision), decision.risk or "low", key=RISKS.index)
+    return max(_table_risk(context, decision), decision.risk or "low", key=RISKS.index)
 
 
-def too_risky(order: CycleContext, risk: Risk) -> bool:
-    return RISKS.index(risk) > RISKS.index(order.mandate.risk_budget)
+def exceeds_risk_budget(context: CycleContext, risk: Risk) -> bool:
+    return RISKS.index(risk) > RISKS.index(context.mandate.risk_budget)
 
 
-def _fixed(order: CycleContext, decision: Decision) -> Risk:
+def _table_risk(context: CycleContext, decision: Decision) -> Risk:
     match decision:
         case Noop():
             return "low"
         case CodeEdit() | CreateFile():
-            return _path_risk(order, decision)
+            return _path_risk(context, decision)
         case EditPlan():
-            return max("medium", _path_risk(order, decision), key=RISKS.index)
+            return max("medium", _path_risk(context, decision), key=RISKS.index)
         case RunTool(tool=tool):
-            return _tool_risk(order.may.find(tool))
+            return _tool_risk(context.may.find(tool))
 
 
-def _path_risk(order: CycleContext, decision: Decision) -> Risk:
+def _path_risk(context: CycleContext, decision: Decision) -> Risk:
     by_scope: dict[str, Risk] = {"L0": "high", "L1": "medium", "L2": "low"}
-    return max((by_scope[order.scopes.scope_of(path)] for path in targets(decision)), key=RISKS.index)
+    return max((by_scope[context.scopes.scope_of(path)] for path in target_paths(decision)), key=RISKS.index)
 
 
 def _tool_risk(spec: ToolSpec | None) -> Risk:
@@ -74,8 +83,8 @@ def _new_texts(decision: Decision) -> Iterator[str]:
             yield from (edit.new_string for edit in edits_of(decision))
 
 
-def _out_of_scope(order: CycleContext, path: str) -> str | None:
-    scope, wanted = order.scopes.scope_of(path), order.mandate.prefer_scope
+def _out_of_scope(context: CycleContext, path: str) -> str | None:
+    scope, wanted = context.scopes.scope_of(path), context.mandate.prefer_scope
     if scope == "L0":
         return f"{path} belongs to the server or to version control, and is never written"
     match wanted:
@@ -88,10 +97,10 @@ def _out_of_scope(order: CycleContext, path: str) -> str | None:
             return None if inside else f"{path} is outside of {wanted}, to which the mandate keeps"
 
 
-def _tool_problems(order: CycleContext, decision: RunTool) -> list[str]:
-    spec = order.may.find(decision.tool)
+def _tool_problems(context: CycleContext, decision: RunTool) -> list[str]:
+    spec = context.may.find(decision.tool)
     if spec is None:
-        names = ", ".join(each.name for each in order.may) or "none"
+        names = ", ".join(each.name for each in context.may) or "none"
         return [f"the tool is not one that the mandate allows ({names[:1_000]})"]
     wrong = compile_schema(spec.input_schema).problems(decision.arguments)
     return [f"arguments of {spec.name}: {'; '.join(wrong)}"] if wrong else []

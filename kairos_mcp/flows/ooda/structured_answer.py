@@ -75,7 +75,7 @@ class ReadingTools(Protocol):
 
 @dataclass(slots=True)
 class _Tries:
-    """How often a model may still be asked again; an answer that was cut off is repaired once (RULINGS.md)."""
+    """How often a model may still be asked again; an answer that was cut off is repaired once."""
 
     name: str
     done: int = 0
@@ -89,9 +89,9 @@ class _Tries:
         return f"{self.name}/repair-{self.done}"
 
 
-def settled(
+def request_answer(
     name: str,
-    talk: Conversation,
+    conversation: Conversation,
     form: AnswerForm[T],
     says: PhasePrompts,
     prompts: Prompts,
@@ -104,16 +104,16 @@ def settled(
     while True:
         tools = reading.offered if reading is not None else ToolSet()
         turn = yield from RequestCompletion(
-            step, purpose, talk, tools, form.schema, max_tokens=form.tokens, reminder=form.reminder
+            step, purpose, conversation, tools, form.schema, max_tokens=form.tokens, reminder=form.reminder
         )
         if not isinstance(turn, Completion) or turn.finish in ("content_filter", "refusal"):
-            return broken_by(turn)
+            return phase_failure(turn)
         cut = turn.finish == "length"
         if reading is not None and len(tools) and turn.tool_calls and not cut and turn.unreadable is None:
             answered = yield from reading.called(turn)
             if (stop := first_stop(answered)) is not None:
-                return broken_by(stop)
-            talk = talk.add(*turn_messages(prompts, turn.content, answered))
+                return phase_failure(stop)
+            conversation = conversation.add(*turn_messages(prompts, turn.content, answered))
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
         try:
@@ -127,7 +127,7 @@ def settled(
         prompt = (
             render_prompt(says.cut_off, tokens=form.tokens) if cut else render_prompt(says.repair, problems=problems)
         )
-        talk = talk.add(*_echoed(prompts, turn, step, reason), Message("user", prompt))
+        conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
         step, purpose = again, _REPAIR
 
 
@@ -135,7 +135,7 @@ _PHASE: Purpose = "phase"
 _REPAIR: Purpose = "repair"
 
 
-def broken_by(answer: CompletionAnswer | Unknown) -> PhaseFailure:
+def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
     """Why a phase can't go on after this answer."""
     match answer:
         case Refused(limit=limit) as refused:
@@ -159,17 +159,17 @@ def fitted(value: JsonObject, problems: Sequence[str]) -> JsonObject:
     return value
 
 
-def keyed(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
+def object_schema(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
     """The schema of an object with these keys and no others."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
-def text(most: int, least: int = 1) -> JsonObject:
-    return {"type": "string", "minLength": least, "maxLength": most}
+def text_schema(max_chars: int, min_chars: int = 1) -> JsonObject:
+    return {"type": "string", "minLength": min_chars, "maxLength": max_chars}
 
 
-def texts(items: int, most: int) -> JsonObject:
-    return {"type": "array", "items": text(most), "maxItems": items}
+def text_list_schema(max_items: int, max_chars: int) -> JsonObject:
+    return {"type": "array", "items": text_schema(max_chars), "maxItems": max_items}
 
 
 def _object_of(turn: Completion) -> JsonObject:
@@ -182,7 +182,7 @@ def _object_of(turn: Completion) -> JsonObject:
     return decode_object(turn.content)
 
 
-def _echoed(prompts: Prompts, turn: Completion, step: str, why: str) -> tuple[Message, ...]:
+def _echo_turn(prompts: Prompts, turn: Completion, step: str, why: str) -> tuple[Message, ...]:
     """The turn as the model is shown it again; its calls, none of which was executed, have a result each."""
     content = turn.content
     if len(content) > ECHO_CHARS:

@@ -55,7 +55,7 @@ SURE: JsonObject = {"assessment": "success", "lessons": [], "confidence": 0.95, 
 
 
 def says() -> PhasePrompts:
-    return PhasePrompts.gathered(lambda name: (PROMPTS / f"{name}.md").read_text())
+    return PhasePrompts.load(lambda name: (PROMPTS / f"{name}.md").read_text())
 
 
 def order(carried: CarryOver | None = None, **mandate: Any) -> CycleContext:

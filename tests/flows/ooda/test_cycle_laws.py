@@ -15,7 +15,7 @@ from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, Reques
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
-from kairos_mcp.flows.ooda.decision import taken
+from kairos_mcp.flows.ooda.decision import parse_decision
 from kairos_mcp.flows.ooda.effects import call_for
 
 READING = {"file_tree", "read_file", "search_files", "read_mandate", "check_file"}
@@ -197,7 +197,7 @@ def test_a_decision_that_can_be_taken_is_given_back_as_it_was(value: Any) -> Non
     with_base = value | {"base": {"a.md": "0" * 64}} if isinstance(value, dict) and "risk" not in value else value
     for given_value in (value, with_base):
         try:
-            decision = taken(given_value if isinstance(given_value, dict) else {})
+            decision = parse_decision(given_value if isinstance(given_value, dict) else {})
         except Undecodable:
             continue
         call = call_for(decision, "act/call-1")
