@@ -1,14 +1,14 @@
-"""May this call be made? One table of rules, outside every flow, so that a changed rule never bends a replay.
+"""May this call be made? One table of rules, outside every flow, so that a changed rule never changes a replay.
 
-Deny rules are tried first and always win; then the first rule that matches; then the default: what only reads may
-run, http_fetch and what nobody knows may not, the caller runs its own tools, everything else asks a person.
+Deny rules are tried first and always win; then the first rule that matches; then the default: reading is
+allowed, http_fetch and unknown tools are denied, the caller runs its own tools, everything else asks a person.
 
-Two things no rule can give: a run never writes the server's own files (L0), and instructions to agents (L1) are
-always asked about (SYSTEMS.md O13). And what can't be undone is allowed only by a rule that means it: one that names
+Two things no rule can allow: a run never writes the server's own files (L0), and instructions to agents (L1) are
+always asked about. And what can't be undone is allowed only by a rule that means it: one that names
 its effect class, or the tool in full.
 
-Which paths a call is about is said by tools/touched_paths.py, for every tool. Of a path that can't be resolved, or
-lies outside the workspace, nobody knows whose it is: a call that writes there is asked about like one on instructions.
+tools/touched_paths.py finds the paths of a call, for every tool. It is not known whose a path is that can't be resolved
+or lies outside the workspace: a call that writes there is asked about, like one on instructions.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRequest:
-    """A call that somebody wants to be made. `tool` None: nobody knows it.
+    """A call to be judged. `tool` is None where no tool has this name.
 
-    `agent` and `mandate` name for whom. `found` are paths that the call stands on beside those that it names, as a
-    preview found them; `brings_hidden`: it also found that the call puts characters into a file that nobody sees.
-    `declared`: the risk that a model gave it, which can only raise ours. `touched`: what a look found that was made for
-    it already (`Gate.looked`); None: it is made when the gate is asked.
+    `agent` and `mandate` say for whom it is. `found` are further paths that the call depends on, as a preview found
+    them; `brings_hidden`: the preview also found that the call writes invisible characters into a file. `declared`: the
+    risk that the model gave, which can only raise ours. `touched`: what the file system showed already
+    (`Gate.with_touched_paths`); None: it is read when the gate is asked.
     """
 
     tool: ToolSpec | None
@@ -74,17 +74,19 @@ class ToolCallRequest:
 
 
 def unused_rules(rules: Sequence[GateRule], known: Iterable[str], unmet: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each rule whose glob fits no tool: a slip there, as in a deny rule, protects nothing. `known`: the
-    names of tools; `unmet`: what names of tools begin with that nobody has asked for yet, as those of a server."""
+    """Return a sentence for each rule whose glob fits no tool: a deny rule with a typing error protects nothing.
+
+    `known`: the names of tools; `unmet`: prefixes of tools that have not been listed yet, as those of a server.
+    """
     names, beginnings = (*known, *DENIED_BY_DEFAULT, *MULTI_FILE_EDITS), tuple(unmet)
     found = []
     for rule in rules:
         fits = any(fnmatchcase(name, rule.tools) for name in names)
         if not fits and not any(_could_begin(rule.tools, beginning) for beginning in beginnings):
-            told = _CompiledRule(rule).description
+            description = _CompiledRule(rule).description
             near = get_close_matches(rule.tools, names, n=1, cutoff=0.7)
             meant = f"; {near[0]!r} may be meant" if near else ""
-            found.append(f"{told[:1].upper()}{told[1:]} of the gate fits no tool known so far{meant}.")
+            found.append(f"{description[:1].upper()}{description[1:]} of the gate fits no tool known so far{meant}.")
     return tuple(found)
 
 
@@ -112,25 +114,25 @@ class Gate:
         self._defaults = defaults or {}
         self._paths = paths or TouchedPaths(None, Scopes())
 
-    def verdict(self, wanted: ToolCallRequest) -> Verdict:
-        tool = wanted.tool
+    def verdict(self, call: ToolCallRequest) -> Verdict:
+        tool = call.tool
         if tool is None:
             return Verdict("deny", "nobody knows this tool")  # and no rule means it: what it does is not known
-        seen = self._call_facts(wanted)
-        if seen.effect != "read" and "L0" in seen.scopes:
-            return Verdict("deny", _own_file_reason(seen))
+        facts = self._call_facts(call)
+        if facts.effect != "read" and "L0" in facts.scopes:
+            return Verdict("deny", _own_file_reason(facts))
         for row in self._rules:
-            if row.rule.verdict == "deny" and row.matches(seen):
+            if row.rule.verdict == "deny" and row.matches(facts):
                 return Verdict("deny", row.description)
         for row in self._rules:
-            if row.matches(seen):
-                return self._ask_instead(Verdict(row.rule.verdict, row.description), row, seen)
-        if _reads_env_file(tool, seen):
+            if row.matches(facts):
+                return self._ask_instead(Verdict(row.rule.verdict, row.description), row, facts)
+        if _reads_env_file(tool, facts):
             return Verdict("ask", "files like .env hold secrets: reading one is asked about, unless a rule allows it")
         if (default := self._defaults.get(tool.name)) is not None:
-            decision = default(wanted.arguments)
+            decision = default(call.arguments)
             return Verdict(decision, f"calls of {tool.name} like this {_DOES[decision]}")
-        return self._ask_instead(_default(tool), None, seen)
+        return self._ask_instead(_default(tool), None, facts)
 
     def reads_file_system(self, tool: ToolSpec) -> bool:
         """Whether the file system has to be looked at before a call of this tool can be judged: it is none of ours,
@@ -140,21 +142,23 @@ class Gate:
         judged = any(row.is_about(tool) and not row.is_by_name_alone for row in self._rules)
         return judged or tool.source != "caller"
 
-    def with_touched_paths(self, wanted: ToolCallRequest) -> ToolCallRequest:
-        """The call with what it touches now. Reads the file system where `must_look` says so."""
-        return replace(wanted, touched=self._paths.of(wanted.tool, wanted.arguments))
+    def with_touched_paths(self, call: ToolCallRequest) -> ToolCallRequest:
+        """Return the call with the paths it touches now. Reads the file system where `reads_file_system` says so."""
+        return replace(call, touched=self._paths.of(call.tool, call.arguments))
 
-    def recheck(self, wanted: ToolCallRequest, approved: Mapping[str, str | None] | None) -> None:
-        """Look again, right before the call, whether it touches what it was judged by. `approved`: what a person was
-        shown that it touches; None: nobody was asked. Raises Denied, StaleFile."""
-        tool = wanted.tool
+    def recheck(self, call: ToolCallRequest, approved: Mapping[str, str | None] | None) -> None:
+        """Check right before the call that it still touches the paths it was judged by. Raises Denied, StaleFile.
+
+        `approved`: the paths that a person was shown; None: nobody was asked.
+        """
+        tool = call.tool
         if tool is None or not self.reads_file_system(tool):
             return
-        wanted = self.with_touched_paths(wanted)
-        verdict = self.verdict(wanted)
+        call = self.with_touched_paths(call)
+        verdict = self.verdict(call)
         if verdict.decision == "deny":
             raise Denied(f"{tool.name} was not run: {verdict.reason}.", "Go on without it.")
-        now = set(wanted.touched.names) if wanted.touched is not None else set()
+        now = set(call.touched.names) if call.touched is not None else set()
         if verdict.decision == "allow" if approved is None else now == set(approved):
             return
         raise StaleFile(
@@ -174,38 +178,38 @@ class Gate:
             all(row.is_by_name_alone for row in about) and self.verdict(ToolCallRequest(tool, {})).decision == "allow"
         )
 
-    def hidden_paths(self, wanted: ToolCallRequest) -> Callable[[str], bool] | None:
+    def hidden_paths(self, call: ToolCallRequest) -> Callable[[str], bool] | None:
         """What a call that looks around in a folder must not show of it: whatever the same call would be denied, or a
         person be asked about, at that very path, if it may be made without a question here. None: no rule is about
         paths or scopes of this tool."""
-        tool = wanted.tool
+        tool = call.tool
         if tool is None or tool.effect != "read" or tool.source != "builtin":
             return None  # nobody can keep another's tool from showing what it finds: it is judged by its folder
         if not any(row.is_about(tool) and row.restricts_paths for row in self._rules):
-            if not _reads_at_paths(tool) or self.allows_by_rule(wanted):
+            if not _reads_at_paths(tool) or self.allows_by_rule(call):
                 return None
             return is_env_file
-        free = self.verdict(wanted).decision == "allow"
+        free = self.verdict(call).decision == "allow"
 
-        def shut(path: str) -> bool:
-            found = self.verdict(replace(wanted, arguments={**wanted.arguments, "path": path})).decision
+        def is_hidden(path: str) -> bool:
+            found = self.verdict(replace(call, arguments={**call.arguments, "path": path})).decision
             return found == "deny" or (free and found == "ask")
 
-        return shut
+        return is_hidden
 
-    def allows_by_rule(self, wanted: ToolCallRequest) -> bool:
+    def allows_by_rule(self, call: ToolCallRequest) -> bool:
         """Whether a rule allows this very call, so that the default is not asked."""
-        seen = self._call_facts(wanted)
-        return any(row.rule.verdict == "allow" and row.matches(seen) for row in self._rules)
+        facts = self._call_facts(call)
+        return any(row.rule.verdict == "allow" and row.matches(facts) for row in self._rules)
 
-    def risk(self, wanted: ToolCallRequest) -> Risk:
+    def risk(self, call: ToolCallRequest) -> Risk:
         """What the call risks; see risk_of."""
-        return self._call_facts(wanted).risk
+        return self._call_facts(call).risk
 
-    def _call_facts(self, wanted: ToolCallRequest) -> _CallFacts:
-        tool = wanted.tool
-        touched = wanted.touched or self._paths.of(tool, wanted.arguments)
-        inside = tuple(dict.fromkeys((*touched.inside, *wanted.found)))
+    def _call_facts(self, call: ToolCallRequest) -> _CallFacts:
+        tool = call.tool
+        touched = call.touched or self._paths.of(tool, call.arguments)
+        inside = tuple(dict.fromkeys((*touched.inside, *call.found)))
         scopes = self._scopes(tool, inside)
         instructs = "L1" in scopes
         if tool is not None and tool.source != "caller":
@@ -217,33 +221,33 @@ class Gate:
             paths=inside,
             folded=tuple(path.casefold() for path in inside),
             scopes=scopes,
-            risk=risk_of(tool, scopes, wanted.declared),
-            agent=wanted.agent or "",
-            mandate=wanted.mandate or "",
+            risk=risk_of(tool, scopes, call.declared),
+            agent=call.agent or "",
+            mandate=call.mandate or "",
             touched=touched,
             instructs=instructs,
-            hides=wanted.brings_hidden or touched.hides,
+            hides=call.brings_hidden or touched.hides,
             is_callers=tool is not None and tool.source == "caller",
         )
 
-    def _ask_instead(self, verdict: Verdict, by: _CompiledRule | None, seen: _CallFacts) -> Verdict:
+    def _ask_instead(self, verdict: Verdict, by: _CompiledRule | None, facts: _CallFacts) -> Verdict:
         """A question instead of what is allowed, where no rule can allow it, or only one that names it (`by`)."""
-        touched, named = seen.touched, by is not None and bool(by.rule.paths)
-        if verdict.decision != "allow" or seen.is_callers:
+        touched, named = facts.touched, by is not None and bool(by.rule.paths)
+        if verdict.decision != "allow" or facts.is_callers:
             return verdict
-        if seen.effect != "read":
+        if facts.effect != "read":
             if touched.unresolved:
                 return Verdict("ask", "it names a path that can't be resolved")
             if not all(by is not None and by.names_outside(path) for path in touched.outside):
                 return Verdict("ask", "it names a path outside the workspace")
-            if seen.hides:
+            if facts.hides:
                 return Verdict("ask", "it brings characters that nobody sees, or that turn the direction of writing")
-            if seen.instructs:
+            if facts.instructs:
                 return Verdict("ask", "instructions to agents are always asked about")
             if touched.instructs and not named:
                 return Verdict("ask", "it names a folder that may hold instructions to agents, and no rule its path")
         for row in self._rules:
-            if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, seen):
+            if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, facts):
                 return Verdict("ask", f"it names a folder that holds what {row.description} is about")
         return verdict
 
@@ -265,9 +269,9 @@ class Gate:
             return None
 
 
-def _own_file_reason(seen: _CallFacts) -> str:
-    """Why a call is denied that would write what is the server's own, or can't be told from it."""
-    for path in seen.paths:
+def _own_file_reason(facts: _CallFacts) -> str:
+    """Say why a call is denied that would write the server's own files, or what can't be told from them."""
+    for path in facts.paths:
         if odd := [character for character in path if not character.isprintable()]:
             return f"its path holds a character that nobody sees (U+{ord(odd[0]):04X}): leave it out"
         if len(path) > PATH_CHARS:
@@ -276,7 +280,7 @@ def _own_file_reason(seen: _CallFacts) -> str:
 
 
 def risk_of(tool: ToolSpec | None, scopes: Sequence[Scope], declared: Risk = "low") -> Risk:
-    """The fixed table of RULINGS.md; `scopes` are those of the paths of the call. A model can only raise it."""
+    """Return the risk by a fixed table; `scopes` are those of the call's paths. A model can only raise it."""
     return max(_table_risk(tool, scopes), declared, key=RISKS.index)
 
 
@@ -297,15 +301,17 @@ def _table_risk(tool: ToolSpec | None, scopes: Sequence[Scope]) -> Risk:
 
 
 def tool_pin(tool: ToolSpec) -> str:
-    """What an approval means by this tool: its name, description, schema, effect and where it comes from."""
+    """Return what binds an approval to this tool: a hash of its name, description, schema, effect and source."""
     return sha256(ToolSet([tool]).digest + tool.source.encode()).hexdigest()
 
 
 def approval_digest(
     tool: ToolSpec, arguments: JsonObject, workspace: str | None, preview: str, base: Mapping[str, str | None]
 ) -> str:
-    """SHA-256 in hex over exactly what leave is asked for: the tool and its pin, the arguments, the workspace, what a
-    person is shown, and the files that it stands on. Whatever differs in one of them is another ask."""
+    """Return the SHA-256 in hex of exactly what approval is asked for: another value is another request.
+
+    It covers the tool and its pin, the arguments, the workspace, the preview, and the files that the call depends on.
+    """
     asked = [tool.name, tool_pin(tool), arguments, workspace, preview, dict(base)]
     return sha256(canonical_json(asked).encode()).hexdigest()
 
@@ -368,57 +374,57 @@ class _CompiledRule:
         rule = self.rule
         return not rule.paths and (rule.scope, rule.risk, rule.agent, rule.mandate) == (None, None, None, None)
 
-    def matches(self, seen: _CallFacts) -> bool:
-        return self.fits_call(seen) and (self._allows(seen) if self.rule.verdict == "allow" else self._touches(seen))
+    def matches(self, facts: _CallFacts) -> bool:
+        return self.fits_call(facts) and (self._allows(facts) if self.rule.verdict == "allow" else self._touches(facts))
 
-    def fits_call(self, seen: _CallFacts) -> bool:
+    def fits_call(self, facts: _CallFacts) -> bool:
         """Whether the rule is about this call, whatever its paths."""
         rule = self.rule
         return (
-            fnmatchcase(seen.name, rule.tools)
-            and rule.effect in (None, seen.effect)
-            and rule.risk in (None, seen.risk)
-            and (rule.agent is None or fnmatchcase(seen.agent, rule.agent))
-            and (rule.mandate is None or fnmatchcase(seen.mandate, rule.mandate))
+            fnmatchcase(facts.name, rule.tools)
+            and rule.effect in (None, facts.effect)
+            and rule.risk in (None, facts.risk)
+            and (rule.agent is None or fnmatchcase(facts.agent, rule.agent))
+            and (rule.mandate is None or fnmatchcase(facts.mandate, rule.mandate))
         )
 
-    def _allows(self, seen: _CallFacts) -> bool:
+    def _allows(self, facts: _CallFacts) -> bool:
         """Whether all of the call lies within what the rule means: every path, and no effect that it doesn't name."""
         rule = self.rule
-        if seen.effect == "irreversible" and rule.effect is None and rule.tools != seen.name:
+        if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:
             return False
-        if rule.scope is not None and set(seen.scopes) != {rule.scope}:
+        if rule.scope is not None and set(facts.scopes) != {rule.scope}:
             return False
         if not rule.paths:
             return True
-        touched = seen.touched
-        inside = all(any(fits(path) for fits in self.exact) for path in seen.paths)
+        touched = facts.touched
+        inside = all(any(fits(path) for fits in self.exact) for path in facts.paths)
         outside = all(self.names_outside(path) for path in touched.outside)
-        return inside and outside and not touched.unresolved and bool(seen.paths or touched.outside)
+        return inside and outside and not touched.unresolved and bool(facts.paths or touched.outside)
 
     def names_outside(self, path: str) -> bool:
         """Whether a glob of this rule that begins with a slash means this path outside the workspace."""
         return any(fits(path.lstrip("/")) for fits in self.absolute)
 
-    def is_inside_folders(self, folders: Sequence[str], seen: _CallFacts) -> bool:
+    def is_inside_folders(self, folders: Sequence[str], facts: _CallFacts) -> bool:
         """Whether one of these folders holds what this rule is about, by the names before its first wildcard."""
         rule = self.rule
-        if not folders or not rule.paths or not self.fits_call(seen):
+        if not folders or not rule.paths or not self.fits_call(facts):
             return False
         fixed = [re.split(r"[*?\[{]", text.removeprefix("./"), maxsplit=1)[0].casefold() for text in rule.paths]
         below = tuple("" if folder == "." else f"{folder.casefold()}/" for folder in folders)
         return any("/" in text and text.startswith(below) for text in fixed if not text.startswith("/"))
 
-    def _touches(self, seen: _CallFacts) -> bool:
+    def _touches(self, facts: _CallFacts) -> bool:
         """Whether any of the call lies within it, or might. A glob of what a folder holds is about the folder too, and
         one without a slash about names anywhere, outside the workspace as well."""
         rule = self.rule
-        if rule.scope is not None and rule.scope not in seen.scopes:
+        if rule.scope is not None and rule.scope not in facts.scopes:
             return False
-        if not rule.paths or seen.touched.unresolved:
+        if not rule.paths or facts.touched.unresolved:
             return True
-        outside = [path.lstrip("/").casefold() for path in seen.touched.outside]
-        return any(fits(path) or fits(f"{path}/") for fits in self.folded for path in (*seen.folded, *outside))
+        outside = [path.lstrip("/").casefold() for path in facts.touched.outside]
+        return any(fits(path) or fits(f"{path}/") for fits in self.folded for path in (*facts.folded, *outside))
 
 
 def _reads_at_paths(tool: ToolSpec) -> bool:
@@ -429,11 +435,11 @@ def _reads_at_paths(tool: ToolSpec) -> bool:
     return "path" in properties or "edits" in properties
 
 
-def _reads_env_file(tool: ToolSpec, seen: _CallFacts) -> bool:
-    if seen.effect != "read" or seen.is_callers or (tool.source == "builtin" and tool.name in NAMES_ALONE):
+def _reads_env_file(tool: ToolSpec, facts: _CallFacts) -> bool:
+    if facts.effect != "read" or facts.is_callers or (tool.source == "builtin" and tool.name in NAMES_ALONE):
         return False
-    touched = seen.touched
-    return bool(touched.unresolved) or any(is_env_file(path) for path in (*seen.paths, *touched.outside))
+    touched = facts.touched
+    return bool(touched.unresolved) or any(is_env_file(path) for path in (*facts.paths, *touched.outside))
 
 
 def _default(tool: ToolSpec) -> Verdict:

@@ -1,4 +1,4 @@
-"""The one line that tells a model where its run stands in its limits, placed at the tail of the newest turn."""
+"""The status line that shows a model how much of its limits is used, placed at the end of the newest turn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from kairos_mcp.budget.units import Account
 
 
 def format_status_line(account: Account, *, closing: bool = False) -> str | None:
-    """Where a run stands in its limits, for the tail of the newest turn: `[round 3 of 12, 38k of 100k tokens]`. The
-    closing call is no further round, and has been told that it is the last."""
+    """Format what is used of a run's limits: `[round 3 of 12, 38k of 100k tokens]`; None where nothing is limited.
+
+    The closing call is no further round, and its prompt already says that it is the last.
+    """
     caps, spent = account.caps, account.spent
     parts = []
     if caps.rounds is not None:
@@ -32,7 +34,7 @@ def format_status_line(account: Account, *, closing: bool = False) -> str | None
 
 
 def _warning(account: Account) -> str:
-    """Round 8 of 10 and a quarter of any other limit left: the model is told to end (SYSTEMS.md P10, T5)."""
+    """Tell the model to finish, from 3 rounds of 10 left, or a quarter of any other limit."""
     rest, caps = account.remaining, account.caps
     if rest.rounds is not None and caps.rounds and rest.rounds * 10 <= caps.rounds * 3:
         return f"; {rest.rounds} {'round' if rest.rounds == 1 else 'rounds'} left: finish"

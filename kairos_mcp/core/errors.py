@@ -25,7 +25,7 @@
     ├── FenceLost               this server no longer owns the run: stop, do nothing more
     └── ReplayDiffers           the recorded answers do not belong to this flow: a changed flow, or a damaged row
 
-Each leaf has a code of INTERFACE.md. `message` says what happened, `hint` what to do next.
+Each leaf has a code of its own, which callers and models see. `message` says what happened, `hint` what to do next.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A mandate: the standing order that an agent works on in cycles; read strictly, with one canonical form and its hash.
 
-Nothing is dropped or clamped: an unknown key and a value out of range are errors (SYSTEMS.md O7).
+Nothing is dropped or clamped: an unknown key and a value out of range are errors.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Mandate:
 
 
 def goal_hash(goal: str) -> str:
-    """SHA-256 in hex of a goal's text: what each cycle compares (O9)."""
+    """SHA-256 in hex of a goal's text: each cycle compares it, to notice a changed goal."""
     return sha256(goal.encode()).hexdigest()
 
 
@@ -215,7 +215,7 @@ def _plain(number: int, path: str) -> str:
 
 
 def _limits_json(limits: Limits) -> JsonObject:
-    """In the units of INTERFACE.md: dollars and seconds; None where nothing is limited."""
+    """Return limits in the units callers use, dollars and seconds; None where nothing is limited."""
     told: dict[str, Any] = {}
     for name in CAPS:
         match name:

@@ -1,4 +1,4 @@
-"""What a loop and a model say to each other: messages, calls, results, completions. Values only: nothing acts."""
+"""What a loop and a model exchange: messages, tool calls, results, completions. Values only: nothing here acts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Digested:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall(_Digested):
-    """A model's wish to call a tool. `id` is the ordinal path of its step (`round-3/call-2`).
+    """A tool call that a model asks for. `id` is the ordinal path of its step (`round-3/call-2`).
 
     `unreadable` is set, and `arguments` empty, where the model's arguments were no JSON object: such a call
     is answered with an error and never executed.
@@ -61,7 +61,7 @@ class ToolCall(_Digested):
 
     @property
     def digest(self) -> bytes:
-        """What is called with what, without who asked for it: equal calls have equal digests."""
+        """Digest the tool's name and its arguments, without the id: equal calls have equal digests."""
         try:
             return self._digest
         except AttributeError:
@@ -73,11 +73,11 @@ class ToolCall(_Digested):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave. `content` is what the model is shown; `code` an error code of INTERFACE.md.
+    """The result of a call. `content` is what the model is shown; `code` one of the error codes in core/errors.py.
 
     A content that was too long for a conversation is kept whole in the store: `kept` is its hash, `chars` its
-    full length in characters, and `content` its head and tail. `remark` is what the person who gave leave for the call
-    said with it: a sentence of ours around their words, no part of what the tool gave.
+    full length in characters, and `content` its head and tail. `remark` is what the person who approved the call
+    said about it: a sentence of ours around their words, no part of what the tool gave.
     """
 
     content: str
@@ -109,7 +109,7 @@ class Message:
 
 
 class _SharedHistory:
-    """Messages that were said, and after each of them the digest and the size in bytes of all up to there."""
+    """Messages shared by conversations, with the digest and the size in bytes of all messages up to each one."""
 
     __slots__ = ("digests", "messages", "sizes")
 
@@ -124,29 +124,31 @@ class _SharedHistory:
         self.messages.append(message)
 
     def copy_prefix(self, length: int) -> _SharedHistory:
-        """A copy of its beginning, to go on from otherwise."""
+        """Copy the first `length` messages, so that another conversation can go on from there."""
         return _SharedHistory(self.messages[:length], self.digests[: DIGEST_BYTES * length], self.sizes[:length])
 
 
 class Conversation(Sequence[Message]):
-    """Messages as a value: a length over a shared story that only grows, so that a further turn costs one message.
+    """Messages as a value: a length over a shared history that only grows, so that another turn costs one message.
 
     Each message is encoded once, when it is added; the digest is folded over the digests before it, so that
-    asking for it costs the same at any length. A second writer from the same point copies the story.
+    asking for it costs the same at any length. A second writer from the same point copies the history.
     """
 
-    __slots__ = ("_length", "_story")
+    __slots__ = ("_history", "_length")
 
-    def __init__(self, messages: Sequence[Message] = (), story: _SharedHistory | None = None) -> None:
-        self._story = _SharedHistory([], bytearray(), array("q")) if story is None else story
+    def __init__(self, messages: Sequence[Message] = (), history: _SharedHistory | None = None) -> None:
+        self._history = _SharedHistory([], bytearray(), array("q")) if history is None else history
         for message in messages:
-            self._story.append(message)
-        self._length = len(self._story.messages)
+            self._history.append(message)
+        self._length = len(self._history.messages)
 
     def add(self, *messages: Message) -> Conversation:
         """The conversation that goes on from here; this one stays what it is."""
-        story = self._story
-        return Conversation(messages, story if len(story.messages) == self._length else story.copy_prefix(self._length))
+        history = self._history
+        return Conversation(
+            messages, history if len(history.messages) == self._length else history.copy_prefix(self._length)
+        )
 
     @property
     def digest(self) -> bytes:
@@ -156,12 +158,12 @@ class Conversation(Sequence[Message]):
         """The digest of the first `length` messages, or None where there are fewer."""
         if not 0 < length <= self._length:
             return None
-        return bytes(self._story.digests[DIGEST_BYTES * (length - 1) : DIGEST_BYTES * length])
+        return bytes(self._history.digests[DIGEST_BYTES * (length - 1) : DIGEST_BYTES * length])
 
     @property
     def size(self) -> int:
         """Bytes of all messages, encoded."""
-        return self._story.sizes[self._length - 1] if self._length else 0
+        return self._history.sizes[self._length - 1] if self._length else 0
 
     def __len__(self) -> int:
         return self._length
@@ -172,19 +174,19 @@ class Conversation(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return [self._story.messages[i] for i in range(*index.indices(self._length))]
+            return [self._history.messages[i] for i in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(index)
-        return self._story.messages[index % self._length]
+        return self._history.messages[index % self._length]
 
     def __iter__(self) -> Iterator[Message]:
         for i in range(self._length):
-            yield self._story.messages[i]
+            yield self._history.messages[i]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model sees it, and what the house must know of it: its effect class, category and source."""
+    """A tool as a model sees it, and what the server must know about it: its effect class, category and source."""
 
     name: str
     description: str

@@ -32,7 +32,7 @@ StopReason = Literal[
 CYCLE_REASONS: tuple[StopReason, ...] = (
     *("goal_achieved", "max_cycles_reached", "error_threshold", "loop_detected", "nothing_to_do", "parse_error"),
 )
-"""Those of runs in cycles alone (SYSTEMS.md O8)."""
+"""Stop reasons that only runs of OODA cycles have."""
 EndStatus = Literal["completed", "failed", "cancelled"]
 
 STATUS_OF: Mapping[StopReason, EndStatus] = {
@@ -56,13 +56,13 @@ STATUS_OF: Mapping[StopReason, EndStatus] = {
     "unknown_outcome": "failed",
     "empty_answer": "failed",
     "context_full": "failed",
-    "cancelled": "cancelled",  # written by the host; no flow knows that it was cancelled
+    "cancelled": "cancelled",  # written by the executor; no flow knows that it was cancelled
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gives back. `notes` go to the result's `degraded`: everything done otherwise than asked."""
+    """What a run returns. `notes` go to the result's `degraded`: whatever was done differently from the request."""
 
     stop_reason: StopReason
     status: EndStatus
@@ -78,5 +78,5 @@ class Outcome:
 def make_outcome(
     stop_reason: StopReason, summary: str | None = None, output: Any = None, notes: tuple[str, ...] = ()
 ) -> Outcome:
-    """The outcome with this stop reason and the status that belongs to it."""
+    """Make an outcome with this stop reason and the status that belongs to it."""
     return Outcome(stop_reason, STATUS_OF[stop_reason], summary, output, notes)

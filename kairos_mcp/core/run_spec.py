@@ -1,4 +1,4 @@
-"""What a run is started with, as values: the request of a caller, and the spec that is frozen from it.
+"""What a run is started with, as values: the request of a caller, and the spec that is built from it.
 
 The spec is a small JSON object; its long texts (prompts, tools, conversation, schema, script) are referred to by
 content hash and stored once.
@@ -71,7 +71,7 @@ class CyclesRequest:
 
 @dataclass(frozen=True, slots=True)
 class UnattendedAllowance:
-    """What a run may use until a person looks at it again (SYSTEMS.md O17), and `most` of it in all.
+    """What a run may use until a person resumes or approves something, which renews it; `most` is its limit in all.
 
     Only what nobody has set is here: model calls, milliseconds.
     """
@@ -86,11 +86,11 @@ class Spec:
     """What a run's row holds: never changed after the start. The fields that end in `_text` are content hashes.
 
     Of the phases of OODA: `reads` and `may` name tools within those of `tools_text`; `mandate` is the id under which
-    the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in specs of before: never.
+    the mandate is saved; `idle_cycles`: after how many noops in a row a run ends, None in older specs: never.
     `given_by` is the run whose output a phase alone was given, as far as it is known: the refs in it are that run's.
     `joining`: by which globs the search may find tools that were not there at the start, () for those that only read;
     None: all were there.
-    `dialect` is that of a provider; None in specs of before it was frozen: as the settings say.
+    `dialect` is that of a provider; None in older specs: the one in the settings.
     """
 
     flow: FlowName

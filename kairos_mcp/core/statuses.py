@@ -11,5 +11,8 @@ MandateStatus = Literal[
     "interrupted",
     "terminated",
 ]
-"""The words of O8. A run's outcome is `terminated` or `interrupted`; a pause's reason is one of the others; a mandate
-whose newest run moves is `active`, one without a run `created`."""
+"""The status of a mandate.
+
+A run's outcome is `terminated` or `interrupted`; a pause's reason is one of the others; a mandate whose newest run is
+under way is `active`, one without a run `created`.
+"""

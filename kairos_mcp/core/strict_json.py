@@ -1,4 +1,4 @@
-"""Text from outside to one JSON value, strictly (SYSTEMS.md O2): what is not plainly there is a failure.
+"""Decode text from outside to one JSON value, strictly: what is not plainly there is a failure.
 
 Nothing is repaired, completed or rewritten here: a reason that a model can read is the only help it gets.
 """

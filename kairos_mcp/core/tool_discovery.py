@@ -1,6 +1,6 @@
 """What a search for tools adds to the offer of a loop: read from its recorded result, so that it replays.
 
-The flow that asks the model and the hands that call for it go by this alike; the search itself is tools/offering.py.
+The flow that asks the model and the executor that makes its calls both use this; the search itself is a tool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FIELDS = ("name", "description", "input_schema", "effect", "category", "source"
 
 
 def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]) -> ToolSet:
-    """The offer with what the search has found, in that order; the very same where it found nothing new.
+    """Add the tools that a search has found to those offered; return the same set where it found nothing new.
 
     `results`: the names of the tools that were called, each with the answer. Only our own search widens an offer: a
     caller's tool or one from outside may give back whatever it likes.
@@ -30,10 +30,10 @@ def add_discovered_tools(offered: ToolSet, results: Iterable[tuple[str, object]]
 
 
 def discovered_tools(result: ToolResult) -> tuple[ToolSpec, ...]:
-    """The specs that a search's recorded result adds to the offer; none for any other result."""
+    """Return the specs in the recorded result of a search; none for any other result."""
     offer = result.data.get("offer") if isinstance(result.data, dict) else None
-    return tuple(ToolSpec(**_fields(each)) for each in offer or () if isinstance(each, dict))
+    return tuple(ToolSpec(**_spec_fields(each)) for each in offer or () if isinstance(each, dict))
 
 
-def _fields(told: JsonObject) -> JsonObject:
-    return {name: told[name] for name in _FIELDS}
+def _spec_fields(offered_tool: JsonObject) -> JsonObject:
+    return {name: offered_tool[name] for name in _FIELDS}

@@ -39,7 +39,7 @@ Text = Annotated[str, Field(min_length=1)]
 PathGlob = Annotated[str, Field(pattern=r"^[^/\\][^\\]*$", max_length=256)]  # from the workspace's root, or a bare name
 FOLDERS = ("workspaces", "command_reads", "skills")  # lists, parted in a variable as PATH is
 VERDICTS: Mapping[str, Any] = {"auto": "allow", "propose": "ask"}
-"""Other words for the same verdicts (SYSTEMS.md P13)."""
+"""Other words for the same verdicts."""
 
 
 def _reference(text: str) -> str:
@@ -84,7 +84,7 @@ class _GateTable(_StrictTable):
 
     @model_validator(mode="after")
     def _leaves_the_core_alone(self) -> Self:
-        """What no rule can give is not written as if one could (SYSTEMS.md O13)."""
+        """Refuse a rule that would allow what no rule can: writing the server's own files."""
         verdict = VERDICTS.get(self.verdict, self.verdict)
         if self.scope == "L0" and verdict != "deny":
             raise PydanticCustomError("core", "scope L0 is never written; a rule on it can only deny")

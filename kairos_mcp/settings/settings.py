@@ -29,7 +29,7 @@ Origin = Literal["flag", "environment", "file", "default"]
 CommandMode = Literal["sandboxed", "bare", "off"]
 
 DEFAULT_CAPS = Limits(rounds=100)
-DEFAULT_DAY = Limits(model_calls=10_000)  # SYSTEMS.md O5
+DEFAULT_DAY = Limits(model_calls=10_000)
 
 
 @dataclass(frozen=True, slots=True)

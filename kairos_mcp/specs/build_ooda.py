@@ -38,7 +38,7 @@ from kairos_mcp.tools.selection import offer_tools
 
 CALLED = ("edit_file", "write_file", "apply_edits", "run_command", "read_mandate", "check_file")
 """What flows call by name, beside what observe, decide and run_tool may."""
-UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)  # SYSTEMS.md O17
+UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _smaller_cap(asked: Limits, own: Limits, unit: str) -> int | None:
 
 
 def _with_allowance(limits: Limits, own: Limits) -> tuple[Limits, UnattendedAllowance | None]:
-    """With O17's limits where neither caller nor mandate has set one; what the configuration allows is the most."""
+    """Add the unattended allowance where neither caller nor mandate set a limit, within the configuration's limits."""
     calls = UNATTENDED_ALLOWANCE.model_calls if own.model_calls is None else None
     time_ms = UNATTENDED_ALLOWANCE.milliseconds if own.milliseconds is None else None
     if calls is None and time_ms is None:

@@ -425,32 +425,32 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'if seen.effect != "read" and "L0" in seen.scopes:',
+        'if facts.effect != "read" and "L0" in facts.scopes:',
         "if False:",
         GATE + "no_rule_lets_a_run_write_what_is_the_servers_own",
         quick=True,
     ),
     Guard(
         "gate.py",
-        "if seen.instructs:",
+        "if facts.instructs:",
         "if False:",
         GATE + "instructions_to_agents_are_always_asked_about",
     ),
     Guard(
         "gate.py",
-        'if row.rule.verdict == "deny" and row.matches(seen):',
+        'if row.rule.verdict == "deny" and row.matches(facts):',
         "if False:",
         GATE + "deny_wins_then_the_first_that_matches",
     ),
     Guard(
         "gate.py",
-        'if seen.effect == "irreversible" and rule.effect is None and rule.tools != seen.name:',
+        'if facts.effect == "irreversible" and rule.effect is None and rule.tools != facts.name:',
         "if False:",
         GATE + "TENANCY_010_a_broad_leave_does_not_cover_what_can_not_be_undone",
     ),
     Guard(
         "gate.py",
-        "(*touched.inside, *wanted.found)",
+        "(*touched.inside, *call.found)",
         "touched.inside",
         GATE + "paths_that_a_preview_found_count_as_those_that_are_named",
     ),
@@ -468,7 +468,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if _reads_env_file(tool, seen):",
+        "if _reads_env_file(tool, facts):",
         "if False:",
         ENV + "reading_a_file_of_settings_is_asked_about_and_its_example_is_not",
     ),
@@ -504,7 +504,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if seen.hides:",
+        "if facts.hides:",
         "if False:",
         HIDING + "a_write_or_an_edit_that_brings_what_nobody_sees_asks_though_a_rule_allows_it",
     ),
@@ -522,7 +522,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        "if not rule.paths or seen.touched.unresolved:",
+        "if not rule.paths or facts.touched.unresolved:",
         "if not rule.paths:",
         TOUCHED + "what_can_not_be_resolved_matches_each_deny_and_ask_rule_with_paths",
     ),
@@ -540,7 +540,7 @@ LEAVES = (
     ),
     Guard(
         "gate.py",
-        'if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, seen):',
+        'if not named and row.rule.verdict != "allow" and row.is_inside_folders(touched.folders, facts):',
         "if False:",
         TOUCHED + "a_folder_that_holds_what_is_guarded_is_asked_about",
     ),

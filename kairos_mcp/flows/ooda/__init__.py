@@ -1,1 +1,1 @@
-"""The five phases of a cycle, each a flow of its own, and the mandate's flow of several cycles (SYSTEMS.md O)."""
+"""The five phases of a cycle, each a flow of its own, and the mandate's flow of several cycles."""

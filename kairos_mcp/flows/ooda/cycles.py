@@ -138,7 +138,7 @@ def _report_with(done: Sequence[CycleResult], carried: CarryOver, now: CycleResu
 
 
 def _mandate_reason(reason: StopReason) -> str:
-    """The reason in the words of O8: a run that ended on an answer that could not be read has used up its cycles."""
+    """Return the reason as a mandate reports it: a last cycle that could not be read has used up the cycles."""
     if reason == "parse_error":
         return "max_cycles_reached"
     return reason if reason in _TERMINATED else "interrupted"

@@ -39,7 +39,7 @@ def problems_of(context: CycleContext, decision: Decision) -> list[str]:
 
 
 def risk_of(context: CycleContext, decision: Decision) -> Risk:
-    """What the decision risks by the table of RULINGS.md; what it says of itself counts only if it is more."""
+    """Return the risk of the decision by a fixed table; the risk that the model declared counts only if higher."""
     return max(_table_risk(context, decision), decision.risk or "low", key=RISKS.index)
 
 
