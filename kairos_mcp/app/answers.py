@@ -11,7 +11,7 @@ from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.models.answers import completion_from, decision_from, settling_from, tool_result_from, turn_from
+from kairos_mcp.models.answers import completion_from, decision_from, settlement_from, tool_result_from, turn_from
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
@@ -76,7 +76,7 @@ def split(
         if is_approval(key):
             brought.decided.append(decision_from(value, key, who))
         elif settlements.is_key(key):
-            brought.settled.append(settling_from(value, key.removesuffix(SUFFIX)))
+            brought.settled.append(settlement_from(value, key.removesuffix(SUFFIX)))
         else:
             brought.steps[key] = value
     return brought

@@ -24,7 +24,7 @@ from kairos_mcp.execution.authorization import ToolAccess
 from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import Model, ModelInput, ModelManner, masked_model
+from kairos_mcp.models.model import Model, ModelInput, ModelManner, redact_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
@@ -167,7 +167,7 @@ class RunFactory:
             provider = self._provider(named if ":" in named else self.settings.model)
             dialects["provider"] = thawed.spec.dialect or self.settings.dialect
             manner = ModelManner(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
-            models["provider"] = masked_model(provider.model(manner), self.mask)
+            models["provider"] = redact_model(provider.model(manner), self.mask)
             paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.dearest())
 
         def kept(ref: str) -> str | None:

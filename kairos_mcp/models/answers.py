@@ -77,7 +77,7 @@ def completion_from(value: object, path: str) -> Completion:
     marked unreadable. An empty turn is legal; the flow decides what it means.
     Raises BadArguments, and UsageInvalid where only the usage is wrong.
     """
-    answer = _read(_CompletionModel, value, "completion")
+    answer = _parse_answer(_CompletionModel, value, "completion")
     calls = tuple(_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
     return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
 
@@ -98,7 +98,7 @@ def turn_from(value: object, path: str) -> Completion:
             return turn
 
 
-def at_path(completion: Completion, path: str) -> Completion:
+def renumber_calls(completion: Completion, path: str) -> Completion:
     """The completion as the answer of the step at `path`: its calls get their ordinals there."""
     calls = [
         ToolCall(f"{path}/call-{n}", call.name, call.arguments, call.unreadable)
@@ -109,21 +109,23 @@ def at_path(completion: Completion, path: str) -> Completion:
 
 def tool_result_from(value: object) -> ToolResult:
     """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
-    answer = _read(_ToolResultModel, value, "tool_call")
+    answer = _parse_answer(_ToolResultModel, value, "tool_call")
     return ToolResult(answer.content, bool(answer.is_error), answer.data)
 
 
-def settling_from(value: object, path: str) -> SettlementRequest:
-    """What a caller says of a lost call: `{settlement: reattempt | already_done, digest, note?}`. Raises
-    BadArguments."""
-    answer = _read(_SettlementModel, value, "settle")
+def settlement_from(value: object, path: str) -> SettlementRequest:
+    """Parse how a caller resolves a call of unknown outcome: `{settlement: reattempt | already_done, digest, note?}`.
+
+    Raises BadArguments.
+    """
+    answer = _parse_answer(_SettlementModel, value, "settle")
     return SettlementRequest(path, answer.settlement, answer.note or None, answer.digest)
 
 
 def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:
     """A decision `{decision: approve | deny, digest, feedback?}` about the approval under this key. Raises
     BadArguments."""
-    answer = _read(_DecisionModel, value, "approval")
+    answer = _parse_answer(_DecisionModel, value, "approval")
     return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
 
 
@@ -141,7 +143,7 @@ def _usage(usage: _UsageModel | None) -> Usage | None:
     return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
 
 
-def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
+def _parse_answer(shape: type[_Shape], value: object, kind: str) -> _Shape:
     if not isinstance(value, dict):
         raise BadArguments(f"The {kind} answer must be an object.", f"Valid keys: {', '.join(shape.model_fields)}.")
     if (reason := find_unfit_value(value)) is not None:
@@ -149,17 +151,17 @@ def _read(shape: type[_Shape], value: object, kind: str) -> _Shape:
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        raise _refusal(shape, kind, error) from None
+        raise _invalid_answer(shape, kind, error) from None
 
 
-def _refusal(shape: type[_AnswerModel], kind: str, error: ValidationError) -> BadArguments:
-    """What is wrong and what is valid, without an echo of what was sent."""
+def _invalid_answer(shape: type[_AnswerModel], kind: str, error: ValidationError) -> BadArguments:
+    """Say what is wrong and what is valid, without repeating what was sent."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    texts = "; ".join(f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
+    texts = "; ".join(f"{_format_location(problem['loc'])}: {problem['msg']}" for problem in problems[:5])
     leaf = UsageInvalid if all(problem["loc"][:1] == ("usage",) for problem in problems) else BadArguments
     return leaf(f"The {kind} answer does not fit: {texts}.", f"Valid keys: {', '.join(shape.model_fields)}.")
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _format_location(location: tuple[int | str, ...]) -> str:
     """The place of a problem; a key from outside may be long, and is cut."""
     return ".".join(str(part)[:60] for part in location) or "the answer"

@@ -1,4 +1,4 @@
-"""How a request is worded for a model and its reply taken apart: pure pairs of `encode` and `decode`.
+"""Encodes a request for a model and decodes its reply, in two dialects; pure functions.
 
 `native` is for routes that take tool specs and give tool calls; `text` for those that only talk: its prompt lists
 the tools, and a reply is one JSON object. Push, InputRequired and provider use the same pairs.
@@ -43,46 +43,48 @@ class WordedRequest:
 
 
 def native(step: RequestCompletion, sent: Sent) -> WordedRequest:
-    """The request as it is; reminder and standing line stand at the tail of the newest turn."""
-    system, messages = _apart(step)
+    """Encode the request unchanged; reminder and status line are appended to the newest turn."""
+    system, messages = _split_system(step)
     return WordedRequest(system, _with_tail(messages, step, sent), step.tools)
 
 
-def untailed(step: RequestCompletion) -> WordedRequest:
-    """The native request without its tail, for a route that puts `tail` behind a mark of what it may cache."""
-    system, messages = _apart(step)
+def native_without_tail(step: RequestCompletion) -> WordedRequest:
+    """Encode the native request without its tail, for a route that puts `tail` after the part that may be cached."""
+    system, messages = _split_system(step)
     return WordedRequest(system, tuple(messages), step.tools)
 
 
 def tail(step: RequestCompletion, sent: Sent) -> str:
-    """What the newest turn ends with: the flow's reminder, then the hands' standing line; empty without both."""
+    """Return the end of the newest turn: the flow's reminder, then the status line; empty without both."""
     return "\n\n".join(part for part in (step.reminder, sent.tail) if part)
 
 
-def told_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
-    """The schema of the final answer in words, for a native route that can't be given it otherwise."""
+def describe_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
+    """Describe the schema of the final answer in words, for a native route that can't be given it otherwise."""
     schema = json.dumps(step.output_schema, ensure_ascii=False)
     return "" if step.output_schema is None else Template(prompts.answer).substitute(schema=schema)
 
 
 def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> WordedRequest:
-    """The request for a model without tools: calls and results are told as text."""
-    system, messages = _apart(step)
-    told = _with_tail(_told(messages), step, sent)
-    return WordedRequest("\n\n".join(part for part in (system, _explained(step, prompts)) if part), told, ToolSet())
+    """Encode the request for a model without tool support: calls and results become text."""
+    system, messages = _split_system(step)
+    as_text = _with_tail(_messages_as_text(messages), step, sent)
+    return WordedRequest(
+        "\n\n".join(part for part in (system, _system_instructions(step, prompts)) if part), as_text, ToolSet()
+    )
 
 
 def reply_schema(step: RequestCompletion) -> JsonObject:
-    """What a reply in the text dialect may be, for a route that can hold a model to a schema."""
-    final = _object_of(final=step.output_schema if step.output_schema is not None else {"type": "string"})
-    calls = [_object_of(name={"const": tool.name}, arguments=tool.input_schema) for tool in step.tools]
+    """Return the JSON Schema of a reply in the text dialect, for a route that can enforce a schema."""
+    final = _object_schema(final=step.output_schema if step.output_schema is not None else {"type": "string"})
+    calls = [_object_schema(name={"const": tool.name}, arguments=tool.input_schema) for tool in step.tools]
     if not calls:
         return final
-    wanted = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
-    return {"anyOf": [_object_of(tool_calls=wanted), final]}
+    calls_schema = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    return {"anyOf": [_object_schema(tool_calls=calls_schema), final]}
 
 
-def _object_of(**parts: JsonObject) -> JsonObject:
+def _object_schema(**parts: JsonObject) -> JsonObject:
     return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
 
 
@@ -100,7 +102,7 @@ def text_turn(content: str, calls: Sequence[ToolCall]) -> str:
     return json.dumps(shown, ensure_ascii=False)
 
 
-def text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
+def decode_text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
     """The completion that a reply in the text dialect means; unreadable, with the reason, where it means none.
 
     Where no tools are offered a reply that is no object is the text itself: small models answer so.
@@ -112,23 +114,23 @@ def text_reply(reply: Completion, step: RequestCompletion, path: str) -> Complet
     if not reply.content.strip():
         return reply
     try:
-        return _meant(reply, decode_object(reply.content), step, path)
+        return _decode_reply_object(reply, decode_object(reply.content), step, path)
     except Undecodable as broken:
         if len(step.tools) == 0:
             return reply
         return replace(reply, unreadable=broken.reason)
 
 
-def _meant(reply: Completion, said: JsonObject, step: RequestCompletion, path: str) -> Completion:
-    """The object says by itself whether the turn ends; what the host states of its text is no news."""
-    if not said.keys() & _KEYS and step.output_schema is not None:
+def _decode_reply_object(reply: Completion, reply_object: JsonObject, step: RequestCompletion, path: str) -> Completion:
+    """The reply object itself says whether the turn ends; the finish that the host reports is ignored."""
+    if not reply_object.keys() & _KEYS and step.output_schema is not None:
         return reply  # a bare object is the final answer
-    strange = sorted(said.keys() - _KEYS)
-    if strange:
-        raise Undecodable(f'the object has {strange[0][:40]!r}; its keys are "tool_calls" with "say", or "final"')
-    match said:
+    unknown_keys = sorted(reply_object.keys() - _KEYS)
+    if unknown_keys:
+        raise Undecodable(f'the object has {unknown_keys[0][:40]!r}; its keys are "tool_calls" with "say", or "final"')
+    match reply_object:
         case {"tool_calls": list(calls), **rest} if calls and rest.get("final") is None:
-            content = _string(rest.get("say"), "say")
+            content = _optional_text(rest.get("say"), "say")
             return replace(reply, content=content, tool_calls=tuple(_calls(calls, path)), finish="tool_calls")
         case {"final": str() | dict() as final, **rest} if not (rest.get("tool_calls") or rest.get("say")):
             text = final if isinstance(final, str) else json.dumps(final, ensure_ascii=False)
@@ -164,7 +166,7 @@ def _call(ordinal: str, name: str, arguments: Any) -> ToolCall:
             return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
 
 
-def _string(value: Any, key: str) -> str:
+def _optional_text(value: Any, key: str) -> str:
     match value:
         case None:
             return ""
@@ -174,7 +176,7 @@ def _string(value: Any, key: str) -> str:
             raise Undecodable(f'"{key}" is no text')
 
 
-def _apart(step: RequestCompletion) -> tuple[str, list[Message]]:
+def _split_system(step: RequestCompletion) -> tuple[str, list[Message]]:
     messages = list(step.conversation)
     if messages and messages[0].role == "system":
         return messages[0].content, messages[1:]
@@ -182,30 +184,30 @@ def _apart(step: RequestCompletion) -> tuple[str, list[Message]]:
 
 
 def _with_tail(messages: list[Message], step: RequestCompletion, sent: Sent) -> tuple[Message, ...]:
-    said = tail(step, sent)
-    if not said or not messages:
+    reply_object = tail(step, sent)
+    if not reply_object or not messages:
         return tuple(messages)
     newest = messages[-1]
-    return (*messages[:-1], replace(newest, content=f"{newest.content}\n\n{said}"))
+    return (*messages[:-1], replace(newest, content=f"{newest.content}\n\n{reply_object}"))
 
 
-def _told(messages: list[Message]) -> list[Message]:
+def _messages_as_text(messages: list[Message]) -> list[Message]:
     """Calls become the object that asked for them, the results after a turn one user message."""
-    told: list[Message] = []
+    as_text: list[Message] = []
     for message in messages:
         match message:
             case Message("assistant", content, (_, *_) as calls):
-                told.append(Message("assistant", text_turn(content, calls)))
-            case Message("tool", content) if told and told[-1].role == "user":
-                told[-1] = Message("user", f"{told[-1].content}\n\n{content}")
+                as_text.append(Message("assistant", text_turn(content, calls)))
+            case Message("tool", content) if as_text and as_text[-1].role == "user":
+                as_text[-1] = Message("user", f"{as_text[-1].content}\n\n{content}")
             case Message("tool", content):
-                told.append(Message("user", content))
+                as_text.append(Message("user", content))
             case _:
-                told.append(message)
-    return told
+                as_text.append(message)
+    return as_text
 
 
-def _explained(step: RequestCompletion, prompts: TextPrompts) -> str:
+def _system_instructions(step: RequestCompletion, prompts: TextPrompts) -> str:
     schema = "" if step.output_schema is None else json.dumps(step.output_schema, ensure_ascii=False)
     asked = Template(prompts.schema).substitute(schema=schema) if schema else ""
     if len(step.tools) == 0:

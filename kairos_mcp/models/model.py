@@ -18,8 +18,8 @@ def _nothing_private(_turn: Message) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """A step on its way to a model: its path in the run, what the flow asked, what the hands added, and how to find
-    what a provider wants back of an earlier turn."""
+    """What a model is given: the step's path in the run, the request of the flow, what was sent beside it, and how to
+    find the private parts that a provider wants back of an earlier turn."""
 
     path: str
     step: RequestCompletion
@@ -32,7 +32,7 @@ Model = Callable[[ModelInput], Awaitable[Completion | Failure]]
 
 @dataclass(frozen=True, slots=True)
 class ModelManner:
-    """From the run's frozen spec: temperature, dialect, and the prompts of the text dialect."""
+    """How a run wants its completions, from its stored spec: temperature, dialect, prompts of the text dialect."""
 
     temperature: float | None = None
     dialect: DialectName = "native"
@@ -44,31 +44,34 @@ _Turn = tuple[str, tuple[str, ...]]
 
 @dataclass(slots=True)
 class PrivateParts:
-    """The private parts of one conversation's turns. A turn is known by its text and the ids of its calls, which are
-    ordinals and so unique; two turns of the same text without calls are alike to their provider."""
+    """What a provider wants back of its earlier turns (thinking, signatures, ids), kept by turn.
+
+    A turn is identified by its text and the ids of its calls, which are ordinals and so unique; two turns of the same
+    text without calls are the same to their provider.
+    """
 
     _by_turn: dict[_Turn, Private] = field(default_factory=dict)
 
     def keep(self, name: str, turn: Completion) -> None:
-        """Take note of the answer to the step `name`."""
+        """Store the private part of the answer to the step `name`."""
         if turn.private is not None:
             ids = tuple(f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1))
             self._by_turn[turn.content, ids] = turn.private
 
     def of(self, message: Message) -> Private | None:
-        """What belongs to an assistant turn of a conversation."""
+        """Return the private part of an assistant turn of a conversation, if it has one."""
         if message.role != "assistant" or not self._by_turn:
             return None
         return self._by_turn.get((message.content, tuple(call.id for call in message.tool_calls)))
 
 
-def masked_model(model: Model, mask: Redactor) -> Model:
-    async def complete(asked: ModelInput) -> Completion | Failure:
-        answer = await model(asked)
+def redact_model(model: Model, redactor: Redactor) -> Model:
+    async def complete(model_input: ModelInput) -> Completion | Failure:
+        answer = await model(model_input)
         return (
-            redact_values.redact_completion(answer, mask)
+            redact_values.redact_completion(answer, redactor)
             if isinstance(answer, Completion)
-            else redact_values.redact_failure(answer, mask)
+            else redact_values.redact_failure(answer, redactor)
         )
 
     return complete

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
 NANO_PER_MTOK = 1_000  # dollars for a million tokens are thousands of nano-dollars for one
-_READ = ("input_mtok", "cache_write_mtok")  # what the prompt may cost; writing it to a cache costs the most
-_WRITTEN = ("output_mtok", "output_reasoning_mtok")
-_BY_CALL = ("requests_kcount", "input_mchars", "input_text_messages_kcount")  # priced otherwise than by tokens
+_INPUT_PRICES = ("input_mtok", "cache_write_mtok")  # what the prompt may cost; writing it to a cache costs the most
+_OUTPUT_PRICES = ("output_mtok", "output_reasoning_mtok")
+_PER_REQUEST_PRICES = (
+    "requests_kcount",
+    "input_mchars",
+    "input_text_messages_kcount",
+)  # priced otherwise than by tokens
 _ONE_PROVIDER = {"openai-chat": "openai", "openai-responses": "openai"}
 
 
@@ -48,23 +52,23 @@ class Tariff:
     def dearest(self) -> Price | None:
         """What a token costs at most; None where nobody knows."""
         if self.stated is not None:
-            return Price(*(_nano(Decimal(str(dollars)) * NANO_PER_MTOK) for dollars in self.stated))
-        known = self._known(self.model.partition(":")[2])
+            return Price(*(_round_up_nano(Decimal(str(dollars)) * NANO_PER_MTOK) for dollars in self.stated))
+        known = self._find_model(self.model.partition(":")[2])
         if known is None:
             return None
         now = datetime.now(UTC)  # some models are cheaper at night; a run may go on into the day
         prices = [vars(known[1].get_prices(now.replace(hour=hour))) for hour in range(24)]
-        read, written = _highest(prices, _READ), _highest(prices, _WRITTEN)
-        if read is None or written is None or any(each.get(name) for each in prices for name in _BY_CALL):
+        read, written = _highest_price(prices, _INPUT_PRICES), _highest_price(prices, _OUTPUT_PRICES)
+        if read is None or written is None or any(each.get(name) for each in prices for name in _PER_REQUEST_PRICES):
             return None
-        return Price(_nano(read * NANO_PER_MTOK), _nano(written * NANO_PER_MTOK))
+        return Price(_round_up_nano(read * NANO_PER_MTOK), _round_up_nano(written * NANO_PER_MTOK))
 
     def cost(self, usage: Usage, answered_by: str | None, cache_written: int = 0) -> int:
         """What these tokens cost, by the model that the reply names where it is known; 0 where nobody knows."""
         if self.stated is not None:
             price = self.dearest()
             return price.cost(usage.input_tokens, usage.output_tokens) if price is not None else 0
-        known = self._known(answered_by) or self._known(self.model.partition(":")[2])
+        known = self._find_model(answered_by) or self._find_model(self.model.partition(":")[2])
         if known is None:
             return 0
         from genai_prices import Usage as Tokens
@@ -76,9 +80,9 @@ class Tariff:
             output_tokens=usage.output_tokens,
         )
         provider, model = known
-        return _nano(model.calc_price(tokens, provider).total_price * 10**9)
+        return _round_up_nano(model.calc_price(tokens, provider).total_price * 10**9)
 
-    def _known(self, model: str | None) -> tuple[Provider, ModelInfo] | None:
+    def _find_model(self, model: str | None) -> tuple[Provider, ModelInfo] | None:
         from genai_prices.data_snapshot import get_snapshot
 
         provider = self.model.partition(":")[0]
@@ -89,7 +93,7 @@ class Tariff:
             return None
 
 
-def _highest(prices: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> Decimal | None:
+def _highest_price(prices: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> Decimal | None:
     """The highest price under one of these names, in any tier; None where there is none."""
     found: list[Decimal] = []
     for price in (each.get(name) for each in prices for name in names):
@@ -103,5 +107,5 @@ def _highest(prices: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> Dec
     return max(found, default=None)
 
 
-def _nano(amount: Decimal) -> int:
+def _round_up_nano(amount: Decimal) -> int:
     return int(amount.to_integral_value(ROUND_CEILING))

@@ -1,7 +1,7 @@
 """A configured provider as a Model: one request, one attempt. Whatever it does, the answer is a value.
 
 The libraries behind it are heavy and are imported, in a thread, when the first completion is asked for. Their own
-retries are off: every attempt is one that the house has marked and reserved.
+retries are off: every attempt is one that was recorded and reserved beforehand.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Provider:
     def model(self, manner: ModelManner) -> Model:
         """The Model of a run."""
 
-        async def complete(asked: ModelInput) -> Completion | Failure:
-            return await self._complete(asked, manner)
+        async def complete(model_input: ModelInput) -> Completion | Failure:
+            return await self._complete(model_input, manner)
 
         return complete
 
@@ -50,16 +50,16 @@ class Provider:
         if opening is not None and await asyncio.wait([opening]) and opening.exception() is None:
             await opening.result().close()
 
-    async def _complete(self, asked: ModelInput, manner: ModelManner) -> Completion | Failure:
+    async def _complete(self, model_input: ModelInput, manner: ModelManner) -> Completion | Failure:
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.create_task(asyncio.to_thread(self._open))
         try:
-            line = await asyncio.shield(self._opening)  # a request that is given up leaves it to the next
+            connection = await asyncio.shield(self._opening)  # a request that is given up leaves it to the next
         except Exception as error:
-            from kairos_mcp.models.provider_errors import not_opened
+            from kairos_mcp.models.provider_errors import connection_failure
 
-            return not_opened(error, self.tariff.model)
-        return await line.complete(asked, manner)
+            return connection_failure(error, self.tariff.model)
+        return await connection.complete(model_input, manner)
 
     def _open(self) -> ProviderConnection:
         from kairos_mcp.models.provider_connection import ProviderConnection

@@ -1,6 +1,6 @@
 """The providers whose libraries are extras: each with its own key, at its own address or another, without retries.
 
-Every attempt is one that the house has marked, so what their clients would try again by themselves is switched off.
+Every attempt is recorded beforehand, so the automatic retries of their clients are switched off.
 Importing this file imports pydantic-ai; a provider's own library is imported when it is asked for.
 """
 
@@ -15,30 +15,32 @@ from pydantic_ai.providers import Provider, infer_provider
 
 from kairos_mcp.core.errors import ConfigError
 from kairos_mcp.models.provider_errors import key_variable
-from kairos_mcp.models.provider_reply_check import looking
+from kairos_mcp.models.provider_reply_check import reply_check_hook
 
 Close = Callable[[], Awaitable[None]]
 SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
 CONNECT_S = 10.0
 
 
-def extra(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient) -> tuple[Provider[Any], Close]:
+def extra_provider(
+    kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient
+) -> tuple[Provider[Any], Close]:
     """The provider, and what closes its client; `http` is taken by those that can. Raises ConfigError for a base URL
     that does not go with it, ImportError without its package, and what the library raises without a key."""
     match kind:
         case "google":
             from pydantic_ai.providers.google import GoogleProvider
 
-            return GoogleProvider(api_key=key, base_url=base_url, http_client=http), _nothing
+            return GoogleProvider(api_key=key, base_url=base_url, http_client=http), _no_close
         case "mistral":
             from pydantic_ai.providers.mistral import MistralProvider
 
-            return MistralProvider(api_key=key, base_url=base_url, http_client=http), _nothing
+            return MistralProvider(api_key=key, base_url=base_url, http_client=http), _no_close
         case "groq":
             from pydantic_ai.providers.groq import GroqProvider
 
-            plain = _httpx()
-            return GroqProvider(api_key=key, base_url=base_url, http_client=plain), plain.aclose
+            http_client = _httpx()
+            return GroqProvider(api_key=key, base_url=base_url, http_client=http_client), http_client.aclose
         case "cohere":
             return _cohere(base_url, key, _httpx())
         case "huggingface":
@@ -51,7 +53,7 @@ def extra(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncCl
         case "xai":
             return _xai(base_url, key)
         case _ if base_url is None:
-            return infer_provider(kind), _nothing
+            return infer_provider(kind), _no_close
         case _:
             raise ConfigError(
                 f"KAIROS_BASE_URL does not go with {kind}.", 'Set KAIROS_MODEL="openai:NAME", or unset it.'
@@ -59,25 +61,25 @@ def extra(kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncCl
 
 
 def _httpx() -> Any:
-    """A client of httpx, of the make of the house's own."""
+    """Return an httpx client with the same limits as our own httpx2 client."""
     import httpx
 
     return httpx.AsyncClient(
         timeout=httpx.Timeout(SILENT_S, connect=CONNECT_S, pool=CONNECT_S),
         headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
-        event_hooks={"response": [looking(httpx.AsyncByteStream)]},
+        event_hooks={"response": [reply_check_hook(httpx.AsyncByteStream)]},
     )
 
 
-def _cohere(base_url: str | None, key: str | None, plain: Any) -> tuple[Provider[Any], Close]:
+def _cohere(base_url: str | None, key: str | None, http_client: Any) -> tuple[Provider[Any], Close]:
     from pydantic_ai.providers.cohere import CohereProvider
 
     if base_url is None:
-        return CohereProvider(api_key=key, http_client=plain), plain.aclose
+        return CohereProvider(api_key=key, http_client=http_client), http_client.aclose
     from cohere import AsyncClientV2
 
-    client = AsyncClientV2(api_key=key or "none", base_url=base_url, httpx_client=plain)
-    return CohereProvider(cohere_client=client), plain.aclose
+    client = AsyncClientV2(api_key=key or "none", base_url=base_url, httpx_client=http_client)
+    return CohereProvider(cohere_client=client), http_client.aclose
 
 
 def _bedrock(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
@@ -119,22 +121,22 @@ def _xai(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
 
     host = urlsplit(base_url).netloc if base_url is not None else None
     address = {"api_host": host} if host is not None else {}
-    made: list[AsyncClient] = []
+    clients: list[AsyncClient] = []
 
     class Once(XaiProvider):
         @property
         def client(self) -> AsyncClient:
-            if not made:
+            if not clients:
                 once = [("grpc.enable_retries", 0)]  # else the channel itself tries five times
-                made.append(AsyncClient(api_key=self.api_key, channel_options=once, **address))
-            return made[0]
+                clients.append(AsyncClient(api_key=self.api_key, channel_options=once, **address))
+            return clients[0]
 
     async def close() -> None:
-        for client in made:
+        for client in clients:
             await client.close()
 
     return Once(api_key=key, api_host=host), close
 
 
-async def _nothing() -> None:
-    """Its client is the house's own, or closes by itself."""
+async def _no_close() -> None:
+    """Nothing to close: the client is ours, or closes by itself."""

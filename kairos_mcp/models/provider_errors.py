@@ -14,7 +14,7 @@ from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 
 LONGEST_WAIT_S = 30.0
-_SAID_CHARS = 300
+_MESSAGE_CHARS = 300
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 _SECRET_FORM = re.compile(
     r"(?:sk|pk|rk|gsk|xai|hf|ghp|gho|AIza|AKIA|Bearer)[-_ ]?[A-Za-z0-9_\-.*]{8,}|[A-Za-z0-9_\-]{32,}"
@@ -55,7 +55,7 @@ def key_variable(kind: str) -> str:
     return _KEY_VARIABLES.get(kind) or f"{kind.partition('-')[0].upper()}_API_KEY"
 
 
-def not_opened(error: Exception, name: str) -> Failure:
+def connection_failure(error: Exception, name: str) -> Failure:
     """The client could not even be made: a setting, a key or a package is missing."""
     kind = name.partition(":")[0]
     match error:
@@ -65,37 +65,39 @@ def not_opened(error: Exception, name: str) -> Failure:
             named = kind.partition("-")[0]
             return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{named}]'.")
         case _:
-            also = ", AWS_DEFAULT_REGION" if kind == "bedrock" else ""
-            cure = f"Set {key_variable(kind)}{also}, and check KAIROS_MODEL."
-            return Failure("config_error", f"{name} can't be used: its key is missing or the model unknown. {cure}")
+            other_variables = ", AWS_DEFAULT_REGION" if kind == "bedrock" else ""
+            hint = f"Set {key_variable(kind)}{other_variables}, and check KAIROS_MODEL."
+            return Failure("config_error", f"{name} can't be used: its key is missing or the model unknown. {hint}")
 
 
-def failure_of(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> Failure:
+def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> Failure:
     """What a request has ended in."""
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
-    if (bad := next((each for each in _causes(error) if isinstance(each, BadProviderReply)), None)) is not None:
+    if (bad := next((each for each in _cause_chain(error) if isinstance(each, BadProviderReply)), None)) is not None:
         return _bad_reply(bad, kind)
-    said = masked(_said(error), environ)
+    message = masked(_provider_message(error), environ)
     match error:
         case known.ModelQuotaExceededError():
-            return Failure("provider_error", f"{kind}: the account has nothing left{said}.")
+            return Failure("provider_error", f"{kind}: the account has nothing left{message}.")
         case known.ModelRateLimitError() | known.ModelOverloadedError():
-            return Failure("provider_busy", f"{kind} is busy{said}.", True, _wait(error))
+            return Failure("provider_busy", f"{kind} is busy{message}.", True, _retry_after_s(error))
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
-            return _broken_line(kind, phase, timeout=isinstance(error, known.ModelTimeoutError), tariff=tariff)
+            return _connection_failure(kind, phase, timeout=isinstance(error, known.ModelTimeoutError), tariff=tariff)
         case known.ModelHTTPError(status_code=status) if status >= 500 or status in (408, 409, 425):
             gone = status == 504  # a gateway gave up waiting; whoever thinks behind it may go on
-            text = f"{kind} failed with status {status}{said}."
-            return Failure("provider_error", text, True, _wait(error), unknown_end=gone)
+            text = f"{kind} failed with status {status}{message}."
+            return Failure("provider_error", text, True, _retry_after_s(error), unknown_end=gone)
         case known.ModelHTTPError(status_code=status):
-            text = f"{kind} refused the request with status {status}{said}. {_cure(status, kind)}"
+            text = f"{kind} refused the request with status {status}{message}. {_hint_for_status(status, kind)}"
             return Failure("provider_error", text)
         case known.ModelAPIError():
-            return Failure("provider_error", f"{kind}: the request failed{said}.", True, _wait(error), unknown_end=True)
+            return Failure(
+                "provider_error", f"{kind}: the request failed{message}.", True, _retry_after_s(error), unknown_end=True
+            )
         case known.UserError():
-            return Failure("provider_error", f"{tariff.model} can't do what was asked of it{said}.")
+            return Failure("provider_error", f"{tariff.model} can't do what was asked of it{message}.")
         case _:
             return Failure("provider_error", f"{kind}: the reply has an unknown shape.", unknown_end=True)
 
@@ -113,16 +115,16 @@ def _bad_reply(bad: BadProviderReply, kind: str) -> Failure:
             return Failure("provider_error", text, unknown_end=True)
 
 
-def _broken_line(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
+def _connection_failure(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
     """The end of a call that was sent is unknown; one that never got through has cost nothing."""
     sent = phase not in ("pool", "connect")
     where = f" at {strip_passwords(tariff.base_url)}" if tariff.base_url else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
-    cure = "" if sent else " Check KAIROS_BASE_URL and the network."
-    return Failure("timeout" if timeout else "provider_error", f"{kind}{where} {what}.{cure}", True, unknown_end=sent)
+    hint = "" if sent else " Check KAIROS_BASE_URL and the network."
+    return Failure("timeout" if timeout else "provider_error", f"{kind}{where} {what}.{hint}", True, unknown_end=sent)
 
 
-def _wait(error: object) -> float | None:
+def _retry_after_s(error: object) -> float | None:
     """How long the provider wants to be left alone, within bounds; None where it says nothing that makes sense."""
     after = getattr(error, "retry_after", None)
     if not isinstance(after, int | float) or not 0 <= after < float("inf"):
@@ -130,7 +132,7 @@ def _wait(error: object) -> float | None:
     return min(float(after), LONGEST_WAIT_S)
 
 
-def _cure(status: int, kind: str) -> str:
+def _hint_for_status(status: int, kind: str) -> str:
     match status:
         case 401 | 403:
             return f"Check {key_variable(kind)}."
@@ -142,11 +144,11 @@ def _cure(status: int, kind: str) -> str:
             return "Check KAIROS_MODEL and what it supports."
 
 
-def _said(error: Exception) -> str:
+def _provider_message(error: Exception) -> str:
     """What the provider itself said, if it said it in the usual place."""
     match getattr(error, "body", None):
         case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)} | {"detail": str(text)}:
-            return f": {' '.join(text.split())[:_SAID_CHARS]}"
+            return f": {' '.join(text.split())[:_MESSAGE_CHARS]}"
         case _:
             return ""
 
@@ -159,7 +161,7 @@ def masked(text: str, environ: Mapping[str, str]) -> str:
     return _SECRET_FORM.sub("***", text)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _cause_chain(error: BaseException | None) -> Iterator[BaseException]:
     for _ in range(10):
         if error is None:
             return

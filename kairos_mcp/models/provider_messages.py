@@ -38,31 +38,31 @@ ID_CHARS = 40  # of a call's id: the shortest limit among the providers
 
 
 def messages_of(
-    asked: ModelInput, manner: ModelManner, origin: str, *, caches: bool, tells_schema: bool
+    model_input: ModelInput, manner: ModelManner, origin: str, *, use_cache: bool, tells_schema: bool
 ) -> list[ModelMessage]:
     """The conversation. With `caches` a mark stands between the newest turn and its tail, which changes each round."""
-    step, tail = asked.step, ""
+    step, tail = model_input.step, ""
     if manner.dialect == "text":
-        worded = dialects.text(step, asked.sent, manner.prompts)
-    elif caches:
-        worded, tail = dialects.untailed(step), dialects.tail(step, asked.sent)
+        worded = dialects.text(step, model_input.sent, manner.prompts)
+    elif use_cache:
+        worded, tail = dialects.native_without_tail(step), dialects.tail(step, model_input.sent)
     else:
-        worded = dialects.native(step, asked.sent)
-    told = dialects.told_schema(step, manner.prompts) if tells_schema and manner.dialect == "native" else ""
-    system = "\n\n".join(part for part in (worded.system, told) if part)
-    telling = _Telling(asked, origin)
+        worded = dialects.native(step, model_input.sent)
+    schema_text = dialects.describe_schema(step, manner.prompts) if tells_schema and manner.dialect == "native" else ""
+    system = "\n\n".join(part for part in (worded.system, schema_text) if part)
+    writer = _ConversationWriter(model_input, origin)
     if system:
-        telling.parts.append(SystemPromptPart(system))
+        writer.parts.append(SystemPromptPart(system))
     for message in worded.messages:
-        telling.tell(message)
-    if caches and telling.parts:
-        telling.parts.append(UserPromptPart([CachePoint(), *([tail] if tail else [])]))
-    return telling.told()
+        writer.add(message)
+    if use_cache and writer.parts:
+        writer.parts.append(UserPromptPart([CachePoint(), *([tail] if tail else [])]))
+    return writer.finish()
 
 
-def parameters_of(step: RequestCompletion, *, offered: bool, schema: JsonObject | None) -> ModelRequestParameters:
+def parameters_of(step: RequestCompletion, *, tools_offered: bool, schema: JsonObject | None) -> ModelRequestParameters:
     """The tools, where they are offered natively, and the schema that the provider holds its model to."""
-    tools = [_tool(spec) for spec in step.tools] if offered else []
+    tools = [_tool_definition(spec) for spec in step.tools] if tools_offered else []
     if schema is None:
         return ModelRequestParameters(function_tools=tools)
     answer = OutputObjectDefinition(json_schema=schema, name="answer")
@@ -70,20 +70,20 @@ def parameters_of(step: RequestCompletion, *, offered: bool, schema: JsonObject 
 
 
 @dataclass(slots=True)
-class _Telling:
+class _ConversationWriter:
     """The conversation so far. `calls`: our ordinal of each call, with its id and name on the wire."""
 
-    asked: ModelInput
+    model_input: ModelInput
     origin: str
     messages: list[ModelMessage] = field(default_factory=list)
     parts: list[ModelRequestPart] = field(default_factory=list)
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def tell(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         match message.role:
             case "assistant":
                 self._end_request()
-                self.messages.append(self._turn(message))
+                self.messages.append(self._response_for(message))
             case "tool":
                 ordinal = message.tool_call_id or ""
                 wire_id, name = self.calls.get(ordinal, (wire_id_of(ordinal), "tool"))
@@ -93,7 +93,7 @@ class _Telling:
             case "user":
                 self.parts.append(UserPromptPart(message.content))
 
-    def told(self) -> list[ModelMessage]:
+    def finish(self) -> list[ModelMessage]:
         self._end_request()
         return self.messages
 
@@ -102,16 +102,16 @@ class _Telling:
             self.messages.append(ModelRequest(parts=self.parts))
             self.parts = []
 
-    def _turn(self, message: Message) -> ModelResponse:
+    def _response_for(self, message: Message) -> ModelResponse:
         """The turn as its provider gave it, if it was this one; else its text and its calls."""
-        response = self._as_it_came(message) or _plain(message)
-        asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        for call, part in zip(message.tool_calls, asked, strict=True):
+        response = self._stored_response(message) or _plain_response(message)
+        call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        for call, part in zip(message.tool_calls, call_parts, strict=True):
             self.calls[call.id] = (part.tool_call_id, call.name)
         return response
 
-    def _as_it_came(self, message: Message) -> ModelResponse | None:
-        private = self.asked.private(message)
+    def _stored_response(self, message: Message) -> ModelResponse | None:
+        private = self.model_input.private(message)
         if private is None or private.origin != self.origin:
             return None
         try:
@@ -120,11 +120,17 @@ class _Telling:
             return None
         if not isinstance(response, ModelResponse):
             return None
-        asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        if len(asked) != len(message.tool_calls):
+        call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        if len(call_parts) != len(message.tool_calls):
             return None
-        broken = {part.tool_call_id for part, call in zip(asked, message.tool_calls, strict=True) if call.unreadable}
-        return replace(response, parts=[_mended(part, broken) for part in response.parts]) if broken else response
+        broken = {
+            part.tool_call_id for part, call in zip(call_parts, message.tool_calls, strict=True) if call.unreadable
+        }
+        return (
+            replace(response, parts=[_without_broken_arguments(part, broken) for part in response.parts])
+            if broken
+            else response
+        )
 
 
 def wire_id_of(ordinal: str) -> str:
@@ -133,13 +139,13 @@ def wire_id_of(ordinal: str) -> str:
     return plain if len(plain) <= ID_CHARS else sha256(ordinal.encode()).hexdigest()[:ID_CHARS]
 
 
-def _plain(message: Message) -> ModelResponse:
+def _plain_response(message: Message) -> ModelResponse:
     parts: list[ModelResponsePart] = [TextPart(message.content)] if message.content else []
     parts += [ToolCallPart(call.name, call.arguments, wire_id_of(call.id)) for call in message.tool_calls]
     return ModelResponse(parts=parts)
 
 
-def _mended(part: ModelResponsePart, broken: set[str]) -> ModelResponsePart:
+def _without_broken_arguments(part: ModelResponsePart, broken: set[str]) -> ModelResponsePart:
     """Arguments that could not be read are sent back empty: servers parse the history, and refuse them."""
     match part:
         case ToolCallPart(tool_call_id=call) if call in broken:
@@ -148,7 +154,7 @@ def _mended(part: ModelResponsePart, broken: set[str]) -> ModelResponsePart:
             return part
 
 
-def _tool(spec: ToolSpec) -> ToolDefinition:
+def _tool_definition(spec: ToolSpec) -> ToolDefinition:
     schema: JsonObject = spec.input_schema
     if "properties" not in schema:  # some providers refuse an object without them
         schema = {"type": "object", "properties": {}} | schema
@@ -172,8 +178,8 @@ def completion_of(
     details = response.provider_details or {}
     refusal = details.get("refusal")
     content = (response.text or "") or (refusal if isinstance(refusal, str) else "")
-    asked = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    calls = tuple(_call(part, f"{path}/call-{n}") for n, part in enumerate(asked, 1))
+    call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    calls = tuple(_call(part, f"{path}/call-{n}") for n, part in enumerate(call_parts, 1))
     usage = _usage(response.usage, response.model_name, tariff)
     unreadable = find_unfit_value([content, [[call.name, call.arguments] for call in calls]])
     if unreadable is not None:
@@ -181,7 +187,7 @@ def completion_of(
     return Completion(
         content=content,
         tool_calls=calls,
-        finish=_finish(
+        finish=_normalize_finish(
             response.finish_reason, refused="refusal" in (*details, details.get("finish_reason")), calls=calls
         ),
         usage=usage,
@@ -191,8 +197,8 @@ def completion_of(
     )
 
 
-def _decoded(ordinal: str, name: str, value: object) -> ToolCall:
-    """In the words of the other routes: the reason is part of what the flow asks next."""
+def _call_from_value(ordinal: str, name: str, value: object) -> ToolCall:
+    """Worded as on the other routes: the reason is part of what the flow asks next."""
     match value:
         case dict():
             return ToolCall(ordinal, name, value)
@@ -212,12 +218,12 @@ def _call(part: ToolCallPart, ordinal: str) -> ToolCall:
                 value = parse_strict_json(text)
             except Undecodable as broken:
                 return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {broken.reason}")
-            return _decoded(ordinal, part.tool_name, value)
+            return _call_from_value(ordinal, part.tool_name, value)
         case _:
             return ToolCall(ordinal, part.tool_name)
 
 
-def _finish(stated: str | None, *, refused: bool, calls: tuple[ToolCall, ...]) -> Finish | None:
+def _normalize_finish(stated: str | None, *, refused: bool, calls: tuple[ToolCall, ...]) -> Finish | None:
     """Some servers state `stop` beside calls, or calls without any."""
     match _FINISHES.get(stated or ""):
         case "stop" if calls:

@@ -15,7 +15,7 @@ LARGEST_COUNT = 2**53 - 1
 Look = Callable[[Any], Awaitable[None]]
 
 
-def looking(streams: type) -> Look:
+def reply_check_hook(streams: type) -> Look:
     """What an HTTP client has to call with each response; `streams` is its library's own AsyncByteStream."""
 
     class Bounded(streams):  # type: ignore[misc]  # httpx's or httpx2's

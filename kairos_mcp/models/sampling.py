@@ -45,10 +45,10 @@ def request(
     step: RequestCompletion, sent: Sent, dialect: DialectName, prompts: TextPrompts
 ) -> wire.CreateMessageRequest:
     """The request to put to the client. Preferences and maxTokens always stand in it, includeContext never."""
-    worded, told = dialects.text(step, sent, prompts), ""
+    worded, schema_text = dialects.text(step, sent, prompts), ""
     if dialect == "native":
-        worded, told = dialects.native(step, sent), dialects.told_schema(step, prompts)
-    system = "\n\n".join(part for part in (worded.system, told) if part)
+        worded, schema_text = dialects.native(step, sent), dialects.describe_schema(step, prompts)
+    system = "\n\n".join(part for part in (worded.system, schema_text) if part)
     hints = [wire.ModelHint(name=sent.model)] if sent.model else None
     tools = [wire.Tool(name=t.name, description=t.description, input_schema=t.input_schema) for t in worded.tools]
     return wire.CreateMessageRequest(
@@ -78,24 +78,24 @@ def completion(
     if reply.role != "assistant":
         raise BadSamplingReply("the answer is no assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
-    named = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
-    said = replace(_said(blocks, path), finish=_finish(reply.stop_reason), model=named)
+    model_name = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
+    answer = replace(_parse_blocks(blocks, path), finish=_finish(reply.stop_reason), model=model_name)
     if (
-        reason := find_unfit_value([said.content, [[call.name, call.arguments] for call in said.tool_calls]])
+        reason := find_unfit_value([answer.content, [[call.name, call.arguments] for call in answer.tool_calls]])
     ) is not None:
         return Completion(unreadable=reason)
-    if said.tool_calls and said.finish == "stop":
-        return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")
-    if dialect == "native" and said.finish == "tool_calls" and not said.tool_calls:
-        return replace(said, unreadable=f"it ends with {reply.stop_reason!r} and calls no tool")
-    return said if dialect == "native" else dialects.text_reply(said, step, path)
+    if answer.tool_calls and answer.finish == "stop":
+        return replace(answer, unreadable=f"it ends with {reply.stop_reason!r} and calls tools; toolUse is needed")
+    if dialect == "native" and answer.finish == "tool_calls" and not answer.tool_calls:
+        return replace(answer, unreadable=f"it ends with {reply.stop_reason!r} and calls no tool")
+    return answer if dialect == "native" else dialects.decode_text_reply(answer, step, path)
 
 
 def _finish(stop_reason: str | None) -> Finish | None:
     return FINISHES.get((stop_reason or "").replace("_", "").lower())
 
 
-def _said(blocks: Sequence[Any], path: str) -> Completion:
+def _parse_blocks(blocks: Sequence[Any], path: str) -> Completion:
     texts = [block.text for block in blocks if isinstance(block, wire.TextContent)]
     uses = [block for block in blocks if isinstance(block, wire.ToolUseContent)]
     if not texts and not uses:
@@ -129,9 +129,9 @@ def _result(message: Message) -> wire.ToolResultContent:
 
 def _turn(message: Message) -> wire.SamplingMessage:
     role: wire.Role = "assistant" if message.role == "assistant" else "user"
-    said = wire.TextContent(text=message.content)
+    answer = wire.TextContent(text=message.content)
     if not message.tool_calls:
-        return wire.SamplingMessage(role=role, content=said)
-    blocks: list[wire.SamplingMessageContentBlock] = [said] if message.content else []
+        return wire.SamplingMessage(role=role, content=answer)
+    blocks: list[wire.SamplingMessageContentBlock] = [answer] if message.content else []
     blocks += [wire.ToolUseContent(id=call.id, name=call.name, input=call.arguments) for call in message.tool_calls]
     return wire.SamplingMessage(role=role, content=blocks)

@@ -17,7 +17,7 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
-from kairos_mcp.models.answers import at_path, completion_from
+from kairos_mcp.models.answers import completion_from, renumber_calls
 
 _OUR_KEYS = ("for", "delay_s", "error")
 
@@ -54,7 +54,7 @@ class _ScriptLine:
     def given(self, path: str) -> ScriptedAnswer:
         match self.answer:
             case Completion() as completion:
-                return ScriptedAnswer(at_path(completion, path), self.delay_s)
+                return ScriptedAnswer(renumber_calls(completion, path), self.delay_s)
             case failure:
                 return ScriptedAnswer(failure, self.delay_s)
 

@@ -1,4 +1,4 @@
-"""The tools that come with the house, put together; a tool's law is in its own file."""
+"""Puts together the built-in tools; each tool is defined in its own file."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def builtin_tools(
     skill_folders: SkillFolders | None = None,
     redactor: Redactor | None = None,
 ) -> list[Tool]:
-    """Every tool of the house, in the order of its listings; without a workspace those that need none.
+    """Return every built-in tool, in listing order; without a workspace, only those that need none.
 
-    An Opener is closed by whoever opened it; a folder given as a Path is let go with the tools. `scopes` says which
+    A Workspace is closed by whoever opened it; a folder given as a Path is closed with the tools. `scopes` says which
     files no run writes; without it, our own package and what lies under .git. `commands`: which programs may be run
-    and how; without it, in a sandbox. `shelves`: the skills that may be read; without them there is no read_skill.
-    `mask`: what readers of files are not shown; without it, what has the name or the shape of a secret.
+    and how; without it, in a sandbox. `skill_folders`: the skills that may be read;
+    without them there is no read_skill.
+    `redactor`: what readers of files are not shown; without it, what has the name or the shape of a secret.
     """
     workspace = Workspace(workspace) if isinstance(workspace, Path) else workspace
     on_demand = [

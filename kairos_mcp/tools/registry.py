@@ -1,4 +1,4 @@
-"""The tools there are: where they come from, how they are found and chosen."""
+"""The registry of tools: where tools come from, and how they are found and selected."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ QUOTED_CHARS = 120  # how much of a caller's own words an error repeats
 
 
 class StartingSource(Protocol):
-    """What takes its time to be there, as a server that is started."""
+    """A source that takes time to become available, as a server that has to be started."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def is_starting(self) -> bool:
-        """Whether it is being started, and nothing is known yet of what it has."""
+        """Whether it is being started, and its tools are not known yet."""
 
     def may_match(self, globs: Sequence[str] | None) -> bool:
-        """Whether the globs could name a tool of it; None: those that only read."""
+        """Whether the globs could match a tool of it; None stands for all tools that only read."""
 
     def wait_ready(self, deadline: float) -> None:
         """Know what there is; blocks until `until` (`time.monotonic()`) at most, and never raises. What is begun goes
@@ -40,9 +40,9 @@ class StartingSource(Protocol):
 
 
 class ToolSource(Protocol):
-    """Tools that may come and go while the house is open, as those of a server of others or of installed packages.
+    """Tools that may come and go while the server runs, as those of another MCP server or of installed packages.
 
-    All of it is quick, and may be asked in the event loop and in worker threads.
+    Every method is quick, and may be called in the event loop and in worker threads.
     """
 
     @property
@@ -53,19 +53,19 @@ class ToolSource(Protocol):
         """Another number whenever `tools` would give another answer."""
 
     def tools(self) -> tuple[Tool, ...]:
-        """What is offered now, in a fixed order."""
+        """Return the tools that are offered now, in a fixed order."""
 
     def why_withheld(self, name: str) -> str | None:
-        """Why a tool of this name is not offered, if that is known."""
+        """Return why a tool of this name is not offered, if that is known."""
 
     def may_match(self, globs: Sequence[str] | None) -> bool:
         """Whether the globs could name a tool of this source; None: those that only read."""
 
     def starting(self) -> Sequence[StartingSource]:
-        """What of it has to be waited for."""
+        """Return the parts that may have to be waited for."""
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out, cut, taken on trust or is not there, in sentences."""
+        """Return sentences on what was left out, cut, trusted at first use, or is missing."""
 
 
 class _SourceTools(NamedTuple):
@@ -79,9 +79,9 @@ class _SourceTools(NamedTuple):
 
 
 class ToolRegistry:
-    """Tools by name: those of the house in the order given, then those of each source in its order.
+    """Tools by name: the built-in ones in the order given, then those of each source in its order.
 
-    A source never takes a name that stands before it. Reading starts nothing; `ready` does.
+    A source never replaces a tool that comes before it. Looking up tools starts no source; `wait_ready` does.
     """
 
     def __init__(self, tools: Iterable[Tool], sources: Sequence[ToolSource] = ()) -> None:
@@ -155,13 +155,13 @@ class ToolRegistry:
         return tool
 
     def must_wait_for(self, globs: Sequence[str] | None) -> bool:
-        """Whether `ready` would ask anybody."""
+        """Whether `wait_ready` would wait for any source."""
         return any(source.may_match(globs) for source in self._sources)
 
     def wait_ready(
         self, globs: Sequence[str] | None, named: Sequence[str] = (), *, soon_s: float = OTHERS_WAIT_S
     ) -> None:
-        """Let what the globs, or these names, may mean find out what it has. Blocks: call it in a worker thread.
+        """Wait for the sources that the globs, or these names, may match. Blocks: call it in a worker thread.
 
         Where a tool that is not known yet is named exactly, it is waited for up to NAMED_S, else up to `soon_s`.
         """
@@ -197,7 +197,7 @@ class ToolRegistry:
         return self.select_available(globs)
 
     def select_available(self, globs: Sequence[str] | None) -> ToolSet:
-        """Those of `select` that there are now, whatever else the globs name."""
+        """Return what `select` would, without an error for globs that match nothing."""
         if globs is None:
             by_default = [tool.spec for tool in self._tools.values() if not tool.named_only]
             return ToolSet([spec for spec in by_default if spec.effect == "read"])

@@ -27,7 +27,7 @@ def shorten(result: ToolResult, shown_chars: int, ref: str) -> tuple[ToolResult,
     """The result as it is shown, and its whole text when that must be kept in the store under `ref`.
 
     What is shown has at most `shown_chars` characters (400 at least), its own note included. What can't be seen, or
-    imitates a role, is spelled out; secrets have been taken out before (masked.py).
+    imitates a role, is spelled out; secrets have been redacted before (redact_call).
     """
     text, data = show_with_note(result.content), _spell_out_json(result.data)
     if text is not result.content or data is not result.data:

@@ -74,7 +74,7 @@ def rank_tools(pool: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
 
 
 def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: Sequence[str] = ()) -> JsonObject:
-    """All that there is to say of a tool; `related` names some that are for the same kind of work."""
+    """Return the full description of a tool; `related` names some for the same kind of work."""
     message: JsonObject = {
         "name": spec.name,
         "description": spec.description,
@@ -88,7 +88,7 @@ def describe_tool(spec: ToolSpec, examples: Sequence[JsonObject] = (), related: 
 
 
 def related_tools(spec: ToolSpec, specs: Sequence[ToolSpec]) -> tuple[str, ...]:
-    """Other tools of its category and source, the nearest behind it first (SYSTEMS.md O23)."""
+    """Return other tools of its category and source, those listed after it first."""
     alike = [each.name for each in specs if (each.category, each.source) == (spec.category, spec.source)]
     at = alike.index(spec.name)
     return tuple([*alike[at + 1 :], *alike[:at]][:MAX_RELATED])
@@ -108,7 +108,7 @@ def _summarize_tool(spec: ToolSpec) -> JsonObject:
     return {"name": spec.name, "description": shown, "category": spec.category, "effect": spec.effect}
 
 
-MAX_SHOWN_TOOLS = 40  # RULINGS.md, "Registry, network"
+MAX_SHOWN_TOOLS = 40  # each is part of every request
 MAX_SPEC_CHARS = 24_000
 MAX_FOUND = 8  # of one search: each stays in every later request
 
@@ -170,7 +170,7 @@ def _search_spec(starting: Sequence[str]) -> ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class LateTools:
-    """What has come since a run began: its tools, and the servers that are not there even now."""
+    """What became available since a run began: its tools, and the servers that are still starting."""
 
     tools: ToolSet = field(default_factory=ToolSet)
     starting: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, Sent
-from kairos_mcp.models.dialects import TextPrompts, text, text_reply, text_turn
+from kairos_mcp.models.dialects import TextPrompts, decode_text_reply, text, text_turn
 
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object"}, effect="read")
 PROMPTS = TextPrompts("call: $tools", "final only", "schema: $schema")
@@ -29,7 +29,7 @@ def step(*, tools: bool = True, schema: bool = False, messages: tuple[Message, .
 
 
 def meant(reply: str, *, finish: Any = "stop", **ways: bool) -> Completion:
-    return text_reply(Completion(reply, finish=finish), step(**ways), "round-1")
+    return decode_text_reply(Completion(reply, finish=finish), step(**ways), "round-1")
 
 
 CALL = {"name": "read_file", "arguments": {"path": "a"}}
@@ -123,7 +123,7 @@ def test_a_turn_that_was_cut_off_is_not_taken_apart(finish):
 
 def test_calls_that_come_natively_to_a_question_in_text_are_not_run():
     native = Completion("", (ToolCall("round-1/call-1", "read_file", {}),), "tool_calls")
-    assert text_reply(native, step(), "round-1").unreadable
+    assert decode_text_reply(native, step(), "round-1").unreadable
 
 
 def test_results_after_a_turn_are_one_message_and_the_tail_ends_the_newest():

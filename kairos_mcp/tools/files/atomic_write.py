@@ -1,8 +1,8 @@
-"""The writing half of the opener: a name in an opened folder is changed whole or not at all, nothing is lost unseen.
+"""Writes files atomically: a file is replaced as a whole or not at all, and no other program's change is lost.
 
-A file is written beside its place, synced, and exchanged with what stands there; only then, when no other program
-reaches it by its name any more, is what was displaced compared with what was meant to be replaced. If it differs, it
-goes back. Nothing is ever opened for writing where it stands, so that no link, hard or symbolic, is written through.
+The new content is written to a staging file in the same folder, synced, and exchanged with the target by renameat2.
+Only then, when no other program can reach the displaced file by its name, is it compared with the expected content; if
+it differs, the exchange is undone. No target is ever opened for writing, so nothing is written through a link.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 @dataclass(frozen=True, slots=True)
 class FileSlot:
-    """A name in an opened folder, and what may be done with it. Each method raises leaves of KairosError.
+    """A file name in an opened folder, and the operations on it. Each method raises subclasses of KairosError.
 
-    `key` marks what is written beside it, so that its leftovers are found after a crash.
+    `key` is part of the names of its staging files, so that leftovers are found after a crash.
     """
 
     workspace: Workspace
@@ -40,10 +40,10 @@ class FileSlot:
     key: str
 
     def replace(self, before: bytes, after: bytes) -> bool:
-        """Put `after` where `before` stands; False where it could only be compared and renamed, not exchanged.
+        """Replace the content `before` by `after`. Returns False where it could only be renamed over.
 
-        Raises StaleFile where anything else stands there, also where it has come there since; PathDenied where the
-        folder was moved since. Then the place holds what the other one put there.
+        Raises StaleFile if the file holds anything else, also if it was changed meanwhile; PathDenied if the folder was
+        moved meanwhile. In both cases the file keeps what the other program wrote.
         """
         try:
             half = self._stage(before, after)
@@ -64,7 +64,7 @@ class FileSlot:
         return exchanged
 
     def create(self, content: bytes) -> None:
-        """Put a file where none stands. Raises StaleFile where one does by now."""
+        """Create the file. Raises StaleFile if there is one by now."""
         try:
             half = write_staged(self.folder, self.key, content, None)
             try:
@@ -94,9 +94,9 @@ class FileSlot:
             raise write_error(error, self.path) from None
 
     def clear_leftovers(self, before: bytes | None, after: bytes) -> bool:
-        """Clear away what a crash left beside this place; False where only a person can say which file is meant.
+        """Remove the staging files that a crash left; returns False where only a person can tell which file is meant.
 
-        What somebody else wrote, and the crash left displaced, goes back.
+        Content that another program wrote, and that the crash left displaced, is put back.
         """
         try:
             for name in leftovers(self.folder, self.key):
@@ -312,7 +312,7 @@ def _has_content(fd: int, content: bytes) -> bool:
 def make_folders(workspace: Workspace, folder: str, made: list[str]) -> int:
     """A descriptor of the folder, which is the caller's to close; `made` gets the paths of what was not there.
 
-    Raises OSError as beneath.py does.
+    Raises OSError as safe_open.py does.
     """
     at, done = workspace.open_fd(".", FOLDER), ""
     try:

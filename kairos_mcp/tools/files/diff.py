@@ -1,4 +1,4 @@
-"""A change as a person reads it: a unified diff with the hash of the file before and after.
+"""Formats a change for a person: a unified diff with the hash of the file before and after.
 
 The lines are compared by anchors (those that occur once on both sides), not by the shortest edit: it takes near the
 same time for any two files, where difflib is quadratic for a file that was only sorted.
@@ -31,7 +31,7 @@ def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
     """The diff of one file; both sides are UTF-8, a file that is not there yet is None.
 
     Of a file like `.env` no value is shown; one that changes is, as a line that goes and one that comes. Else the lines
-    are as they are: what can't be seen in them is for visible.py to spell out. Only where every line of both
+    are as they are: the caller spells out characters that can't be seen. Only where every line of both
     sides ends in CRLF, that is said once instead of shown.
     """
     old, new = (b"" if before is None else before).decode(), after.decode()

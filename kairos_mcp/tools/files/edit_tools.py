@@ -1,8 +1,8 @@
 """The tools that change a file: edit_file and write_file. Both show a diff first, and change just what was shown.
 
-The file must still be what the diff was made of that a person approved, and what `base` says was read, where the
-caller says so. Where neither is, it must be at the exchange what it was when this call read it: whether a model has
-seen that is then for the text to notice that is to be replaced.
+A file must still have the content that was shown for approval, and the hash that the argument `base` states, where
+there is one. Without either, it must not change between this call's own read and its write; whether the model has
+seen the current content then shows in whether `old_string` still matches.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ ProposeChanges = Callable[[JsonObject, ToolContext, ReadContent], Sequence[FileC
 
 
 def writing_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
+    """`max_bytes`: the largest file that is changed. `redactor`: hides secrets from readers of a file."""
 
     def edit_file(arguments: JsonObject, _ctx: ToolContext, read_content: ReadContent) -> Sequence[FileChange]:
         path = check_writable_path(arguments["path"], scopes)
@@ -200,7 +200,7 @@ def check_redaction_marks(path: str, before: bytes | None, after: bytes, redacto
 def propose_change(
     path: str, read_content: ReadContent, edits: Sequence[TextEdit], max_bytes: int, redactor: Redactor
 ) -> FileChange:
-    """The change that these edits are. Raises NotFound, and what edits.py and check_marks raise."""
+    """Return the change that these edits make. Raises NotFound, and what matching and checking the edits raise."""
     before = read_content(path)
     if before is None:
         raise NotFound(f"{shorten_path(path)} does not exist.", "write_file creates a file.")
@@ -210,7 +210,7 @@ def propose_change(
 
 
 def format_diffs(changes: Sequence[FileChange]) -> str:
-    """What a person is shown of them."""
+    """Return the diffs of all changes, as a person is shown them."""
     return "\n".join(unified_diff(change.path, change.before, change.after) for change in changes)
 
 

@@ -95,7 +95,7 @@ BOTH_SPEC = ToolSpec(
 
 
 def plan_tools(workspace: Workspace, scopes: Scopes, max_bytes: int, redactor: Redactor) -> list[Tool]:
-    """`most`: bytes that a file may have which is changed. `mask`: what a reader of a file is not shown."""
+    """`max_bytes`: the largest file that is changed. `redactor`: hides secrets from readers of a file."""
 
     def read_content(path: str) -> bytes | None:
         return workspace.read_whole(path, max_bytes)

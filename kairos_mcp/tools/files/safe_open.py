@@ -1,4 +1,4 @@
-"""Two ways to open a path beneath a folder's descriptor without ever leaving it: the kernel's, and a walk.
+"""Opens a path below a folder's descriptor without ever leaving it: by the kernel (openat2), or component by component.
 
 Both refuse symbolic links anywhere in the path and whatever lies on another file system, and fail with an
 OSError: ELOOP for a link, EXDEV for a way out. Neither checks first and opens afterwards.

@@ -1,4 +1,4 @@
-"""The scopes of one workspace: where the server's own files lie in it, found by real paths (SYSTEMS.md O13)."""
+"""The protection scopes of one workspace: where the server's own files lie in it, found by real paths."""
 
 from __future__ import annotations
 

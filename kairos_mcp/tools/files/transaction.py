@@ -1,8 +1,9 @@
-"""Changes of files as one act: kept before, made all or none, and looked up after a crash.
+"""Changes several files as one transaction: all or none, also over a crash.
 
-The order is the promise: first an intent is kept with what every file held, then files change one by one. A crash in
-between finds the intent and each file either as it was or as it was to be, and goes on; where one is neither, because
-somebody else wrote it, that one is left and the others go back. The intent is forgotten with the call's answer.
+First an intent is stored with the original content of every file, then the files are changed one by one. Recovery
+after a crash finds the intent, and each file in its old or its new state, and completes the change. If a file is in
+neither state, because another program wrote it, that file is left alone and the others are reverted. The intent is
+deleted with the call's answer.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class FileChange:
 
 
 def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> bool:
-    """Make every change, or none and raise why. False where one could not be exchanged, only compared and renamed.
+    """Apply every change, or none and raise the cause. False where a file could not be exchanged, only renamed.
 
-    Between two files the run may have gone to another server, which brings the call to its end: then nothing more is
-    touched here, not even to go back.
+    Between two files another server may have taken over the run, which then completes the call: nothing more is changed
+    here, not even to revert.
     """
     ctx.memory.keep(_intent_name(ctx), _format_intent(changes))
     exchanged = True
@@ -77,7 +78,7 @@ def apply_changes(workspace: Workspace, changes: Sequence[FileChange], ctx: Tool
 
 
 def read_originals(ctx: ToolContext) -> ReadContent | None:
-    """What the files of this call held when it began to change them; None if it never did."""
+    """Return a reader of what this call's files held when it began to change them; None if it never did."""
     text = ctx.memory.recall(_intent_name(ctx))
     if text is None:
         return None
@@ -91,7 +92,7 @@ def read_originals(ctx: ToolContext) -> ReadContent | None:
 
 
 def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContext) -> KairosError | None:
-    """Bring a call that a crash interrupted to its end. None: all is made; an error: all is undone, and why.
+    """Complete a call that a crash interrupted. None: all changes are made; an error: all are reverted, and why.
 
     Raises Unclear where a person has to look. A crash in here is no different from the one before.
     """

@@ -1,7 +1,7 @@
-"""The one opener: every file and folder that a tool reads or writes is opened here, beneath the workspace's descriptor.
+"""Opens every file and folder that a tool reads or writes, below the workspace's descriptor and nowhere else.
 
-A check of a path followed by an open is not containment, since the path may change in between: beneath.py
-resolves and opens in one act. Regular files only, whatever else the workspace holds. Writing is placing.py's.
+Checking a path and then opening it is no containment, since the path may change in between: safe_open.py resolves and
+opens in one act. Only regular files are opened. Writing is in atomic_write.py.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Workspace:
     def open_fd(self, plain: str, flags: int, beneath: int | None = None) -> int:
         """A descriptor that is the caller's to close, beneath the workspace or an opened folder of it.
 
-        Raises OSError as beneath.py does, for whoever needs to tell its reasons apart; `explained` words it.
+        Raises OSError as safe_open.py does, so that callers can tell the reasons apart; see `open_error`.
         """
         root = self._root  # a reference of our own, so that a close meanwhile doesn't free the number
         if root is None:

@@ -2,11 +2,11 @@
 
 definition  what a server says of its tools, as values: names, pins, effect classes
 source      one server as a source of tools, for the registry; blocking, in worker threads
-shared      what all servers of a house have in common
-backstage   the one background thread with an event loop, for all servers
-line        the connection of one server over its deaths
-link        one living connection; with child, watch and answers the border to the protocol library
-way         what is started, with which environment, or which address; enclosure its sandbox
+resources   what all servers share
+event_loop  the one background thread with an event loop, for all servers
+client      one server across restarts: opened when needed, reopened with growing pauses
+connection  one live connection; with child, flood_guard and answers the border to the protocol library
+launch      what is started, with which environment, or which address; enclosure is its sandbox
 """
 
 from __future__ import annotations

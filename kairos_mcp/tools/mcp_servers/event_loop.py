@@ -30,7 +30,7 @@ class BackgroundLoop:
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Begin the work in the loop. Raises Unreachable once the house is closing."""
+        """Begin the work in the loop. Raises Unreachable once the server is closing."""
         with self._lock:
             if self._closed:
                 raise Unreachable("The house is closing.", "Call again when it is open.")
