@@ -1,4 +1,4 @@
-"""The law of branches: what one that begins may have of the account around it. Integers alone, no I/O.
+"""The shares of branches: what a branch that starts may use of the account around it. Integers alone, no I/O.
 
 Whatever order branches begin, spend and end in, what those that run may still spend is never more than what is left
 around them less what is set aside there; and reservation in the accounts around holds even where this law is wrong.

@@ -1,4 +1,4 @@
-"""Who may decide what: the one table that every door asks, of kinds of decisions, ways to make one, and settings.
+"""Who may decide what: the one table of kinds of decisions, ways to make them, and settings.
 
 Whoever calls a tool of this server may be the model that wants the thing decided, so a tool's argument decides only
 where the configuration trusts its host with that. A dialog is shown by the client to its user; `approvals = "person"`
@@ -20,7 +20,7 @@ Approvals = Literal["ask", "host", "person"]
 """The setting `approvals`: a client's dialog decides; whoever calls a tool decides too; nobody but a command does."""
 
 Kind = Literal["approval", "settlement", "registration", "rule", "release"]
-"""A call that waits for leave; a call whose end nobody knows; a tool or server that an agent proposed; a remembered
+"""A call that waits for approval; one whose outcome is unknown; a tool or server that an agent proposed; a remembered
 approval; the runs of a server that was stopped."""
 
 Way = Literal["argument", "dialog", "command"]

@@ -10,7 +10,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and through what: the record names them with every wish and decision. `samples`: their client
+    """Who asks, and through what: the record names them with every request and decision. `samples`: their client
     offers its own model; `elicits`: it can show them a dialog; `session`: the one that they call in."""
 
     principal: str = LOCAL

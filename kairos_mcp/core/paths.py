@@ -1,6 +1,6 @@
 """The one rule for a path that a model or a caller writes: relative to the workspace, plain, and inside it.
 
-Text only: nothing here touches a file, and no check here is the containment, which is the opener's.
+Text only: nothing here touches a file. What keeps a run inside its workspace is the workspace that opens files.
 """
 
 from __future__ import annotations

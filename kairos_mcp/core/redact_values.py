@@ -20,58 +20,58 @@ Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
 
 
-def redact_result(found: ToolResult, mask: Redactor) -> ToolResult:
+def redact_result(found: ToolResult, redactor: Redactor) -> ToolResult:
     """What a tool gave, or a caller for one."""
-    content = mask.text(found.content)
-    has_some = found.data is not None and mask.text(json.dumps(found.data, ensure_ascii=False)).count
+    content = redactor.text(found.content)
+    has_some = found.data is not None and redactor.text(json.dumps(found.data, ensure_ascii=False)).count
     if not (content.count or has_some):
         return found  # as most: seen in one look at each of the two texts
-    return replace(found, content=content.text, data=mask.json(found.data)[0])
+    return replace(found, content=content.text, data=redactor.json(found.data)[0])
 
 
-def redact_completion(said: Completion, mask: Redactor) -> Completion:
+def redact_completion(turn: Completion, redactor: Redactor) -> Completion:
     """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
     is signed in it is thinking, which was never shown a key."""
-    content, calls = mask.values(said.content), tuple(_call(call, mask) for call in said.tool_calls)
-    private = said.private
-    if private is not None and (body := mask.values(private.body)).count:
+    content, calls = redactor.values(turn.content), tuple(_call(call, redactor) for call in turn.tool_calls)
+    private = turn.private
+    if private is not None and (body := redactor.values(private.body)).count:
         private = replace(private, body=body.text)
-    if content.count == 0 and calls == said.tool_calls and private is said.private:
-        return said
-    return replace(said, content=content.text, tool_calls=calls, private=private)
+    if content.count == 0 and calls == turn.tool_calls and private is turn.private:
+        return turn
+    return replace(turn, content=content.text, tool_calls=calls, private=private)
 
 
-def redact_failure(found: Failure, mask: Redactor) -> Failure:
+def redact_failure(found: Failure, redactor: Redactor) -> Failure:
     """Why no turn could be had: a provider may repeat what it was sent."""
-    said = mask.text(found.message)
+    said = redactor.text(found.message)
     return replace(found, message=said.text) if said.count else found
 
 
-def redact_answer(brought: object, mask: Redactor) -> object:
+def redact_answer(brought: object, redactor: Redactor) -> object:
     """What a caller brings for an open step: a result, or a turn with the calls that are to be made."""
     match brought:
         case {"tool_calls": calls, **rest}:
-            return {**mask.json(rest)[0], "tool_calls": _values(calls, mask)}
+            return {**redactor.json(rest)[0], "tool_calls": _values(calls, redactor)}
         case _:
-            return mask.json(brought)[0]
+            return redactor.json(brought)[0]
 
 
-def redact_arguments(given: JsonObject, mask: Redactor) -> tuple[JsonObject, int]:
+def redact_arguments(given: JsonObject, redactor: Redactor) -> tuple[JsonObject, int]:
     """The arguments of a call from outside, and how many secrets were taken out."""
-    return mask.json(given)
+    return redactor.json(given)
 
 
-def redact_value(value: JsonObject, mask: Redactor) -> JsonObject:
+def redact_value(value: JsonObject, redactor: Redactor) -> JsonObject:
     """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
-    plain: JsonObject = _values(value, mask)
+    plain: JsonObject = _values(value, redactor)
     return plain
 
 
-def redact_request(asked: PlannerRequest, mask: Redactor) -> tuple[PlannerRequest, int]:
+def redact_request(asked: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
     """What a run is started with, and how many secrets were taken out."""
-    texts = {name: mask.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
-    texts |= {name: mask.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
-    messages = [_message(each, mask) for each in asked.messages]
+    texts = {name: redactor.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
+    texts |= {name: redactor.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
+    messages = [_message(each, redactor) for each in asked.messages]
     count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
     if not count:
         return asked, 0
@@ -79,14 +79,14 @@ def redact_request(asked: PlannerRequest, mask: Redactor) -> tuple[PlannerReques
     return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
 
 
-def redact_label(name: str, mask: Redactor) -> str:
+def redact_label(name: str, redactor: Redactor) -> str:
     """What a client calls itself; cut only then, since half a secret is not known as one."""
-    return mask.text(name).text.strip()[:LABEL_CHARS]
+    return redactor.text(name).text.strip()[:LABEL_CHARS]
 
 
-def redact_spec(spec: Spec, texts: Texts, mask: Redactor) -> tuple[Spec, Texts]:
+def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts]:
     """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
-    plain = {name: mask.values(body) for name, body in texts}
+    plain = {name: redactor.values(body) for name, body in texts}
     if not any(found.count for found in plain.values()):
         return spec, texts
     named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
@@ -102,26 +102,26 @@ def redaction_note(count: int) -> str:
     return f"{what} taken out of what this run was started with; a tool is given a key by its configuration."
 
 
-def _call(call: ToolCall, mask: Redactor) -> ToolCall:
-    name, found = mask.values(call.name).text, _values(call.arguments, mask)
+def _call(call: ToolCall, redactor: Redactor) -> ToolCall:
+    name, found = redactor.values(call.name).text, _values(call.arguments, redactor)
     return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
 
 
-def _values(value: Any, mask: Redactor) -> Any:
+def _values(value: Any, redactor: Redactor) -> Any:
     match value:
         case str():
-            return mask.values(value).text
+            return redactor.values(value).text
         case dict():
-            return {mask.values(name).text: _values(item, mask) for name, item in value.items()}
+            return {redactor.values(name).text: _values(item, redactor) for name, item in value.items()}
         case list():
-            return [_values(item, mask) for item in value]
+            return [_values(item, redactor) for item in value]
         case _:
             return value
 
 
-def _message(message: Message, mask: Redactor) -> tuple[Message, int]:
-    content = mask.text(message.content)
-    calls = [(call, mask.json(call.arguments)) for call in message.tool_calls]
+def _message(message: Message, redactor: Redactor) -> tuple[Message, int]:
+    content = redactor.text(message.content)
+    calls = [(call, redactor.json(call.arguments)) for call in message.tool_calls]
     count = content.count + sum(found for _, (_, found) in calls)
     if not count:
         return message, 0

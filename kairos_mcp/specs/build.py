@@ -1,4 +1,4 @@
-"""Freezes a request into a spec, and thaws a spec into the flow it says. What is thawed never reads a file."""
+"""Build the spec of a run from a request, and load a spec into its flow. Loading never reads a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
 VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **load_ooda.VERSIONS}
-MAX_TOKENS = 4096  # wanted of one completion; what is granted depends on what is left
+MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
 Texts = dict[str, str]
 
@@ -44,7 +44,7 @@ class ContinuedRun:
 
 @dataclass(frozen=True, slots=True)
 class BuiltSpec:
-    """A spec with the texts that it refers to, the limits that hold, and what was done otherwise than asked."""
+    """A spec with the texts it refers to, the limits that hold, and notes on what differs from the request."""
 
     spec: Spec
     texts: tuple[tuple[str, str], ...]
@@ -58,7 +58,7 @@ NO_TEXT_PROMPTS = TextPrompts("", "", "")  # a single call asks no model
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A spec taken apart: the tools offered and those that its search may find, the script if there is one, and how
+    """A loaded spec: the tools offered, those its search may find (`searchable`), a script if there is one, and how
     to build the flow anew."""
 
     spec: Spec
@@ -95,14 +95,12 @@ def build_planner_spec(
     *,
     samples: bool = False,
 ) -> BuiltSpec:
-    """The frozen spec of a planner run. `samples`: the caller's client offers its own model.
+    """Build the spec of a planner run. `samples`: the caller's client offers its own model.
 
     Raises BadArguments, SchemaRejected, UnknownTool, ConfigError.
     """
-    keep = SpecBuilder()
-    coming = registry.starting_sources(
-        request.tools
-    )  # before it is seen what there is: what comes in between is not lost
+    builder = SpecBuilder()
+    coming = registry.starting_sources(request.tools)  # first, so that a tool added in between is not lost
     offer = offer_tools(_select_tools(request, registry), coming)
     if request.output_schema is not None:
         compile_schema(request.output_schema)
@@ -110,7 +108,7 @@ def build_planner_spec(
             raise SchemaRejected(
                 "output_schema: its root is no object.", 'Wrap it: {"type": "object", "properties": …}.'
             )
-    thinks = choose_model(request.route, request.limits, request.model, settings, samples=samples)
+    choice = choose_model(request.route, request.limits, request.model, settings, samples=samples)
     limits, cut = narrow_limits(request.limits, settings)
     prompts = Prompts.load(settings.prompt)
     earlier = past.summaries if past is not None else ()
@@ -120,37 +118,37 @@ def build_planner_spec(
     spec = Spec(
         "planner",
         request.goal,
-        thinks.route,
-        keep.keep(encode(tuple(offer.shown))),
-        behind_text=keep.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
-        system_text=keep.keep(system),
-        history_text=keep.keep(encode(history)) if history else None,
-        user_text=keep.keep(user),
-        schema_text=keep.keep(encode(request.output_schema)) if request.output_schema is not None else None,
-        prompts_text=keep.keep(encode(prompts)),
-        dialect_text=keep.keep(encode(load_text_prompts(settings))),
-        asked_route=thinks.asked,
-        script_text=keep.keep(thinks.script) if thinks.script is not None else None,
+        choice.route,
+        builder.keep(encode(tuple(offer.shown))),
+        behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
+        system_text=builder.keep(system),
+        history_text=builder.keep(encode(history)) if history else None,
+        user_text=builder.keep(user),
+        schema_text=builder.keep(encode(request.output_schema)) if request.output_schema is not None else None,
+        prompts_text=builder.keep(encode(prompts)),
+        dialect_text=builder.keep(encode(load_text_prompts(settings))),
+        asked_route=choice.asked,
+        script_text=builder.keep(choice.script) if choice.script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
-        model=thinks.model,
+        model=choice.model,
         temperature=request.temperature,
         continues=request.continues,
         dialect=settings.dialect,
         joining=(request.tools or ()) if offer.finds_late_tools else None,
     )
     notes = (
-        *thinks.notes,
+        *choice.notes,
         *cut,
-        *_ignored_options_note(request, thinks.route),
+        *_ignored_options_note(request, choice.route),
         *offer.notes,
         *registry.notes(request.tools),
     )
-    return BuiltSpec(spec, tuple(keep.texts.items()), limits, notes, planner.VERSION)
+    return BuiltSpec(spec, tuple(builder.texts.items()), limits, notes, planner.VERSION)
 
 
 def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...]:
-    """What was asked of a model that nobody on this route takes."""
+    """Note the options for a model that have no effect on this route."""
     asked = [name for name in ("model", "temperature") if getattr(request, name) is not None]
     if not asked or route not in ("caller", "scripted"):
         return ()
@@ -158,7 +156,7 @@ def _ignored_options_note(request: PlannerRequest, route: str) -> tuple[str, ...
 
 
 def build_call_spec(name: str, arguments: JsonObject, settings: Settings, registry: ToolRegistry) -> BuiltSpec:
-    """The frozen spec of one call. Raises UnknownTool; arguments that don't fit raise BadArguments."""
+    """Build the spec of a single call. Raises UnknownTool; BadArguments where the arguments don't fit."""
     offered = registry.select((name,))
     tool = registry.find(name)
     if tool is None:  # a glob, where one name is meant
@@ -167,15 +165,15 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     problems = tool.schema.problems(given)
     if problems:
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
-    keep = SpecBuilder()
-    spec = Spec("call", name, "house", keep.keep(encode(tuple(offered))), arguments=given)
+    builder = SpecBuilder()
+    spec = Spec("call", name, "house", builder.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
-    return BuiltSpec(spec, tuple(keep.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
+    return BuiltSpec(spec, tuple(builder.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
 
 
 def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
-    """Take a spec apart. Raises StoreCorrupt where a text is missing or damaged."""
+    """Load a spec. Raises StoreCorrupt where a text is missing or damaged."""
     spec: Spec = decode(Spec, spec_text)
     offered = _load_tools(text_of(spec.tools_text))
     if spec.flow == "call":
@@ -206,7 +204,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Who is to complete: as asked, and as chosen; the script and model that go with it."""
+    """The model source of a run: the route as asked and as chosen, with its script and model."""
 
     asked: str
     route: str
@@ -216,7 +214,7 @@ class ModelChoice:
 
 
 def choose_model(wanted: str, limits: Limits, model: str | None, settings: Settings, *, samples: bool) -> ModelChoice:
-    """Who thinks in a run with these limits of its own. Raises BadArguments."""
+    """Choose the model source of a run with these limits of its own. Raises BadArguments."""
     script = _script_text(settings)
     asked = wanted if wanted != "auto" else settings.route
     route, notes = choose_priced_route(
@@ -233,8 +231,7 @@ def choose_model(wanted: str, limits: Limits, model: str | None, settings: Setti
 
 
 def choose_priced_route(asked: str, there: AvailableRoutes, *, priced: bool) -> tuple[str, Sequence[str]]:
-    """The route, and what is to be said of it; `auto` passes over those without a price where dollars are limited
-    (`priced`)."""
+    """Return the route and notes on it; `auto` skips routes without a price where dollars are limited (`priced`)."""
     if asked != "auto" or not priced or not there.provider:
         return choose_route(asked, there)
     passed = there.in_order()[: there.in_order().index("provider")]
@@ -257,7 +254,7 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
 
 @lru_cache(maxsize=16)
 def _load_tools(text: str) -> ToolSet:
-    """Most runs have the same tools and prompts: each text is taken apart once, and its value shared."""
+    """Decode the tools; cached, since most runs have the same ones."""
     return ToolSet(decode(tuple[ToolSpec, ...], text))
 
 
@@ -274,12 +271,12 @@ def _load_text_prompts(text: str) -> TextPrompts:
 
 
 def available_routes(settings: Settings, script: bool, samples: bool) -> AvailableRoutes:
-    """What this server and this client have to think with."""
+    """Return the model sources that this server and this client have."""
     return AvailableRoutes(script, settings.model is not None, samples, settings.sampling == "prefer")
 
 
 def narrow_limits(asked: Limits, settings: Settings) -> tuple[Limits, tuple[str, ...]]:
-    """What is asked, within what the configuration allows; what was cut is named."""
+    """Return the requested limits within those of the configuration, and a note for each that was lowered."""
     kept: dict[str, int | None] = {}
     cut = []
     for unit in fields(Limits):

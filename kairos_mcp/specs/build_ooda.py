@@ -1,4 +1,4 @@
-"""Freezes a phase, or cycles of a mandate, into a spec: the mandate, what it may touch, the prompts, what was learned.
+"""Build the spec of a phase, or of cycles of a mandate: the mandate, its tools and files, the prompts, the lessons.
 
 A mandate only narrows: of limits the least counts, of tools those that its globs name, never one that changes files.
 """
@@ -43,8 +43,8 @@ UNATTENDED_ALLOWANCE = UnattendedAllowance(model_calls=60, milliseconds=300_000)
 
 @dataclass(frozen=True, slots=True)
 class CycleSettings:
-    """Where an order stands: settings, the tools of its workspace, whether the caller's client offers its model, and
-    what the newest run of the mandate gave."""
+    """What a spec is built from beside the request: settings, the tools of the workspace, whether the caller's client
+    offers its model, and the output of the mandate's newest run."""
 
     settings: Settings
     registry: ToolRegistry
@@ -53,54 +53,61 @@ class CycleSettings:
     output: JsonObject | None = None
 
 
-def build_phase_spec(asked: PhaseRequest, ground: CycleSettings) -> BuiltSpec:
-    """Raises BadArguments, also for what the phase before did not give; UnknownTool, ConfigError."""
-    phases.check_given(asked.phase, asked.given)
-    limits, cut = _effective_limits(asked.limits, asked.mandate, ground.settings)
-    keep = SpecBuilder()
-    given = keep.keep(encode(asked.given)) if asked.given is not None else None
-    thinks = choose_model(
-        asked.route, _requested_limits(asked.limits, asked.mandate), None, ground.settings, samples=ground.samples
+def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec:
+    """Build the spec of a phase. Raises BadArguments, also for what the phase before did not give; UnknownTool,
+    ConfigError."""
+    phases.check_given(request.phase, request.given)
+    limits, cut = _effective_limits(request.limits, request.mandate, sources.settings)
+    builder = SpecBuilder()
+    given = builder.keep(encode(request.given)) if request.given is not None else None
+    choice = choose_model(
+        request.route,
+        _requested_limits(request.limits, request.mandate),
+        None,
+        sources.settings,
+        samples=sources.samples,
     )
-    _refuse_unpriced(asked.mandate, thinks, ground.settings)
-    spec, notes = _spec(keep, asked.mandate, thinks, ground)
-    frozen = replace(spec, flow=FLOWS[asked.phase], given_text=given, given_by=asked.given_by)
-    return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), phases.VERSION)
+    _refuse_unpriced(request.mandate, choice, sources.settings)
+    spec, notes = _spec(builder, request.mandate, choice, sources)
+    frozen = replace(spec, flow=FLOWS[request.phase], given_text=given, given_by=request.given_by)
+    return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), phases.VERSION)
 
 
-def build_cycles_spec(asked: CyclesRequest, ground: CycleSettings) -> BuiltSpec:
-    """Raises BadArguments, UnknownTool, ConfigError."""
-    mandate = asked.mandate
-    if asked.cycles is not None and not 1 <= asked.cycles <= mandate.max_cycles:
+def build_cycles_spec(request: CyclesRequest, sources: CycleSettings) -> BuiltSpec:
+    """Build the spec of a run of cycles. Raises BadArguments, UnknownTool, ConfigError."""
+    mandate = request.mandate
+    if request.cycles is not None and not 1 <= request.cycles <= mandate.max_cycles:
         raise BadArguments(
-            f"cycles: {asked.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
+            f"cycles: {request.cycles} asked, but the mandate's max_cycles is {mandate.max_cycles}.",
             f"Ask for 1 to {mandate.max_cycles}, or save the mandate with another max_cycles.",
         )
-    limits, cut = _effective_limits(asked.limits, mandate, ground.settings)
-    limits, stretch = _with_allowance(limits, _requested_limits(asked.limits, mandate))
-    keep = SpecBuilder()
-    thinks = choose_model(
-        asked.route, _requested_limits(asked.limits, mandate), None, ground.settings, samples=ground.samples
+    limits, cut = _effective_limits(request.limits, mandate, sources.settings)
+    limits, stretch = _with_allowance(limits, _requested_limits(request.limits, mandate))
+    builder = SpecBuilder()
+    choice = choose_model(
+        request.route, _requested_limits(request.limits, mandate), None, sources.settings, samples=sources.samples
     )
-    _refuse_unpriced(mandate, thinks, ground.settings)
-    spec, notes = _spec(keep, mandate, thinks, ground)
-    frozen = replace(spec, flow=RUN, cycles=asked.cycles or mandate.max_cycles, stretch=stretch)
-    return BuiltSpec(frozen, tuple(keep.texts.items()), limits, (*thinks.notes, *cut, *notes), cycles.VERSION)
+    _refuse_unpriced(mandate, choice, sources.settings)
+    spec, notes = _spec(builder, mandate, choice, sources)
+    frozen = replace(spec, flow=RUN, cycles=request.cycles or mandate.max_cycles, stretch=stretch)
+    return BuiltSpec(frozen, tuple(builder.texts.items()), limits, (*choice.notes, *cut, *notes), cycles.VERSION)
 
 
 def carry_over_from(output: JsonObject | None) -> CarryOver:
-    """What a run hands to the next one of its mandate, as its output says it."""
+    """Read what a run hands on to the next run of its mandate from its output."""
     match output:
         case {"lessons": list(lessons), "effects": list(effects)}:
-            told = tuple(Effect(each["digest"], each["said"]) for each in effects)
-            return CarryOver(tuple(lessons), told)
+            newest_effects = tuple(Effect(each["digest"], each["said"]) for each in effects)
+            return CarryOver(tuple(lessons), newest_effects)
         case _:
             return CarryOver()
 
 
-def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: CycleSettings) -> tuple[Spec, list[str]]:
+def _spec(
+    builder: SpecBuilder, mandate: Mandate, choice: ModelChoice, sources: CycleSettings
+) -> tuple[Spec, list[str]]:
     """What all flows of OODA have in common, and what was left out of the mandate's tools."""
-    settings, registry = ground.settings, ground.registry
+    settings, registry = sources.settings, sources.registry
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
     reads = [spec for spec in registry.select(None) if spec.name not in EDITING]
     wanted = registry.select(mandate.tools)
@@ -111,25 +118,25 @@ def _spec(keep: SpecBuilder, mandate: Mandate, thinks: ModelChoice, ground: Cycl
     search = [offer.search] if offer.search is not None else []
     if coming and "run_tool" in mandate.allowed_actions:
         notes.append("tools: what comes later and does more than read joins the next run of the mandate.")
-    scopes = scopes_of(Path(ground.workspace), settings) if ground.workspace is not None else Scopes()
+    scopes = scopes_of(Path(sources.workspace), settings) if sources.workspace is not None else Scopes()
     spec = Spec(
         RUN,
         mandate.goal,
-        thinks.route,
-        keep.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
-        behind_text=keep.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
-        prompts_text=keep.keep(encode(Prompts.load(settings.prompt))),
-        script_text=keep.keep(thinks.script) if thinks.script is not None else None,
+        choice.route,
+        builder.keep(encode(tuple(_callable_tools(registry, reads, may, search)))),
+        behind_text=builder.keep(encode(tuple(offer.searchable))) if offer.searchable else None,
+        prompts_text=builder.keep(encode(Prompts.load(settings.prompt))),
+        script_text=builder.keep(choice.script) if choice.script is not None else None,
         context_tokens=settings.context_tokens,
         max_tokens=MAX_TOKENS,
-        model=thinks.model,
-        dialect_text=keep.keep(encode(load_text_prompts(settings))),
-        asked_route=thinks.asked,
+        model=choice.model,
+        dialect_text=builder.keep(encode(load_text_prompts(settings))),
+        asked_route=choice.asked,
         mandate=mandate.id,
-        mandate_text=keep.keep(encode(mandate.as_json())),
-        phase_prompts_text=keep.keep(encode(PhasePrompts.load(settings.prompt))),
-        carried_text=keep.keep(encode(carry_over_from(ground.output))),
-        scopes_text=keep.keep(encode(scopes)),
+        mandate_text=builder.keep(encode(mandate.as_json())),
+        phase_prompts_text=builder.keep(encode(PhasePrompts.load(settings.prompt))),
+        carried_text=builder.keep(encode(carry_over_from(sources.output))),
+        scopes_text=builder.keep(encode(scopes)),
         reads=tuple(spec.name for spec in reads),
         may=tuple(spec.name for spec in may),
         dialect=settings.dialect,
@@ -153,10 +160,10 @@ def _callable_tools(
     return ToolSet(list({spec.name: spec for spec in (*reads, *may, *called, *more)}.values()))
 
 
-def _refuse_unpriced(mandate: Mandate, thinks: ModelChoice, settings: Settings) -> None:
+def _refuse_unpriced(mandate: Mandate, choice: ModelChoice, settings: Settings) -> None:
     """Dollars of a mandate's day are what this server pays, so that it has to know a price. Raises BadArguments."""
-    if mandate.day.nano_usd is not None and thinks.route == "provider":
-        refuse_unpriced(thinks.route, thinks.model, settings, "day.usd")
+    if mandate.day.nano_usd is not None and choice.route == "provider":
+        refuse_unpriced(choice.route, choice.model, settings, "day.usd")
 
 
 def _requested_limits(asked: Limits, mandate: Mandate) -> Limits:

@@ -1,6 +1,6 @@
-"""The texts of a spec that can be made again: prompts of the package and the configuration, schemas and specs of tools.
+"""Rebuild texts of a spec: prompts of the package and the configuration, scopes, and specs of tools.
 
-So a text that was damaged in the state file is put back where what it was made of has not changed since.
+A text that was damaged in the state file can be restored if what it was made of has not changed since.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _NAMED = re.compile(r'"name":"([^"]{1,64})"')
 
 
 def rebuilt_texts(settings: Settings, registry: ToolRegistry, workspace: str | None, rest: bytes) -> Iterator[str]:
-    """Each such text, as it would be frozen now. `rest`: what is left of the one that is looked for; it may say which
-    tools stood in it."""
+    """Yield each such text as it would be built now. `rest`: what is left of the damaged one; it may name tools."""
     yield settings.prompt("planner").strip()
     yield encode(Prompts.load(settings.prompt))
     yield encode(PhasePrompts.load(settings.prompt))
