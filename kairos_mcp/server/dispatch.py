@@ -59,10 +59,10 @@ async def dispatch(
         tell, passed = teller(ctx.session.report_progress), set(() if resumed is None else resumed.passed)
         host = await reach()
         who, label = principal(), _client(ctx, host.mask)
-        session = ctx.lifespan_context.of(ctx, who, label)
+        session = ctx.lifespan_context.session_of(ctx, who, label)
         caller = Caller(who, client=label, samples=client.samples, elicits=client.elicits, session=session.id)
         host.wake()
-        async with session.asking() as tasks:
+        async with session.ask_tasks() as tasks:
             call = ToolRequest(host, caller, client, resumed, tell, patience, session, tasks, passed)
             if resumed is not None and not await take(call, resumed, params.input_responses):
                 call = replace(call, client=replace(client, refused=True))
