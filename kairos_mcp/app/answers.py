@@ -43,7 +43,7 @@ def _deposit(
         case RequestCompletion():
             answer, doubts = drop_impossible_usage(path, turn_from(value, path))
             usage = answer.usage or estimate_usage(step, answer)
-            spent = usage_units(usage)  # what waits is shown in the native wording (reports/items.py)
+            spent = usage_units(usage)  # what waits is shown in the native wording
             return AnswerDeposit(
                 path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts
             )

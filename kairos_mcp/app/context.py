@@ -20,8 +20,7 @@ from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import approvals, ownership, queries
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.naming import with_run_id
-from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.queries import RunRow, with_run_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from kairos_mcp.execution.worker import replay_mismatch
 from kairos_mcp.history import replay_check
 from kairos_mcp.history.replay_check import RecordedEntry, Recording, ReplayReport
 from kairos_mcp.specs import load_ooda
-from kairos_mcp.store import approvals, naming, ownership, queries, report_queries, settlements
+from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
 from kairos_mcp.store.connection import rows
@@ -97,7 +97,7 @@ def _read_report(context: AppContext, run_id: str, caller: Caller, *, full: bool
 
 
 def _report(context: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         return report(context.store.reader, run, around, steps)
 
 
@@ -202,7 +202,7 @@ def _nobody_answers(context: AppContext, run: RunRow, caller: Caller) -> bool:
 def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     """What the run is for. Raises UnknownRun."""
     run = context.find_run(run_id, caller)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         spec = context.factory.load_spec(run).spec
     goal = None if run.flow == "call" else spec.goal
     folder = None if run.workspace is None else caller.visible_path(run.workspace)
@@ -215,7 +215,7 @@ def beat(context: AppContext, run_id: str, caller: Caller) -> Heartbeat:
 
 
 def _beat(context: AppContext, run: RunRow) -> Heartbeat:
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         account = read_account(context.store.reader, run.account)
         last = newest_calls(context.store.reader, run, 1)
     number = account.spent.rounds + account.held.rounds
@@ -227,7 +227,7 @@ def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Calle
     for and its flow has changed since."""
     run, reader = context.find_run(run_id, caller), context.store.reader
     record = queries.read_record(reader, run.n)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         whole = TraceInput(
             run,
             record,
@@ -254,7 +254,7 @@ def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     run = context.find_run(run_id, caller)
     context.factory.check_version(run)
     context.factory.forget_specs()
-    with naming.rows_of(run), context.store.read_connection() as connection:
+    with queries.rows_of(run), context.store.read_connection() as connection:
         rows(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
@@ -271,7 +271,7 @@ def export(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
     run = context.find_run(run_id, caller)
-    with naming.rows_of(run), context.store.read_connection() as connection:
+    with queries.rows_of(run), context.store.read_connection() as connection:
         brief = context.factory.load_spec(run).planner_input
         rows(connection, "begin")
         now = queries.run_by_number(connection, run.n)

@@ -18,7 +18,7 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.specs import build
-from kairos_mcp.store import approvals, decisions, naming, ownership, queries, settlements
+from kairos_mcp.store import approvals, decisions, ownership, queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
@@ -47,7 +47,7 @@ async def answer(
     placeholders.refuse_placeholders(dict(answers))
     answers = {key: redact_values.redact_answer(value, context.factory.mask) for key, value in answers.items()}
     run = context.find_run_to_move(run_id, caller)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.as_row)
         _check_may_decide(context, run, said, settled, caller)
         approved = approvals.of_run(context.store.reader, run.n) if steps else {}
@@ -83,7 +83,7 @@ async def decide(
     """
     await context.register_use()
     run = context.find_run_to_move(run_id, caller)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         found = approvals.at_key(context.store.reader, run.n, key)
     if found is None:
         waiting = ", ".join(approvals.waits(context.store.reader, run.n).approvals) or "none"
@@ -114,7 +114,7 @@ async def _leave(
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
-        with naming.rows_of(run):
+        with queries.rows_of(run):
             fence = await context.store.submit(
                 lambda connection: decisions.leave(
                     connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.as_row
@@ -183,7 +183,7 @@ async def control(
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
     await context.register_use()
     run = context.find_run(run_id, caller) if action in FROM_ANYWHERE else context.find_run_to_move(run_id, caller)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
         body, because = _wish_body(context, run, action, limits, route, caller)
@@ -199,7 +199,7 @@ async def control(
         say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
         return leave_request(connection, run, action, say, caller.as_row, mine, at, because=why, dead=dead)
 
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         fence = await context.store.submit(left)
     try:
         context.pool.continue_run(run, mine, fence, interrupt=action == "cancel")
@@ -275,7 +275,7 @@ def _is_paused(context: AppContext, run: RunRow) -> bool:
     """By a person, by an empty account, or by its flow, which waits for leave to go on."""
     if run.paused is not None or run.resume_at is not None:
         return True
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         return any(row.kind == "pause" for row in approvals.waits(context.store.reader, run.n).steps.values())
 
 
@@ -328,7 +328,7 @@ async def settle(
     AlreadyAnswered."""
     await context.register_use()
     run, path = context.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         meant = digest or settlements.current_digest(context.store.reader, run, path) or ""
     said = SettlementRequest(path, settlement, note and context.factory.mask.text(note).text, meant)
     await _leave(context, run, [], [], caller, drive=drive, settled=[said])

@@ -19,8 +19,7 @@ from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.execution.worker import RunWorker, replay_mismatch
 from kairos_mcp.store import decisions, ownership, queries, runs
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.naming import with_run_id
-from kairos_mcp.store.queries import RunRow
+from kairos_mcp.store.queries import RunRow, with_run_id
 from kairos_mcp.views import transcript
 from kairos_mcp.views.awaited import BackOff
 

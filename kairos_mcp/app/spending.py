@@ -10,7 +10,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
-from kairos_mcp.store import accounts, branches, naming, unpriced
+from kairos_mcp.store import accounts, branches, queries, unpriced
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.notes import no_day
 
@@ -40,7 +40,7 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
 def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
     reader, run = context.store.reader, context.find_run(run_id, caller)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         inner = [
             {"branch": path, **_figures(read_account(reader, number), None)}
             for path, number in branches.of_run(reader, run.account).items()

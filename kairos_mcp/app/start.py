@@ -13,7 +13,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.specs import build
 from kairos_mcp.specs.build import BuiltSpec, ContinuedRun
-from kairos_mcp.store import naming, queries, runs
+from kairos_mcp.store import queries, runs
 from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.store.queries import RunRow
 from kairos_mcp.store.runs import NewRun
@@ -128,7 +128,7 @@ def _past(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     run = context.find_run(run_id, caller)
     if run.outcome is None and not _is_stuck(context, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
-    with naming.rows_of(run):
+    with queries.rows_of(run):
         brief = context.factory.load_spec(run).planner_input
         told = (
             transcript.conversation(brief, queries.read_record(context.store.reader, run.n))

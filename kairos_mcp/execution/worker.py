@@ -26,7 +26,7 @@ from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
 from kairos_mcp.execution.retry import is_outage, retry_delay_s
 from kairos_mcp.execution.run_state import ChargedAccounts, RunState
 from kairos_mcp.execution.tool_memory import run_memory
-from kairos_mcp.store import apply_commit, client_requests, integrity, naming, queries
+from kairos_mcp.store import apply_commit, client_requests, integrity, queries
 from kairos_mcp.store.commit import CommitResult, RunCommit
 from kairos_mcp.store.connection import one_state
 from kairos_mcp.store.database import Store
@@ -327,7 +327,7 @@ class RunWorker:
 
 
 def _with_run_id(run: RunRow, error: KairosError) -> KairosError:
-    return naming.with_run_id(run, error) if isinstance(error, Unreadable) else error
+    return queries.with_run_id(run, error) if isinstance(error, Unreadable) else error
 
 
 def replay_mismatch(run_id: str, mismatch: BaseException) -> Stale:

@@ -35,8 +35,7 @@ from kairos_mcp.history.format import (
 from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
-from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.whole import AttemptRow, attempts, referred_texts
+from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, attempts, referred_texts
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, transcript
 
 TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step it is

@@ -1,4 +1,4 @@
-"""The state folder opened: a connection that reads, the writer, and this server's ownership, each at first use."""
+"""Open the state folder: a connection that reads, the writer, and this server's ownership, each at first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 
 class Store:
     """One state folder. Nothing is created or opened before something is asked of it.
 
-    `salvage`: a damaged file is opened as well, for what can still be read of it; `serves`: what a server goes by.
+    `salvage`: open a damaged file as well, for what can still be read of it. `serves`: what this server tells others
+    about itself, so that they know which runs it can go on with.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Store:
         return self.ownership.number or -1 if "ownership" in self.__dict__ else -1
 
     async def register_owner(self, at: int) -> int:
-        """This server's number as an owner of runs."""
+        """This server's number as an owner of runs; its row is made at the first call."""
         mine = self.ownership
         if not mine.number:
             mine.number = await self.submit(lambda connection: mine.enter(connection, self._via, at))
@@ -117,7 +118,7 @@ class Store:
 
     @contextmanager
     def read_connection(self) -> Iterator[apsw.Connection]:
-        """A connection of its own for a worker thread that reads."""
+        """Open a connection for a worker thread that reads, and close it at the end."""
         connection = connect(self.path, self._durability, read_only=True)
         try:
             yield connection

@@ -1,8 +1,11 @@
-"""What anybody entitled leaves for a run: answers of its open steps, and wishes, which its owner takes up."""
+"""Leave things for a run that another server may own: answers of its open steps, and control requests.
+
+Answers count at once. Control requests wait in the table `deposit` until the owner of the run drains its inbox.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +15,9 @@ from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import AlreadyAnswered, FenceLost, NotWaiting, Stale
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import branches, client_requests, stretching, texts
+from kairos_mcp.store import branches, client_requests, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
@@ -25,13 +29,17 @@ from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_re
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import GO_ON, note, take
 
+STRETCH_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
+
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDeposit:
-    """An answer that somebody brings for an open step: the step's path, what it costs, in which dialect it was asked,
-    and the request that it answers, where a client's model was asked."""
+    """An answer that somebody brings for the open step at `path`, and what it costs.
+
+    `dialect`: in which the step was asked. `request`: the client request that it answers, if any.
+    """
 
     path: str
     answer: Answer
@@ -54,42 +62,44 @@ def deposit_answers(
     *,
     dead: Sequence[int] = (),
 ) -> int | None:
-    """Record answers of open steps, all or none, with their charge; own the run if nobody living does.
+    """Record answers of open steps with their charges, all or none; take the run over if no living server owns it.
 
-    The same answer again is no error. Raises NotWaiting, AlreadyAnswered. Gives the fence if the run was taken.
+    The same answer again is no error. Returns the fence if the run was taken over. Raises NotWaiting, AlreadyAnswered.
     """
     run = run_by_number(connection, run.n)
-    fresh = [(found, each) for each in deposits if (found := _open_step(connection, run, each)) is not None]
-    purse = ReservationBatch(
+    new = [(step, each) for each in deposits if (step := _open_step(connection, run, each)) is not None]
+    batch = ReservationBatch(
         connection, read_account(connection, run.account), branches.of_run(connection, run.account)
     )
-    for step, each in fresh:
-        spent = each.tokens.plus(counts_of(step.kind))
-        if isinstance(each.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
+    for step, deposit in new:
+        spent = deposit.tokens.plus(counts_of(step.kind))
+        if isinstance(deposit.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
             spent = spent._replace(model_calls=0)
-        settled = AnsweredStep(step.id, step.path, each.answer, step.held, spent, by, each.cached, each.exactness)
-        insert_answer(connection, settled, at)
-        purse.settle(step.path, step.held, spent, step.shared)
-        client_requests.answered(connection, purse, step, each.request, run.fence, at)
-        _record_dialect(connection, step, each.dialect)
-        if each.text is not None:
-            texts.keep(connection, (each.text,))
-    if not fresh:
+        answered = AnsweredStep(
+            step.id, step.path, deposit.answer, step.held, spent, by, deposit.cached, deposit.exactness
+        )
+        insert_answer(connection, answered, at)
+        batch.settle(step.path, step.held, spent, step.shared)
+        client_requests.answered(connection, batch, step, deposit.request, run.fence, at)
+        _record_dialect(connection, step, deposit.dialect)
+        if deposit.text is not None:
+            texts.keep(connection, (deposit.text,))
+    if not new:
         return None
-    purse.write()
-    for said in (*flagged(purse.exceeded_caps()), *(said for _, each in fresh for said in each.notes)):
-        note(connection, run, said)
+    batch.write()
+    for text in (*flagged(batch.exceeded_caps()), *(text for _, deposit in new for text in deposit.notes)):
+        note(connection, run, text)
     return take(connection, run.n, owner, dead)
 
 
 def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
-    """Only with its answer is it known how a client was asked: each may be asked otherwise."""
+    """Write the dialect in which a client was asked: it is known only with the answer, since clients differ."""
     if dialect is None or step.sent.dialect == dialect:
         return
     table = "mark" if step.newest is None else "attempt"
     newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
-    said = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
-    rows(connection, said, (dialect, step.id))
+    statement = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
+    rows(connection, statement, (dialect, step.id))
 
 
 def _open_step(connection: apsw.Connection, run: RunRow, each: AnswerDeposit) -> StepRow | None:
@@ -120,9 +130,9 @@ def leave_request(
     because: str | None = None,
     dead: Sequence[int] = (),
 ) -> int | None:
-    """Leave a control wish for the owner; own the run if nobody living does, and give the fence then.
+    """Leave a control request for the owner; take the run over if no living server owns it, and return the fence then.
 
-    `because` is noted with it. Raises Stale.
+    `who`: the columns principal, via and client. `because` is noted with it. Raises Stale.
     """
     go_on = f'Go on from it with planner_run continues="{run.id}".'
     if run_by_number(connection, run.n).outcome is not None:
@@ -143,8 +153,8 @@ def leave_request(
 
 
 def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
-    """Pause a run that nobody living owns, for somebody who may not own it: nothing of it moves that had to end first.
-    False where another moves it, who takes the wish up."""
+    """Pause a run that no living server owns, for somebody who may not own it: nothing is under way that would have to
+    end first. False where a server owns it: that one handles the request."""
     nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
     if row(connection, statement, (why, run.n, *dead)) is None:
@@ -155,7 +165,7 @@ def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Seq
 
 @dataclass(frozen=True, slots=True)
 class DrainedInbox:
-    """The run after its owner took up the wishes, and which of them ask for more than a changed row."""
+    """The run after its owner drained the inbox, and which requests ask for more than a changed row."""
 
     run: RunRow
     is_cancelled: bool
@@ -164,7 +174,7 @@ class DrainedInbox:
 
 
 def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int, at: int) -> DrainedInbox:
-    """Carry out every wish that came: pause, route, limits. Raises FenceLost."""
+    """Carry out the control requests that came: pause, route, limits. Raises FenceLost."""
     now = run_by_number(connection, run.n)
     if (now.owner, now.fence) != (owner, fence) or now.outcome is not None:
         raise FenceLost(run.id)
@@ -181,11 +191,11 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
             case "extend":
                 _extend(connection, run, each.body)
             case "verdict":
-                pass  # it stands in its approval's row, where the owner looks next
+                pass  # the verdict is in its approval's row, which the owner reads next
             case _:
-                continue  # taken up by the turn that acts on it; a cancel by the outcome that the driver writes next
+                continue  # the commit that acts on a settlement marks it; a cancelled run ends
         rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
-    stretching.renew_stretch(connection, run, came)
+    _renew_stretch(connection, run, came)
     kinds = {each.kind for each in came}
     settled = [each for each in came if each.kind == "settle"]
     return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
@@ -198,10 +208,40 @@ def _was_limit_reached(connection: apsw.Connection, n: int) -> bool:
 
 
 def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
-    """Raise the caps to those of the wish; a limit that is not set stays unset."""
+    """Raise the caps to those of the request; a limit that is not set stays unset."""
     caps: Limits = decode(Limits, body)
     now = read_account(connection, run.account).caps
     for unit in Units._fields:
         new, old = getattr(caps, unit), getattr(now, unit)
         if new is not None and old is not None and new > old:
             rows(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))
+
+
+def _renew_stretch(connection: apsw.Connection, run: RunRow, came: Iterable[ControlRequest]) -> None:
+    """Renew the unattended allowance of a mandate's run where a person resumed it or approved a call of it.
+
+    The allowance is what such a run may use until a person looks at it again; it stays within the most that the run may
+    have in all.
+    """
+    spec: Spec = decode(Spec, run.spec)
+    if spec.stretch is None or not any(_is_from_person(connection, run, each) for each in came):
+        return
+    account = read_account(connection, run.account)
+    for unit in STRETCH_UNITS:
+        more, most = getattr(spec.stretch, unit), getattr(spec.stretch.most, unit)
+        if more is not None:
+            cap = getattr(account.spent, unit) + getattr(account.held, unit) + more
+            cap = max(cap if most is None else min(cap, most), getattr(account.caps, unit))
+            rows(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
+
+
+def _is_from_person(connection: apsw.Connection, run: RunRow, request: ControlRequest) -> bool:
+    """Whether a person asked for it: what comes through MCP may be a model's own word."""
+    match request:
+        case ControlRequest(kind="resume", via=via):
+            return via != "mcp"
+        case ControlRequest(kind="verdict", body=key, via=via) if via != "mcp":
+            approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
+            return row(connection, approved, (run.n, key)) is not None
+        case _:
+            return False

@@ -183,7 +183,7 @@ def check_stands(
     connection: apsw.Connection, run: RunRow, mandate_text: str, asking: ApprovalRequest
 ) -> ReusedApproval | None:
     """The leave that a person has given for this very check, in a run of the same version of the mandate in the same
-    workspace: an approval of a check holds for its argument list and the mandate's text (RULINGS.md)."""
+    workspace: an approval of a check holds for its argument list and the mandate's text."""
     statement = (
         "select by, run.id from approval join run on run.n = approval.run"
         " where approval.digest = ? and verdict = 'approve' and through not in ('before', 'gate')"

@@ -1,22 +1,23 @@
-"""What the record says of runs, their steps and what they wait for: typed rows by constant statements.
+"""Read runs, their steps and what they wait for: typed rows by constant statements.
 
-Nothing here writes. What only reports ask for is in telling.py.
+Nothing here writes. Queries that only reports need are in report_queries.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.errors import UnknownRun, Unreadable
+from kairos_mcp.core.messages import Exactness, JsonObject
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.store.accounts import Shared
-from kairos_mcp.store.codec import decode_answer, decode_sent, decode_shared, decode_units
+from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
 from kairos_mcp.store.connection import Row, row, rows
 
 _RUN = (
@@ -31,9 +32,13 @@ WAITED = "waited"  # how an attempt ended that was never begun: the step waited 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run. Times in milliseconds since 1970; `owner` null: nobody moves it; `paused`: why; `resume_at`: when it goes
-    on by itself; `outcome` set: it has ended; `mandate`: the id of the one whose cycles it runs; `seq` rises with each
-    commit of the run, `news_seq` is its value at the newest one that is news to whoever waits."""
+    """A run. Times are milliseconds since 1970.
+
+    `n` is its number in the file, `id` what everybody else calls it by. `owner` None: no server drives it. `paused`:
+    why; `resume_at`: when it goes on by itself. `outcome`: set once it has ended. `mandate`: the id of the mandate
+    whose cycles it runs. `seq` rises with each commit of the run; `news_seq` is its value at the newest commit that is
+    news to whoever waits for the run.
+    """
 
     n: int
     id: str
@@ -59,8 +64,8 @@ class RunRow:
 
 
 class NewestAttempt(NamedTuple):
-    """The newest attempt at a step after its first: what it holds, whether it was handed out or waits, how the one
-    before it ended, and when it was begun."""
+    """The newest attempt at a step after its first. `open`: it was handed out or waits. `ended`: how the one before it
+    did. `at`: when it was begun."""
 
     held_text: str
     open: int
@@ -71,8 +76,11 @@ class NewestAttempt(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """A step as it stands in the record: its row, taken apart only as far as somebody asks, since a fold asks little of
-    most. `attempts` are those after the first; the properties include the newest one."""
+    """A step of the record: its row, with its answer.
+
+    The encoded columns are decoded by the properties, since replaying a run needs few of them. `attempts` counts those
+    after the first; the properties take the newest one into account.
+    """
 
     id: int
     path: str
@@ -135,18 +143,21 @@ class StepRow(NamedTuple):
 
     @property
     def needs_settlement(self) -> bool:
-        """A call whose end nobody knows, handed out to whoever looks: it is never made again by itself."""
+        """A call of unknown outcome that waits for a person: it is never repeated by itself."""
         return self.newest is not None and self.kind == "call" and self.is_waiting and self.newest.ended == UNKNOWN
 
     @property
     def outcome_unknown(self) -> bool:
-        """Begun by a server, its end not recorded: after a crash, the only question."""
+        """Begun by a server, without an answer: after a crash nobody knows how it ended."""
         return self.body is None and not self.is_open
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """A control wish that the owner has not taken up."""
+    """A control request (pause, resume, extend, reroute, cancel, settle, verdict) that the owner has not handled yet.
+
+    `body` depends on the kind; `via`: what it came through.
+    """
 
     id: int
     kind: str
@@ -199,12 +210,12 @@ LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the lon
 
 
 def is_due(resume_at: int, at: int) -> bool:
-    """Whether a pause is over; also one that ends too far off: it was begun before the clock was set back."""
+    """Whether a pause is over. One that ends too far off is over as well: it began before the clock was set back."""
     return not at < resume_at <= at + LONGEST_PAUSE_MS
 
 
 def due_runs(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> list[RunRow]:
-    """The paused runs that may go on by themselves now, and that nobody living moves."""
+    """The paused runs that may go on by themselves now, and that no living server owns."""
     statement = (
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
         f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
@@ -250,8 +261,11 @@ def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """An open step: its mark, kind, and what the hands added. `ended`: how the attempt before it did; `attempt`: the
-    number of its newest attempt after the first; `digest`: of what was asked."""
+    """An open step: its row and kind, and what the server added to it (`sent`).
+
+    `ended`: how the attempt before it did. `attempt`: the id of its newest attempt after the first. `digest`: of what
+    was asked.
+    """
 
     mark: int
     kind: str
@@ -262,13 +276,13 @@ class WaitingRow:
 
     @property
     def is_lost(self) -> bool:
-        """A call that was begun and whose end nobody knows: a person has to settle it."""
+        """A call of unknown outcome: a person has to settle it."""
         return self.kind == "call" and self.ended == UNKNOWN
 
 
 _NEWEST = "from attempt where attempt.mark = mark.id order by attempt.id desc limit 1"
 IS_OPEN = f"coalesce((select handed_out {_NEWEST}), mark.held is null)"
-"""Whether a mark is handed out: as its newest attempt says, or the mark itself where there is none."""
+"""Whether a step is handed out: as its newest attempt says, or its own row where there is none."""
 
 _WAITING = f"""
     select path, mark.id, kind, coalesce((select attempt.sent {_NEWEST}), mark.sent), (select ended {_NEWEST}),
@@ -295,7 +309,7 @@ def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None
 
 
 def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest]:
-    """Control wishes not yet taken up, in the order in which they came."""
+    """Control requests that the owner has not handled yet, in the order in which they came."""
     found = rows(
         connection,
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
@@ -325,3 +339,67 @@ def data_version(connection: apsw.Connection) -> int:
     found = row(connection, "pragma data_version")
     assert found is not None
     return int(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """A further attempt at a step. `ended`: how the one before it did, and what that stays charged with (`lost`)."""
+
+    mark: int
+    at: int
+    held: Units
+    lost: Units
+    ended: str
+    handed_out: bool
+    sent: JsonObject
+
+
+def attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
+    """The further attempts of a run's steps, oldest first."""
+    found = rows(
+        connection,
+        "select attempt.mark, attempt.at, attempt.held, attempt.lost, attempt.ended, attempt.handed_out, attempt.sent"
+        " from attempt join mark on mark.id = attempt.mark where mark.run = ? order by attempt.id",
+        (n,),
+    )
+    return [
+        AttemptRow(mark, at, decode_units(held), decode_units(lost), ended, bool(out), decode_fields(sent or "{}"))
+        for mark, at, held, lost, ended, out, sent in found
+    ]
+
+
+def referred_texts(run: RunRow, record: Sequence[StepRow]) -> list[str]:
+    """The hashes of the texts that a run refers to: in its spec, then in results that were too long to show."""
+    spec = decode_fields(run.spec)
+    hashes = [value for name, value in spec.items() if name.endswith("_text") and isinstance(value, str)]
+    for step in record:
+        if step.body is not None and '"kept":"' in step.body:
+            kept = decode_fields(step.body).get("kept")
+            hashes += [kept] if isinstance(kept, str) else []
+    return list(dict.fromkeys(hashes))
+
+
+@contextmanager
+def rows_of(run: RunRow) -> Iterator[None]:
+    """Within, an Unreadable error is one of this run, and is raised with its id and the way on.
+
+    A damaged row stops its own run, and no other.
+    """
+    try:
+        yield
+    except Unreadable as error:
+        raise with_run_id(run, error) from error
+
+
+def with_run_id(run: RunRow, error: Unreadable) -> Unreadable:
+    """The error with the id of its run and what can be done about it."""
+    if error.run_id is not None:
+        return error
+    what = f"{error.message[:1].lower()}{error.message[1:]}"
+    return Unreadable(f"Run {run.id} can't be read: {what}", _unreadable_hint(run), run_id=run.id)
+
+
+def _unreadable_hint(run: RunRow) -> str:
+    if run.outcome is None:
+        return f"It spends nothing more: cancel it (`kairos-mcp cancel {run.id}`). `kairos-mcp doctor` names the row."
+    return "It has ended, and others are not touched. `kairos-mcp doctor` names the row."

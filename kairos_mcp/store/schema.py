@@ -1,18 +1,22 @@
 """The tables, as a list of migrations; the file's `user_version` says how many have been applied.
 
-run      a flow with its frozen spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome;
+run      a flow with its encoded spec, who owns it now (`owner`, `fence`) and, once it has ended, its outcome;
          `workspace` is the real path of the one folder that it works in, '' for none, and belongs to the identity of
          its start and its key; `seq` rises with each commit of the run, `news_seq` is its value at the newest change
          that whoever waits for the run can use
-mark     a step that was asked: `held` is null while it is open (handed out), else what it reserved (begun)
+mark     a step: `held` is null while it is open (handed out), else what it reserved (begun here)
 answer   the one answer of a mark; its primary key makes a second one impossible
-attempt  a later try of a step whose end was unknown; `lost` is what the try before it stays charged with
+attempt  a further attempt at a step, with how the one before it `ended` and what that stays charged with (`lost`);
+         `handed_out`: it waits
 account  a limit: caps (null: none), what open and begun steps hold, what is spent: of a run; of a branch (`scope`
          branch, its path in `name`, within the account `parent` around it), to which the steps below that path are
          charged; of a principal's day (day, whose `name` and which `period`; `mistaken`: when a person said that the
          clock was wrong as it was begun), or of a mandate (its id in `name`, and its `workspace`) within that; a mark
          and an attempt name in `shared` the accounts of these last two that they are charged to
-deposit  a wish (pause, resume, extend, reroute, cancel) from anybody entitled, until the owner takes it up
+deposit  a control request (pause, resume, extend, reroute, cancel, settle, verdict) from anybody entitled, until the
+         owner has handled it (`taken`)
+ask      a round trip in which a client was asked to answer what waits in a run: the `keys` that were asked, whom, and
+         when its answer was used (`consumed`); its `nonce` stands in the state that the client sends back
 request  a completion of an open step that was asked of a client's model: of which session, in which ask (`nonce`;
          null: a push), the most that it costs (`bound`), how it `ended` (answered, refused, withdrawn; null: it is in
          the air), and, once it was withdrawn, the attempt that is `charged` with its bound (0: the step's answer is)
@@ -68,7 +72,7 @@ _COUNTED = (
 )
 """What is written of a run, by table and act: of which run, and where that is news to whoever waits for the run: a call
 to settle, a settlement, an approval asked or decided, a pause, the end. That a step was handed out to somebody is known
-only when its turn is written, and said there. Triggers, so that no way to write it can be forgotten."""
+only when its commit is written (apply_commit). Triggers, so that no way to write it can be forgotten."""
 
 _SEQ = "\n".join(
     f"""

@@ -20,7 +20,7 @@ State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first
 PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
 REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
-PROPOSED = 16  # of these at most wait (RULINGS.md, as of approvals)
+PROPOSED = 16  # of these at most wait
 MET = ""  # the name of the row that says a source was met, whatever it listed
 ADOPTED = "adopted"  # who approved what stood under a source of an earlier version; its body is the source of today
 
