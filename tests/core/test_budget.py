@@ -155,7 +155,7 @@ def test_the_steps_of_a_turn_share_the_time_that_is_left(left: int, shares: int,
 
 
 @law
-@given(accounts, completions(open_step=True))
+@given(accounts, completions(external=True))
 def test_an_open_step_holds_its_counts_alone(account: Account, claim: ReservationRequest) -> None:
     leave = reserve(account, claim)
     assume(isinstance(leave, Reservation))
