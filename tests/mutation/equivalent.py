@@ -97,7 +97,7 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a codec is found by the letters and digits of its name",
     (
         "store/reservations.py",
-        "ReservationBatch._take",
+        "ReservationBatch._reserve_shared",
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]",
         "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=False)]",
     ): "all three have five, since a Change has ten",
