@@ -71,7 +71,7 @@ def test_a_tool_that_does_more_than_read_is_not_called_after_a_release(effect: E
         raise FenceLost("run-1")
 
     tool = Tool(ToolSpec("do_it", "Does it.", {"type": "object"}, effect), run)
-    memory = replace(ToolMemory.in_process(), check=lost)
+    memory = replace(ToolMemory.in_process(), check_owner=lost)
     around = ToolContext("run-1", time.monotonic() + SECONDS, lambda _: None, "round-1/call-1", memory)
     with nullcontext() if times else pytest.raises(FenceLost):
         call_redacted(Redactor(), tool, {}, around)

@@ -91,7 +91,7 @@ def test_over_http_a_call_is_not_sent_where_its_run_is_anothers_once_the_connect
             raise FenceLost("run-1")
 
     began = time.monotonic()
-    memory = replace(ToolMemory.in_process(), check=lost)
+    memory = replace(ToolMemory.in_process(), check_owner=lost)
     assert called(server, "quit", memory=memory, seconds=10).is_error
     assert time.monotonic() - began < 5  # nobody waits for an answer
     assert called(server, "echo", text="still there").content == "still there"

@@ -95,7 +95,7 @@ def test_a_call_is_not_sent_where_its_run_is_anothers_once_the_server_is_there(b
     def lost() -> None:
         raise FenceLost("run-1")
 
-    memory = replace(ToolMemory.in_process(), check=lost)
+    memory = replace(ToolMemory.in_process(), check_owner=lost)
     assert called(server, "echo", text="now", memory=memory).is_error
     assert len(bench.logged("start")) == 2
     assert bench.logged("call") == []

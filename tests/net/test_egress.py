@@ -109,9 +109,9 @@ def test_a_proxy_in_the_environment_is_not_used(web: Peer, other: Peer) -> None:
 import time
 from kairos_mcp.tools.tool import StopSignal
 from kairos_mcp.tools.http.client import HttpClient, HttpRequest
-from kairos_mcp.core.urls import host_rule, parsed
-reply = HttpClient((), [host_rule("127.0.0.1:{web.port}")]).send(
-    HttpRequest("GET", parsed("{web.url("/straight")}")), time.monotonic() + 10, StopSignal())
+from kairos_mcp.core.urls import parse_host_rule, parse_url
+reply = HttpClient((), [parse_host_rule("127.0.0.1:{web.port}")]).send(
+    HttpRequest("GET", parse_url("{web.url("/straight")}")), time.monotonic() + 10, StopSignal())
 print(reply.head.status)
 """
     proxied = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"), other.url())

@@ -25,6 +25,6 @@ def test_a_program_is_not_started_where_its_run_is_anothers_by_then(tmp_path: Pa
         def lost() -> None:
             raise FenceLost("run-1")
 
-        desk.memory = replace(desk.memory, check=lost)
+        desk.memory = replace(desk.memory, check_owner=lost)
         assert desk.call("run_command", argv=["touch", "second"]).is_error
     assert sorted(path.name for path in desk.workspace.iterdir()) == ["first"]

@@ -38,7 +38,7 @@ def lost_at(kept: ToolMemory, look: int) -> ToolMemory:
         if next(looks) >= look:
             raise FenceLost("run-1")
 
-    return replace(kept, check=check)
+    return replace(kept, check_owner=check)
 
 
 @pytest.mark.parametrize("look", [1, 2])
@@ -63,6 +63,6 @@ def test_what_the_next_server_has_finished_is_not_taken_back(desk: Desk) -> None
             raise FenceLost("run-1")
         desk.write({"b.txt": "new\n", "c.txt": "new\n"})  # the other server is quicker
 
-    desk.memory = replace(kept, check=check)
+    desk.memory = replace(kept, check_owner=check)
     assert call_tool(desk.tool("apply_edits"), {"edits": EDITS}, desk.around(step=STEP)).is_error
     assert {(desk.workspace / edit["path"]).read_text() for edit in EDITS} == {"new\n"}
