@@ -105,7 +105,7 @@ def test_a_result_that_comes_back_has_the_same_digest(result: ToolResult) -> Non
 def test_messages_come_back_with_the_bytes_that_are_hashed(said: tuple[Message, ...]) -> None:
     again = decode(tuple[Message, ...], encode(said))
     assert again == said
-    assert [message.encoded() for message in again] == [message.encode() for message in said]
+    assert [message.encode() for message in again] == [message.encode() for message in said]
 
 
 @law
