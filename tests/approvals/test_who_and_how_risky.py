@@ -50,7 +50,7 @@ def all_write() -> Flow[Outcome]:
 class Team(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def thawed(self, run: RunRow) -> LoadedSpec:
+    def load_spec(self, run: RunRow) -> LoadedSpec:
         return replace(super().load_spec(run), flow=all_write)
 
 

@@ -23,13 +23,13 @@ from kairos_mcp.tools.files import atomic_write
 from kairos_mcp.views.run_report import RunReport
 
 EDIT = {"name": "edit_file", "arguments": {"path": "a.txt", "old_string": "alpha", "new_string": "omega"}}
-EXCHANGED, NOT_YET = "_drop_displaced", "_beside"  # functions of placing.py: after the exchange, before it
+EXCHANGED, NOT_YET = "_drop_displaced", "_stage"  # functions of atomic_write.py: after the exchange, before it
 RECORDED_S = 0.5  # in which a record that does not wait for the change has long been made
 
 
 @dataclass
 class SlowDisk:
-    """Holds a change back before the first line of a function of placing.py; `reached` is set when it is there."""
+    """Holds a change back before the first line of a function of atomic_write.py; `reached` is set when it is there."""
 
     before: str
     reached: threading.Event = field(default_factory=threading.Event)

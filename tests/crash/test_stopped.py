@@ -82,7 +82,7 @@ from kairos_mcp.store.database import Store
 
 async def main():
     store = Store(Path(sys.argv[1]), "process", "serve")
-    await store.own(1)
+    await store.register_owner(1)
     await store.submit(lambda connection: os.kill(os.getpid(), signal.SIGSTOP))
     await store.close()
 

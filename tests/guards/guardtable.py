@@ -1004,7 +1004,7 @@ OUTSIDE = (
     Guard(
         "tools/http/client.py",
         "connection.open(addresses, url.port,",
-        "line.open(tuple(map(ip_address, self._resolve(url.host))), url.port,",
+        "connection.open(tuple(map(ip_address, self._resolve(url.host))), url.port,",
         EGRESS + "a_name_is_resolved_once_and_the_connection_goes_where_that_answer_was",
     ),
     Guard(
@@ -1058,7 +1058,7 @@ OUTSIDE = (
     Guard(
         "app/respond.py",
         "    drives = drive and not context.is_served(run) and context.may_drive(run)\n",
-        "    drives = drive and house.may_drive(run)\n",
+        "    drives = drive and context.may_drive(run)\n",
         "crash/test_who_acts.py::test_a_living_server_acts_by_its_own_settings",
     ),
     Guard(

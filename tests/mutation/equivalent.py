@@ -92,8 +92,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         BENEATH,
         "_file_system",
-        'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:',
-        "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as told:",
+        'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:',
+        "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as info:",
     ): "a codec is found by the letters and digits of its name",
     (
         "store/reservations.py",
@@ -124,9 +124,9 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     ): "a shorter way: without it one more read learns that there is nothing",
     (
         "tools/files/workspace.py",
-        "whole",
-        'content = _read(fd, most + 1, 0, status.st_size) if status.st_size <= most else b""',
-        'content = _read(fd, most + 2, 0, status.st_size) if status.st_size <= most else b""',
+        "read_opened",
+        'content = _read(fd, limit + 1, 0, status.st_size) if status.st_size <= limit else b""',
+        'content = _read(fd, limit + 2, 0, status.st_size) if status.st_size <= limit else b""',
     ): "one byte more than the most is too much, and so are two",
     (
         "tools/files/workspace.py",

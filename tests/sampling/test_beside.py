@@ -51,7 +51,7 @@ def two_at_once() -> Flow[Outcome]:
 class Pairs(RunFactory):
     """A wiring whose every run is this flow."""
 
-    def thawed(self, run: RunRow) -> LoadedSpec:
+    def load_spec(self, run: RunRow) -> LoadedSpec:
         return replace(super().load_spec(run), flow=two_at_once)
 
 
