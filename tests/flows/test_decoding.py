@@ -263,4 +263,5 @@ def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
     begun = time.process_time()
     with pytest.raises(Undecodable):
         decode_object(text)
-    assert time.process_time() - begun < 5
+    # It takes about a second, five on a slow machine; what grows with the square of the length would take an hour.
+    assert time.process_time() - begun < 60
