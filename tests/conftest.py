@@ -23,6 +23,10 @@ def pytest_configure() -> None:
     os.environ.pop("PYTHONUNBUFFERED", None)  # what a command writes is buffered for its users, and fails late
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    return (os.cpu_count() or 1) + 1  # a worker often waits for the processes that its test has started
+
+
 @pytest.fixture(autouse=True)
 def every_run_replays(request: pytest.FixtureRequest) -> Iterator[None]:
     """Set up before every other fixture, so that the last server has ended when its runs are looked at."""
