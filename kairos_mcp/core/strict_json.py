@@ -15,6 +15,7 @@ from kairos_mcp.core.messages import JsonObject
 
 REPLY_BYTES = 4 * 1024 * 1024
 DEPTH = 64
+COUNTED = 10  # objects of one reply; of more the refusal says so
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1  # what SQLite and most readers hold exactly
 _TOO_MANY_DIGITS = "an integer does not fit into 64 bits"
 _NO_NUMBER = "NaN and Infinity are no JSON numbers"
@@ -148,12 +149,18 @@ def _only_balanced(text: str, whole: Undecodable) -> JsonObject:
             depth += 1
         elif depth > 0:
             depth -= 1
-            if depth == 0 and isinstance(value := _parsed_or_none(text[start : token.end()]), dict):
+            # Enough is known once there are several: to parse each of 300,000 would take seconds.
+            if (
+                depth == 0
+                and len(found) < COUNTED
+                and isinstance(value := _parsed_or_none(text[start : token.end()]), dict)
+            ):
                 found.append(value)
     if depth:
         raise Undecodable("the reply is cut off: a bracket is never closed; send one whole JSON object")
     if len(found) > 1:
-        raise Undecodable(f"the reply holds {len(found)} JSON objects; send exactly one")
+        many = f"{len(found)} JSON objects" if len(found) < COUNTED else f"{COUNTED} JSON objects or more"
+        raise Undecodable(f"the reply holds {many}; send exactly one")
     if not found:
         raise whole if brackets else Undecodable("the reply holds no JSON object; send one and nothing else")
     return found[0]
