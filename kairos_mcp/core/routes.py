@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from kairos_mcp.core.errors import BadArguments
 
+SERVER_ROUTE = "server"  # of what asks no model: a tool that this server runs, and what it answers itself
+
 
 @dataclass(frozen=True, slots=True)
 class AvailableRoutes:

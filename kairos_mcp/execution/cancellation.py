@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import make_outcome
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Failure
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
@@ -29,7 +30,7 @@ def final_commit(
     begun = [(path, step) for path, step in state.pending.items() if not step.is_open]
     late = {path: state.executor.late_results.pop(path, None) for path, _ in begun}
     state.finished += [
-        FinishedStep(path, step, result, "house") for path, step in begun if (result := late[path]) is not None
+        FinishedStep(path, step, result, SERVER_ROUTE) for path, step in begun if (result := late[path]) is not None
     ]
     stopped = [_stop_step(path, step).to_answered_step() for path, step in begun if late[path] is None]
     released = [(step.id, path, step.held, step.shared) for path, step in state.pending.items() if step.is_open]
@@ -45,7 +46,7 @@ def final_commit(
                     result.answer,
                     row.held,
                     result.spent,
-                    "house",
+                    SERVER_ROUTE,
                     exactness=result.exactness,
                     shared=row.shared,
                 )
@@ -83,10 +84,10 @@ def force_cancel_job(run: RunRow, fence: int, at: int, summary: str, known: Mapp
 def _stop_step(path: str, step: PendingStep) -> FinishedStep:
     """Answer a begun step as cancelled."""
     if step.failed_result is None:
-        return FinishedStep(path, step, _stopped_result(step.kind, step.held), "house")
+        return FinishedStep(path, step, _stopped_result(step.kind, step.held), SERVER_ROUTE)
     # It was between two attempts: what the failed one cost is known, and nothing was under way.
     answer = Failure("cancelled", "The run was cancelled before the model was asked again.")
-    return FinishedStep(path, step, step.failed_result._replace(answer=answer), step.sent.route or "house")
+    return FinishedStep(path, step, step.failed_result._replace(answer=answer), step.sent.route or SERVER_ROUTE)
 
 
 def _stopped_result(kind: str, held: Units) -> StepResult:

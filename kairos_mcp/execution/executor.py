@@ -15,6 +15,7 @@ from kairos_mcp.core import redact_values
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, Timeout, ToolNotOffered
 from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import (
     Answer,
     CallTool,
@@ -222,7 +223,7 @@ class StepExecutor:
         if spec.source == "caller":
             return NewStep(path, "call", step.digest, _OPEN_CALL_REQUEST, sent)
         reused = authorization.reused if isinstance(authorization, Allowed) else None
-        request = self.reservation_request(path, step, "house", counts_of("call"), shares)
+        request = self.reservation_request(path, step, SERVER_ROUTE, counts_of("call"), shares)
         return NewStep(path, "call", step.digest, request, sent, reused_approval=reused)
 
     def _next_line(self, path: str) -> int | None:
@@ -333,7 +334,7 @@ class StepExecutor:
     def _call_result(self, path: str, step: CallTool, result: ToolResult, took_ms: int) -> StepResult:
         """A call's result as the model is shown it, with the full text where that must be stored."""
         shown, full_text = shorten(result, self.resources.shown_chars, path)
-        self.record_answer(path, step, shown, "house")
+        self.record_answer(path, step, shown, SERVER_ROUTE)
         stored = (shown.kept, full_text) if shown.kept is not None and full_text is not None else None
         notes = server_failures(self.tool_access.find_spec(step.call.name), shown)
         return StepResult(shown, Units(tool_calls=1, milliseconds=took_ms), text=stored, notes=notes)
@@ -342,7 +343,7 @@ class StepExecutor:
 _PAUSE_REQUEST = ReservationRequest(NOTHING, "pause", external=True)
 _COMPACT_REQUEST = ReservationRequest(NOTHING, "compact", external=True)
 _OPEN_CALL_REQUEST = ReservationRequest(counts_of("call"), "call", external=True)
-_SENT_NOWHERE, _SENT_TO_CALLER, _SENT_TO_SERVER = Sent(), Sent("caller"), Sent("house")
+_SENT_NOWHERE, _SENT_TO_CALLER, _SENT_TO_SERVER = Sent(), Sent("caller"), Sent(SERVER_ROUTE)
 
 
 async def _stop_after(calling: asyncio.Future[ToolResult], seconds: float, stop: StopSignal) -> ToolResult:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kairos_mcp.budget.reservation import Reservation
 from kairos_mcp.budget.units import NOTHING, Units
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import reviewer_comment
@@ -89,7 +90,7 @@ class PendingStep:
             return
         self.reviewer_comment = reviewer_comment(row)
         if row.through == BY_GATE:
-            self.may_begin_again = self.sent.route == "house" and not self.needs_settlement
+            self.may_begin_again = self.sent.route == SERVER_ROUTE and not self.needs_settlement
         else:
             self.approved_base = row.base
 

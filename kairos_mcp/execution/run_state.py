@@ -17,6 +17,7 @@ from kairos_mcp.budget.units import NOTHING, counts_of
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, Failure, Flow, Resumed
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import Authorization, denial_result, settlement_result
@@ -313,11 +314,11 @@ class RunState:
             step.approval_expired = False
             match authorization:
                 case ToolResult():
-                    self.finish_step(path, StepResult(authorization, counts_of("call")), "house")
+                    self.finish_step(path, StepResult(authorization, counts_of("call")), SERVER_ROUTE)
                 case ApprovalRequest():
                     renewed.append((step.id, authorization))
                 case _:
-                    step.awaits_approval, step.may_begin_again = False, step.sent.route == "house"
+                    step.awaits_approval, step.may_begin_again = False, step.sent.route == SERVER_ROUTE
                     renewed.append((step.id, None))
         return renewed
 
@@ -345,7 +346,7 @@ class RunState:
             return self.run.route in self.executor.models or not step.held.model_calls
         if step.needs_settlement:
             return step.may_begin_again
-        return step.may_begin_again or (step.approved_base is not None and step.sent.route == "house")
+        return step.may_begin_again or (step.approved_base is not None and step.sent.route == SERVER_ROUTE)
 
     def _finish_probed_calls(self, at: int) -> None:
         """Answer the calls that a probe found to be done with what it found."""
@@ -354,7 +355,7 @@ class RunState:
                 case ProbeResult(state="done", result=found):
                     answer = found or ToolResult("It was done before the server ended.")
                     spent = step.held._replace(milliseconds=step.lost_ms(at))
-                    self.finish_step(path, StepResult(answer, spent), "house")
+                    self.finish_step(path, StepResult(answer, spent), SERVER_ROUTE)
                 case _:
                     pass
 

@@ -20,6 +20,7 @@ from kairos_mcp.core.errors import (
     StoreUnavailable,
     Unreadable,
 )
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.execution.cancellation import final_commit, force_cancel_job
 from kairos_mcp.execution.executor import CHANGE_GRACE_S
 from kairos_mcp.execution.pending_step import FinishedStep, PendingStep
@@ -285,7 +286,7 @@ class RunWorker:
             self.on_change()  # who waits for the run is shown when the next attempt begins
             await asyncio.sleep(delay_s)
         self._running.pop(path, None)
-        route = step.sent.route or "house"
+        route = step.sent.route or SERVER_ROUTE
         if not self.is_rebuilt:
             # The state was given up while the step ran. Its answer is paid for: the next rebuild feeds it to the flow.
             self.state.finished.append(FinishedStep(path, step, result, route))

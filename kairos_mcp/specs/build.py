@@ -13,7 +13,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import JsonObject, Message, ToolSet, ToolSpec
 from kairos_mcp.core.outcome import Outcome
-from kairos_mcp.core.routes import AvailableRoutes, choose_route
+from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.flows import call, planner
@@ -166,7 +166,7 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     if problems:
         raise BadArguments(f"{name}: {'; '.join(problems)}.", f'registry_search names=["{name}"] shows the schema.')
     builder = SpecBuilder()
-    spec = Spec("call", name, "house", builder.keep(encode(tuple(offered))), arguments=given)
+    spec = Spec("call", name, SERVER_ROUTE, builder.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
     return BuiltSpec(spec, tuple(builder.texts.items()), replace(limits, rounds=None), notes, call.VERSION)

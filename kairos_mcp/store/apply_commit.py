@@ -16,6 +16,7 @@ from kairos_mcp.budget.status_line import format_status_line
 from kairos_mcp.budget.units import NOTHING, Account, Units
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory, unpriced
 from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
@@ -213,7 +214,7 @@ def _answer_at_once(
     grant: Reservation | None = None,
     spent: Units = NOTHING,
 ) -> StepStarted:
-    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, "house"), commit.at)
+    insert_answer(connection, AnsweredStep(mark, "", answer, NOTHING, spent, SERVER_ROUTE), commit.at)
     return StepStarted(mark, grant, answer, sent)
 
 
@@ -238,7 +239,7 @@ def _start_attempt(
     if refusal is not None:
         shared, reserved = NOT_SHARED, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
-        answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, "house", exactness="bounded")
+        answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, SERVER_ROUTE, exactness="bounded")
         insert_answer(connection, answered, commit.at)
         client_requests.charged(connection, attempt.withdrawn_requests, client_requests.IN_THE_ANSWER)
         batch.settle(attempt.path, attempt.held.minus(attempt.released), NOTHING, NOT_SHARED)

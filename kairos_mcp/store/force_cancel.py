@@ -14,6 +14,7 @@ import apsw
 from kairos_mcp.budget.units import NOTHING, Units, shared_part
 from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.messages import Exactness
+from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.store import approvals, branches, tool_memory
 from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts, read_account
@@ -97,7 +98,7 @@ def _stopped(step: StepRow, held: Units, shared: Shared, stopped: Callable[[str]
         return AbandonedStep(step.path, held, shared)
     exactness: Exactness | None = None if step.kind == "call" else "bounded"
     spent = held._replace(milliseconds=0)
-    settled = AnsweredStep(step.id, step.path, stopped(step.kind), held, spent, "house", 0, exactness, shared)
+    settled = AnsweredStep(step.id, step.path, stopped(step.kind), held, spent, SERVER_ROUTE, 0, exactness, shared)
     return AbandonedStep(step.path, held, shared, settled)
 
 

@@ -88,7 +88,7 @@ async def test_a_route_can_change_to_the_script_in_the_middle(place: Place) -> N
         assert (report.status, report.summary, report.route) == ("completed", "done by script", "scripted")
         assert place.rows("select path, by_route from mark join answer on answer.mark = mark.id") == [
             ("round-1", "caller"),
-            ("round-1/call-1", "house"),
+            ("round-1/call-1", "server"),
             ("round-2", "scripted"),
         ]
 

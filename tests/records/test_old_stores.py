@@ -58,6 +58,22 @@ async def test_an_old_store_is_migrated_and_says_what_it_said(old: Place) -> Non
     assert [row[:2] for row in old.rows(paths)][: len(before)] == [row[:2] for row in before]
 
 
+async def test_what_the_server_does_itself_has_its_name_in_rows_of_before(old: Place) -> None:
+    """The route was called `house`: in runs, in requests and in answers. What somebody said stays as it was."""
+    routes = """select 'run', route from run union all select 'spec', spec ->> '$.route' from run
+        union all select 'sent', sent ->> '$.route' from mark union all select 'again', sent ->> '$.route' from attempt
+        union all select 'answer', by_route from answer"""
+    goal = 'Say {"route":"house"}'
+    old.rows("update mark set sent = json_set(sent, '$.tail', ?) where sent ->> '$.route' = 'house'", goal)
+    before = old.rows(routes)
+    assert {("sent", "house"), ("answer", "house")} <= set(before)
+    async with App.open(old.settings(), via="mcp") as host:
+        assert_all_lawful(host)
+    after = old.rows(routes)[: len(before)]
+    assert after == [(what, "server" if route == "house" else route) for what, route in before]
+    assert set(old.rows("select sent ->> '$.tail' from mark where sent ->> '$.route' = 'server'")) == {(goal,)}
+
+
 async def test_the_runs_of_an_old_store_go_on(old: Place) -> None:
     async with App.open(old.settings(), via="mcp") as host:
         report = await answered(host, run_of(old, "waiting"), round_1__call_1={"content": "because"})
