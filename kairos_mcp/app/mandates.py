@@ -23,7 +23,7 @@ from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.core.schedule import newest_due_time
 from kairos_mcp.execution.daily_limits import day_to_charge
-from kairos_mcp.flows.ooda.context import EDITING
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.flows.ooda.phases import PHASES
 from kairos_mcp.specs import build_ooda
 from kairos_mcp.specs.build_ooda import CycleSettings
@@ -214,7 +214,7 @@ def _parse_mandate(context: AppContext, given: JsonObject) -> tuple[Mandate, int
 
 def _absent(registry: ToolRegistry, mandate: Mandate) -> Iterator[str]:
     """What the mandate names and can't be had now; it may come yet, so it is said and not refused."""
-    reads = {spec.name for spec in registry.select(None)} - EDITING
+    reads = {spec.name for spec in registry.select(None)} - EDITING_TOOLS
     for name in dict.fromkeys(look.tool for look in mandate.observe):
         if name not in reads and not registry.must_wait_for((name,)):
             yield f"observe: no tool that only reads is called {name!r} now, so it would be skipped."

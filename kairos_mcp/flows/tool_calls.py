@@ -1,4 +1,7 @@
-"""The tool calls of one turn: which run in parallel, which alone, and how each result is shown to the model."""
+"""The tool calls of one turn: which run in parallel, which alone, and how each result is shown to the model.
+
+And the flow of a run that is one call of one tool: it has the same gate, budget and record as a call inside a loop.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
+from kairos_mcp.core.outcome import Outcome, make_outcome
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
 MAX_CALLS_PER_TURN = 64  # each call beyond it gets an error result
 MAX_PARALLEL_READS = 10
+SINGLE_CALL_VERSION = 1
+SINGLE_CALL_PATH = "call-1"  # the path of its one step
 
 _TOO_MANY_CALLS = ToolResult(
     f"Not executed: a turn may hold {MAX_CALLS_PER_TURN} calls. Call again in the next turn.",
@@ -61,6 +67,22 @@ def execute_calls(calls: Sequence[ToolCall], offered: ToolSet) -> Flow[tuple[Ans
                 stopped = answer
     answered += [AnsweredCall(call, _TOO_MANY_CALLS) for call in calls[MAX_CALLS_PER_TURN:]]
     return tuple(answered)
+
+
+def single_call(name: str, arguments: JsonObject) -> Flow[Outcome]:
+    """Call the tool once. The run's output is `{content, is_error, data?, remark?}`."""
+    match (yield from CallTool(SINGLE_CALL_PATH, ToolCall(SINGLE_CALL_PATH, name, arguments))):
+        case ToolResult() as result:
+            output: JsonObject = {"content": result.content, "is_error": result.is_error}
+            if result.data is not None:
+                output["data"] = result.data
+            if result.remark is not None:
+                output["remark"] = result.remark
+            return make_outcome("assistant_stop", None, output)
+        case Refused(limit=limit):
+            return make_outcome("budget", f"The call was not made: the limit on {limit} is reached.", None)
+        case _:
+            return make_outcome("unknown_outcome", "The call was begun; its end is not known.", None)
 
 
 def reject_calls(calls: Sequence[ToolCall], flaw: str) -> tuple[AnsweredCall, ...]:

@@ -16,7 +16,7 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.routes import SERVER_ROUTE, AvailableRoutes, choose_route
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Flow
-from kairos_mcp.flows import call, planner
+from kairos_mcp.flows import planner, tool_calls
 from kairos_mcp.flows.planner_input import PlannerInput, Prompts, normalize_history, render_user_prompt
 from kairos_mcp.models.dialects import TextPrompts
 from kairos_mcp.models.pricing import Tariff
@@ -27,7 +27,7 @@ from kairos_mcp.store.codec import decode, encode
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import offer_tools
 
-VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": call.VERSION, **load_ooda.VERSIONS}
+VERSIONS: Mapping[str, int] = {"planner": planner.VERSION, "call": tool_calls.SINGLE_CALL_VERSION, **load_ooda.VERSIONS}
 MAX_TOKENS = 4096  # wanted for one completion; what it gets depends on what is left
 
 Texts = dict[str, str]
@@ -169,7 +169,9 @@ def build_call_spec(name: str, arguments: JsonObject, settings: Settings, regist
     spec = Spec("call", name, SERVER_ROUTE, builder.keep(encode(tuple(offered))), arguments=given)
     limits, cut = narrow_limits(Limits(), settings)
     notes = (*cut, *registry.notes((name,)))
-    return BuiltSpec(spec, tuple(builder.texts.items()), replace(limits, rounds=None), notes, call.VERSION)
+    return BuiltSpec(
+        spec, tuple(builder.texts.items()), replace(limits, rounds=None), notes, tool_calls.SINGLE_CALL_VERSION
+    )
 
 
 def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
@@ -177,7 +179,7 @@ def load_spec(spec_text: str, text_of: Callable[[str], str]) -> LoadedSpec:
     spec: Spec = decode(Spec, spec_text)
     offered = _load_tools(text_of(spec.tools_text))
     if spec.flow == "call":
-        return LoadedSpec(spec, offered, None, lambda: call.single_call(spec.goal, spec.arguments or {}), None)
+        return LoadedSpec(spec, offered, None, lambda: tool_calls.single_call(spec.goal, spec.arguments or {}), None)
 
     def text(content_hash: str | None) -> str:
         return text_of(content_hash) if content_hash is not None else ""

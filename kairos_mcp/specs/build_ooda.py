@@ -16,7 +16,7 @@ from kairos_mcp.core.messages import JsonObject, ToolSet, ToolSpec
 from kairos_mcp.core.run_spec import CyclesRequest, PhaseRequest, Spec, UnattendedAllowance
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda import cycles, phases
-from kairos_mcp.flows.ooda.context import EDITING, CarryOver, Effect
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CarryOver, Effect
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
 from kairos_mcp.settings.settings import Settings
@@ -56,7 +56,7 @@ class CycleSettings:
 def build_phase_spec(request: PhaseRequest, sources: CycleSettings) -> BuiltSpec:
     """Build the spec of a phase. Raises BadArguments, also for what the phase before did not give; UnknownTool,
     ConfigError."""
-    phases.check_given(request.phase, request.given)
+    phases.check_phase_input(request.phase, request.given)
     limits, cut = _effective_limits(request.limits, request.mandate, sources.settings)
     builder = SpecBuilder()
     given = builder.keep(encode(request.given)) if request.given is not None else None
@@ -109,10 +109,10 @@ def _spec(
     """What all flows of OODA have in common, and what was left out of the mandate's tools."""
     settings, registry = sources.settings, sources.registry
     coming = dict.fromkeys((*registry.starting_sources(None), *registry.starting_sources(mandate.tools)))
-    reads = [spec for spec in registry.select(None) if spec.name not in EDITING]
+    reads = [spec for spec in registry.select(None) if spec.name not in EDITING_TOOLS]
     wanted = registry.select(mandate.tools)
-    may = [spec for spec in wanted if spec.name not in EDITING]
-    left_out = [spec.name for spec in wanted if spec.name in EDITING] if mandate.tools is not None else []
+    may = [spec for spec in wanted if spec.name not in EDITING_TOOLS]
+    left_out = [spec.name for spec in wanted if spec.name in EDITING_TOOLS] if mandate.tools is not None else []
     notes = [f"tools: {', '.join(left_out)} left out; files are changed by the edit actions alone."] if left_out else []
     offer = offer_tools(_decide_tools(mandate, reads, may), tuple(coming))
     search = [offer.search] if offer.search is not None else []

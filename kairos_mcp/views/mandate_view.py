@@ -14,9 +14,9 @@ from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Pause, Step
 from kairos_mcp.core.strict_json import Undecodable, decode_object
-from kairos_mcp.flows.ooda.act import RISK
-from kairos_mcp.flows.ooda.cycles import CHECKPOINT, DRIFT
-from kairos_mcp.flows.ooda.phases import GIVEN, PHASES
+from kairos_mcp.flows.ooda.act import RISK_PAUSE
+from kairos_mcp.flows.ooda.cycles import CHECKPOINT_PAUSE, DRIFT_PAUSE
+from kairos_mcp.flows.ooda.phases import INPUT_NAMES, PHASES
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.specs.load_ooda import RUN, read_mandate
 from kairos_mcp.store import mandates, report_queries, texts
@@ -24,11 +24,15 @@ from kairos_mcp.store.approvals import WaitingItems
 from kairos_mcp.store.codec import decode, decode_fields
 from kairos_mcp.store.queries import RunRow
 
-_PAUSES = {"checkpoint": CHECKPOINT, "drift": DRIFT, "risk": RISK}
+_PAUSES = {"checkpoint": CHECKPOINT_PAUSE, "drift": DRIFT_PAUSE, "risk": RISK_PAUSE}
 _WHY: Mapping[str, str] = {
-    CHECKPOINT: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
-    RISK: "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on.",
-    DRIFT: "The mandate's goal was changed or can't be read, so this run goes no further; start a new one afterwards.",
+    CHECKPOINT_PAUSE: "The mandate's checkpoint: look at what was done; resuming goes on with the next cycle.",
+    RISK_PAUSE: (
+        "The risk of what was decided is above the mandate's budget; resuming records it as denied and goes on."
+    ),
+    DRIFT_PAUSE: (
+        "The mandate's goal was changed or can't be read, so this run goes no further; start a new one afterwards."
+    ),
 }
 
 
@@ -40,7 +44,7 @@ def pause_of(waits: WaitingItems) -> str | None:
 
 def after_pause(run: RunRow, word: str) -> tuple[str, JsonObject, str]:
     """The call that makes sense at a pause: its tool, arguments and reason."""
-    action = "cancel" if word == DRIFT else "resume"
+    action = "cancel" if word == DRIFT_PAUSE else "resume"
     return "run_control", {"run_id": run.id, "action": action}, _WHY[word]
 
 
@@ -51,7 +55,7 @@ def after_phase(connection: apsw.Connection, run: RunRow) -> tuple[str, JsonObje
     if phase is None or phase == PHASES[-1] or outcome.stop_reason != "assistant_stop":
         return None
     following = PHASES[PHASES.index(phase) + 1]
-    arguments = {**_mandate_reference(connection, run), GIVEN[following]: placeholders.OUTPUT}
+    arguments = {**_mandate_reference(connection, run), INPUT_NAMES[following]: placeholders.OUTPUT}
     why = f"It takes what {phase} gave; name the same mandate as before."
     return load_ooda.FLOWS[following], arguments, why
 

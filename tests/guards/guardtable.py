@@ -855,8 +855,8 @@ OUTSIDE = (
         quick=True,
     ),
     Guard(
-        "flows/ooda/shown.py",
-        "ensure_ascii=False, indent=1).translate(_ENDS)",
+        "flows/ooda/prompts.py",
+        "ensure_ascii=False, indent=1).translate(_LINE_ENDS)",
         "ensure_ascii=False, indent=1)",
         QUOTED + "no_text_from_outside_makes_a_section_either",
     ),
@@ -868,7 +868,7 @@ OUTSIDE = (
     ),
     Guard(
         "flows/ooda/excerpts.py",
-        'shown = _ENDS.sub(r"\\g<0>     | ", line) if barred else line',
+        'shown = _LINE_ENDS.sub(r"\\g<0>     | ", line) if barred else line',
         "shown = line",
         QUOTED + "no_text_from_outside_makes_a_section_either",
     ),
@@ -880,8 +880,8 @@ OUTSIDE = (
     ),
     Guard(
         "flows/ooda/context.py",
-        "return carried.has_repeated_effect and not idle",
-        "return carried.has_repeated_effect",
+        "return carry_over.has_repeated_effect and not idle",
+        "return carry_over.has_repeated_effect",
         "flows/ooda/test_mandate_runs.py::test_to_do_nothing_run_after_run_is_no_loop",
     ),
     Guard(

@@ -1,30 +1,143 @@
-"""Act: carry out the decision by exactly one call, if the mandate's limits and its risk budget allow it."""
+"""Act: carry out the decision by exactly one call, if the mandate's limits and its risk budget allow it.
+
+The one place that names the tools which change files. A call states what was read: `base` maps each path to the
+SHA-256 in hex of what it held, null where there was no file. The tools compare it with what they find, before a person
+is asked and again before they write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult
+from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
-from kairos_mcp.flows.ooda.context import CycleContext, Effect
-from kairos_mcp.flows.ooda.decision import Decision, decision_json, parse_decision
-from kairos_mcp.flows.ooda.effects import ActStatus, ChangedFile, call_for, changed_files, effect_of, status_of
-from kairos_mcp.flows.ooda.risk import exceeds_risk_budget, problems_of, risk_of
-from kairos_mcp.flows.ooda.shown import RESULT_CHARS, truncate_text
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CycleContext, Effect
+from kairos_mcp.flows.ooda.decision import (
+    CodeEdit,
+    CreateFile,
+    Decision,
+    EditPlan,
+    Noop,
+    RunTool,
+    decision_json,
+    parse_decision,
+)
+from kairos_mcp.flows.ooda.prompts import MAX_RESULT_CHARS, truncate_text
+from kairos_mcp.flows.ooda.risk import assess_risk, exceeds_risk_budget, find_problems
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, object_schema, phase_failure, text_schema
 
-RISK = "paused_risk_exceeded"
+ActStatus = Literal["applied", "noop", "denied", "unsupported", "failed"]
+
+_DENIED = frozenset(
+    {"denied", "approval_expired", "approvals_full", "command_denied", "egress_denied", "path_denied"}
+)  # fmt: skip
+_UNSUPPORTED = frozenset({"tool_not_offered", "unknown_tool"})
+_EFFECT_CHARS = 300  # of each text in the description of an effect
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file with the SHA-256 in hex of its content before and after; None where there was no file."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    def as_json(self) -> JsonObject:
+        return {"path": self.path, "before": self.before, "after": self.after}
+
+
+def make_call(decision: Decision, path: str) -> ToolCall | None:
+    """Make the call that carries the decision out, as the step `path`; None for a noop."""
+    match decision:
+        case CodeEdit(edit=edit, base=base):
+            return ToolCall(path, "edit_file", {**edit.as_json(), "base": dict(base)})
+        case EditPlan(edits=edits, base=base):
+            return ToolCall(path, "apply_edits", {"edits": [edit.as_json() for edit in edits], "base": dict(base)})
+        case CreateFile(target=target, content=content):
+            return ToolCall(path, "write_file", {"path": target, "content": content, "base": {target: None}})
+        case RunTool(tool=tool, arguments=arguments):
+            return ToolCall(path, tool, arguments)
+        case Noop():
+            return None
+
+
+def act_status(result: ToolResult) -> ActStatus:
+    """Return the status of an act from the code of its call's result."""
+    if not result.is_error:
+        return "applied"
+    if result.code in _DENIED:
+        return "denied"
+    return "unsupported" if result.code in _UNSUPPORTED else "failed"
+
+
+def changed_files(name: str, result: ToolResult) -> tuple[ChangedFile, ...]:
+    """Return the files that a call changed, from its data. Only our own editing tools are believed."""
+    match result.data:
+        case {"files": list(files)} if name in EDITING_TOOLS:
+            return tuple(ChangedFile(each["path"], each["before"], each["after"]) for each in files)
+        case _:
+            return ()
+
+
+def make_effect(decision: Decision, status: ActStatus, result: ToolResult | None) -> Effect:
+    """Make the effect by which loops are found, from tool, canonical arguments and the state afterwards.
+
+    Where nothing was applied, the status stands in place of the state. The hashes of what was read don't count.
+    """
+    call = make_call(decision, "")
+    name, arguments = (call.name, call.arguments) if call is not None else ("noop", {})
+    if name in EDITING_TOOLS:
+        arguments = {key: value for key, value in arguments.items() if key != "base"}
+    after = _state_after(name, result) if status == "applied" and result is not None else status.encode()
+    digest = digest_of(name.encode(), canonical_json(arguments).encode(), after)
+    return Effect(digest.hex(), _describe_effect(decision, status, result))
+
+
+def _state_after(name: str, result: ToolResult) -> bytes:
+    if files := changed_files(name, result):
+        return canonical_json([[file.path, file.after] for file in files]).encode()
+    return result.digest
+
+
+def _describe_effect(decision: Decision, status: ActStatus, result: ToolResult | None) -> str:
+    match decision:
+        case Noop(reason=reason):
+            return f"noop: {_shorten(reason)}"
+        case CodeEdit(edit=edit, intent=intent):
+            action = f"code_edit of {edit.path}"
+        case EditPlan(edits=edits, intent=intent):
+            action = f"edit_plan of {', '.join(dict.fromkeys(edit.path for edit in edits))}"
+        case CreateFile(target=target, intent=intent):
+            action = f"create_file {target}"
+        case RunTool(tool=tool, arguments=arguments, intent=intent):
+            action = f"run_tool {tool} {_shorten(canonical_json(arguments))}"
+    reason = f": {_shorten(result.content)}" if result is not None and result.is_error else ""
+    remark = f". {_shorten(result.remark)}" if result is not None and result.remark is not None else ""
+    return f"{action} ({_shorten(intent)}): {status}{reason}{remark}"
+
+
+def _shorten(text: str) -> str:
+    """Return the beginning of a text, on one line; all of it is in the record of the act."""
+    line = " ".join(text.split())
+    return line if len(line) <= _EFFECT_CHARS else f"{line[:_EFFECT_CHARS]}…"
+
+
+RISK_PAUSE = "paused_risk_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class ActResult:
-    """What an act did. `code` and `reason` say why it was not applied, a person's feedback included; `result` is what
-    the call gave, of which `ref` has the whole; `remark` what a person said who approved it; `effect` tells equal acts
-    from others."""
+    """The record of an act.
+
+    `code` and `reason` say why it was not applied, with a reviewer's feedback. `result` is the beginning of the call's
+    result; `ref` leads to all of it. `remark` is the reviewer's comment on an approved call. Acts with an equal
+    `effect` count as repeated.
+    """
 
     status: ActStatus
     decision: Decision
@@ -42,7 +155,7 @@ class ActResult:
             "status": self.status,
             "decision": decision_json(self.decision),
             "risk": self.risk,
-            "files": [each.as_json() for each in self.files],
+            "files": [file.as_json() for file in self.files],
             "code": self.code,
             "reason": self.reason,
             "result": self.result,
@@ -53,9 +166,9 @@ class ActResult:
         return {name: value for name, value in json_fields.items() if value is not None}
 
 
-_TEXTS = ("code", "reason", "result", "ref", "remark")
+_TEXT_KEYS = ("code", "reason", "result", "ref", "remark")
 _HASH: JsonObject = {"type": ["string", "null"], "maxLength": 64}
-ACTED_SCHEMA = object_schema(
+ACT_RESULT_SCHEMA = object_schema(
     ("status", "decision", "risk", "files", "effect"),
     status={"enum": list(get_args(ActStatus))},
     decision={"type": "object"},
@@ -74,11 +187,11 @@ ACTED_SCHEMA = object_schema(
 
 
 def parse_act_result(given: JsonObject) -> ActResult:
-    """An act as `as_json` gave it. Raises Undecodable."""
-    if problems := compile_schema(ACTED_SCHEMA).problems(given):
+    """Parse what `ActResult.as_json` returned. Raises Undecodable."""
+    if problems := compile_schema(ACT_RESULT_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
-    rest: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
-    files = tuple(ChangedFile(**each) for each in given["files"])
+    rest: dict[str, Any] = {name: given[name] for name in _TEXT_KEYS if name in given}
+    files = tuple(ChangedFile(**file) for file in given["files"])
     effect = Effect(**given["effect"])
     return ActResult(given["status"], parse_decision(given["decision"]), given["risk"], effect, files, **rest)
 
@@ -86,10 +199,13 @@ def parse_act_result(given: JsonObject) -> ActResult:
 def act(
     context: CycleContext, name: str, decision: Decision, at_pause: Callable[[ActResult], JsonObject] | None = None
 ) -> Flow[ActResult | PhaseFailure]:
-    """Steps: `NAME/call-1`, or, where the risk is above the budget and the flow pauses, `NAME/risk`, after which the
-    act is recorded as denied: it is never made. `at_pause` gives what is reported meanwhile; None: no pause."""
-    risk = risk_of(context, decision)
-    if problems := problems_of(context, decision):
+    """Carry out the decision. Steps: `NAME/call-1`, or the pause `NAME/risk`.
+
+    A decision whose risk is above the budget is never carried out: it is recorded as denied. Where `at_pause` is
+    given, the flow pauses first, and `at_pause` makes what is reported meanwhile.
+    """
+    risk = assess_risk(context, decision)
+    if problems := find_problems(context, decision):
         return _not_applied(decision, "unsupported", risk, "bad_arguments", f"{'; '.join(problems)}.")
     if exceeds_risk_budget(context, risk):
         budget = context.mandate.risk_budget
@@ -97,11 +213,11 @@ def act(
             decision, "denied", risk, "risk", f"Its risk is {risk}; the mandate's budget is {budget}."
         )
         if at_pause is not None:
-            yield from Pause(f"{name}/risk", RISK, at_pause(denied))
+            yield from Pause(f"{name}/risk", RISK_PAUSE, at_pause(denied))
         return denied
-    call = call_for(decision, f"{name}/call-1")
+    call = make_call(decision, f"{name}/call-1")
     if call is None:
-        return ActResult("noop", decision, risk, effect_of(decision, "noop", None))
+        return ActResult("noop", decision, risk, make_effect(decision, "noop", None))
     match (yield from CallTool(call.id, call, decision.risk or "low")):
         case Refused() | Unknown() as stop:
             return phase_failure(stop)
@@ -111,17 +227,17 @@ def act(
 
 def _not_applied(decision: Decision, status: ActStatus, risk: Risk, code: str, reason: str) -> ActResult:
     result = ToolResult(reason, is_error=True, code=code)
-    return ActResult(status, decision, risk, effect_of(decision, status, result), code=code, reason=reason)
+    return ActResult(status, decision, risk, make_effect(decision, status, result), code=code, reason=reason)
 
 
 def _act_result(context: CycleContext, decision: Decision, risk: Risk, call: ToolCall, result: ToolResult) -> ActResult:
-    status = status_of(result)
-    shown = truncate_text(result.content, RESULT_CHARS, context.phase_prompts.left_out, call.id, result.chars)
+    status = act_status(result)
+    shown = truncate_text(result.content, MAX_RESULT_CHARS, context.phase_prompts.left_out, call.id, result.chars)
     return ActResult(
         status,
         decision,
         risk,
-        effect_of(decision, status, result),
+        make_effect(decision, status, result),
         files=changed_files(call.name, result) if status == "applied" else (),
         code=result.code,
         reason=shown if result.is_error else None,
@@ -129,5 +245,5 @@ def _act_result(context: CycleContext, decision: Decision, risk: Risk, call: Too
         ref=call.id,
         remark=None
         if result.remark is None
-        else truncate_text(result.remark, RESULT_CHARS, context.phase_prompts.left_out, call.id),
+        else truncate_text(result.remark, MAX_RESULT_CHARS, context.phase_prompts.left_out, call.id),
     )

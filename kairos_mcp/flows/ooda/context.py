@@ -10,18 +10,18 @@ from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, quote_model_text
 
-EDITING = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
-"""Tools that run_tool may not call: they would bypass the mandate's limits and the hashes of what was read."""
+EDITING_TOOLS = frozenset({"edit_file", "write_file", "plan_edits", "apply_edit_plan", "apply_edits"})
+"""Tools that `run_tool` may not call: they would bypass the mandate's limits and the hashes of what was read."""
 NOOP_DIGEST = digest_of(b"noop", b"{}", b"noop").hex()
 """The digest of a noop's effect."""
-LESSONS = 20  # the newest, kept from run to run
-EFFECTS = 2
+MAX_LESSONS = 20  # the newest, kept from run to run
+MAX_EFFECTS = 2  # the newest, handed on to the next run
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an act came to: `digest` (hex) is equal where tool, canonical arguments and what was there afterwards are;
-    `said` tells it to a model."""
+    """What an act came to. Two acts have the same `digest` (hex) where tool, canonical arguments and the state
+    afterwards are the same. `said` describes the effect to a model."""
 
     digest: str
     said: str
@@ -42,79 +42,84 @@ class CarryOver:
 
     def with_lessons(self, lessons: tuple[str, ...]) -> CarryOver:
         new = tuple(lesson for lesson in lessons if lesson not in self.lessons)
-        return replace(self, lessons=(*self.lessons, *new)[-LESSONS:])
+        return replace(self, lessons=(*self.lessons, *new)[-MAX_LESSONS:])
 
     def with_effect(self, effect: Effect) -> CarryOver:
         return replace(self, effects=(*self.effects, effect))
 
     @property
     def has_repeated_effect(self) -> bool:
-        """Whether the newest effect is the one before it, or the one before that one: A-A, A-B-A."""
+        """Whether the newest effect equals one of the two before it: A-A, A-B-A."""
         digests = [effect.digest for effect in self.effects[-3:]]
         return any(digests[-1:] == [earlier] for earlier in digests[:-1])
 
     def as_json(self) -> JsonObject:
-        return {"lessons": list(self.lessons), "effects": [each.as_json() for each in self.effects[-EFFECTS:]]}
+        return {"lessons": list(self.lessons), "effects": [each.as_json() for each in self.effects[-MAX_EFFECTS:]]}
 
 
 @dataclass(frozen=True, slots=True)
 class CycleContext:
     """Everything that a phase, or a run of cycles, starts from.
 
-    `reads`: what observe and decide may call; `may`: what run_tool may name. The tools that change files are in
-    neither: only the edit actions reach them, with the hashes of what was read. `behind`: names of tools of
-    both that decide is not shown, since there are too many; it finds them with `search`, which it may then call.
-    `idle_cycles`: after so many noops in a row a run ends, and a noop is no loop; None in older specs.
-    `joined`: the search may find tools that were added after the start; those that only read can be called.
+    `reads`: the tools that observe and decide may call. `runnable`: those that the action `run_tool` may name. The
+    tools that change files are in neither: only the edit actions reach them, with the hashes of what was read.
+    `searchable`: names of tools in both that decide is not shown, since there are too many; its tool `search` finds
+    them.
+    `idle_cycles`: so many noops in a row end a run, and noops are no loop; None in older specs.
+    `finds_late_tools`: the search may find tools that were added after the start; those that only read can be called.
     """
 
     mandate: Mandate
     phase_prompts: PhasePrompts
     prompts: Prompts
     reads: ToolSet
-    may: ToolSet
+    runnable: ToolSet
     scopes: Scopes = field(default_factory=Scopes)
-    carried: CarryOver = field(default_factory=CarryOver)
+    carry_over: CarryOver = field(default_factory=CarryOver)
     searchable: frozenset[str] = frozenset()
     search: ToolSpec | None = None
     idle_cycles: int | None = None
-    joined: bool = False
+    finds_late_tools: bool = False
 
     def __post_init__(self) -> None:
-        if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING]:
+        if writing := [spec.name for spec in self.reads if spec.effect != "read" or spec.name in EDITING_TOOLS]:
             raise ValueError(f"{', '.join(writing)} in reads: more than reading")
-        if editing := [spec.name for spec in self.may if spec.name in EDITING]:
-            raise ValueError(f"{', '.join(editing)} in may: files are changed by the edit actions alone")
+        if editing := [spec.name for spec in self.runnable if spec.name in EDITING_TOOLS]:
+            raise ValueError(f"{', '.join(editing)} in runnable: files are changed by the edit actions alone")
         if self.searchable and self.search is None:
-            raise ValueError("tools are behind a search that is not there")
+            raise ValueError("tools can only be found by a search, and there is none")
 
     def quote(self, text: str) -> str:
-        """A text that a model wrote in an earlier step, as a prompt has it."""
+        """Quote a text that a model wrote in an earlier step, for a prompt."""
         return quote_model_text(self.prompts.quoted, text)
 
-    def on_one_line(self, text: str) -> str:
-        """A text from elsewhere that a line of a prompt has to hold; as it is in runs of older specs."""
+    def as_one_line(self, text: str) -> str:
+        """Put a text from outside on one line, so it can't make a heading in a prompt; unchanged in older specs."""
         return " ".join(text.split()) if self.prompts.quoted else text
 
-    def is_circling(self, carried: CarryOver) -> bool:
-        """Whether the newest effect was there shortly before. To do nothing again and again is no loop: it has no
-        effect, and over several runs it is what a mandate that is kept looks like."""
-        idle = self.idle_cycles is not None and carried.effects[-1:] and carried.effects[-1].digest == NOOP_DIGEST
-        return carried.has_repeated_effect and not idle
+    def is_circling(self, carry_over: CarryOver) -> bool:
+        """Whether the newest effect repeats one of the two before it.
 
-    def may_call(self, found: ToolSpec) -> bool:
+        Repeated noops are no loop: a mandate whose goal is kept needs nothing done, run after run.
+        """
+        idle = self.idle_cycles is not None and carry_over.effects[-1:] and carry_over.effects[-1].digest == NOOP_DIGEST
+        return carry_over.has_repeated_effect and not idle
+
+    def can_call(self, found: ToolSpec) -> bool:
         """Whether decide may call a tool that its search has found."""
-        joins = self.joined and found.effect == "read" and found.name not in EDITING
-        return joins or self.reads.find(found.name) is not None
+        is_late_read = self.finds_late_tools and found.effect == "read" and found.name not in EDITING_TOOLS
+        return is_late_read or self.reads.find(found.name) is not None
 
     @property
     def shown_reads(self) -> ToolSet:
-        """What decide may call from its first turn on."""
+        """The tools that decide may call from its first turn on."""
         if self.search is None:
             return self.reads
         return ToolSet((*[spec for spec in self.reads if spec.name not in self.searchable], self.search))
 
     @property
-    def shown_may(self) -> ToolSet:
-        """What run_tool may name, as far as decide is told of it from its first turn on."""
-        return ToolSet([spec for spec in self.may if spec.name not in self.searchable]) if self.searchable else self.may
+    def shown_runnable(self) -> ToolSet:
+        """The tools that `run_tool` may name and that decide is shown from its first turn on."""
+        if not self.searchable:
+            return self.runnable
+        return ToolSet([spec for spec in self.runnable if spec.name not in self.searchable])

@@ -1,61 +1,159 @@
 """A run of a mandate: cycle after cycle, until the goal is reached, nothing changes any more, or a person has to look.
 
-Steps beside those of the cycles: `cycle-N/goal-M`, where the goal is read again, and the pauses `cycle-N/drift-M`,
-`cycle-N/act/risk` and `cycle-N/checkpoint`, whose reasons are the mandate's status while they last; each reports
-the cycles so far in the keys of the outcome. Recorded runs are replayed through this file and the ones it calls: raise
-VERSION with any change in what they ask.
+A cycle is observe, orient, decide, act, reflect. Its status names what it came to; there is no plain "ok".
+Steps beside those of the cycles: `cycle-N/goal-M`, which reads the goal again, and the pauses `cycle-N/drift-M`,
+`cycle-N/act/risk` and `cycle-N/checkpoint`. While a pause lasts, its reason is the mandate's status, and it reports
+the cycles so far under the keys of the outcome.
+Recorded runs are replayed through this file and the ones it calls: raise VERSION with any change in what they ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Literal
 
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.outcome import CYCLE_REASONS, Outcome, StopReason, make_outcome
 from kairos_mcp.core.statuses import MandateStatus
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
+from kairos_mcp.flows.ooda.act import ActResult, ActStatus, act
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
-from kairos_mcp.flows.ooda.cycle import CycleResult, run_cycle
+from kairos_mcp.flows.ooda.decide import decide
+from kairos_mcp.flows.ooda.decision import decision_json
+from kairos_mcp.flows.ooda.observe import observe
+from kairos_mcp.flows.ooda.orient import Orientation, orient
+from kairos_mcp.flows.ooda.reflect import Reflection, reflect
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, phase_failure
 
 VERSION = 2
 READ_MANDATE = "read_mandate"
-ERRORS = 2  # cycles in a row
-SURE_CYCLES = 2
+MAX_ERRORS = 2  # cycles in a row
+SURE_CYCLES = 2  # in a row in which the model is sure that it is done: then the goal counts as achieved
 IDLE_CYCLES = 2  # noops in a row after which a run is over
-CHECKPOINT = "paused_at_checkpoint"
-DRIFT = "paused_goal_drift"
+CHECKPOINT_PAUSE = "paused_at_checkpoint"
+DRIFT_PAUSE = "paused_goal_drift"
+
+CycleStatus = ActStatus | Literal["parse_error", "interrupted"]
 
 _TERMINATED = frozenset(CYCLE_REASONS)
+_ACT_KEYS = ("status", "risk", "files", "code", "reason")  # of an act, in a report of its cycle
+_LONG_KEYS = ("old_string", "new_string", "content", "arguments", "edits", "base")  # of a decision
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPhase:
+    """The phase of a cycle that gave no output, by name, and why; `goal` where the goal could not be read again."""
+
+    phase: str
+    failure: PhaseFailure
+
+    def as_json(self) -> JsonObject:
+        return {"phase": self.phase, **self.failure.as_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """The outputs of a cycle's phases, up to the one that failed, if one did."""
+
+    number: int
+    orientation: Orientation | None = None
+    act_result: ActResult | None = None
+    reflection: Reflection | None = None
+    failed: FailedPhase | None = None
+
+    @property
+    def status(self) -> CycleStatus:
+        """The status of the act; `parse_error` or `interrupted` where a phase failed."""
+        match self.failed, self.act_result:
+            case FailedPhase(failure=PhaseFailure(status="parse_error")), _:
+                return "parse_error"
+            case None, ActResult(status=status):
+                return status
+            case _:
+                return "interrupted"
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the cycle counts towards the error threshold: a denial does not."""
+        return self.status in ("parse_error", "failed")
+
+    @property
+    def is_surely_done(self) -> bool:
+        """Whether the model is sure that nothing is left to do."""
+        return self.reflection is not None and self.reflection.is_surely_done
+
+    def as_json(self) -> JsonObject:
+        """Return the cycle without long texts: those of an edit are in the record of the act."""
+        json_fields: JsonObject = {"cycle": self.number, "status": self.status}
+        if self.failed is not None:
+            json_fields |= {"broken": self.failed.as_json()}
+        if self.orientation is not None:
+            json_fields |= {"risk_level": self.orientation.risk_level}
+        if self.act_result is not None:
+            decision = {k: v for k, v in decision_json(self.act_result.decision).items() if k not in _LONG_KEYS}
+            act = {k: v for k, v in self.act_result.as_json().items() if k in _ACT_KEYS}
+            json_fields |= {"decision": decision, "act": act}
+        if self.reflection is not None:
+            json_fields |= {"reflection": self.reflection.as_json()}
+        return json_fields
+
+
+def run_cycle(
+    context: CycleContext, number: int, carry_over: CarryOver, so_far: Callable[[CycleResult], JsonObject]
+) -> Flow[CycleResult]:
+    """Run one cycle. Steps: those of the five phases under `cycle-N/`.
+
+    An act above the risk budget pauses the run; `so_far` makes the report of that pause from the cycle up to its act.
+    """
+    name = f"cycle-{number}"
+    observation = yield from observe(context, f"{name}/observe")
+    if isinstance(observation, PhaseFailure):
+        return CycleResult(number, failed=FailedPhase("observe", observation))
+    orientation = yield from orient(context, f"{name}/orient", observation, carry_over)
+    if isinstance(orientation, PhaseFailure):
+        return CycleResult(number, failed=FailedPhase("orient", orientation))
+    decision = yield from decide(context, f"{name}/decide", orientation, carry_over)
+    if isinstance(decision, PhaseFailure):
+        return CycleResult(number, orientation, failed=FailedPhase("decide", decision))
+    act_result = yield from act(
+        context, f"{name}/act", decision, lambda denied: so_far(CycleResult(number, orientation, denied))
+    )
+    if isinstance(act_result, PhaseFailure):
+        return CycleResult(number, orientation, failed=FailedPhase("act", act_result))
+    reflection = yield from reflect(context, f"{name}/reflect", act_result, carry_over)
+    if isinstance(reflection, PhaseFailure):
+        return CycleResult(number, orientation, act_result, failed=FailedPhase("reflect", reflection))
+    return CycleResult(number, orientation, act_result, reflection)
 
 
 def mandate_run(context: CycleContext, cycles: int) -> Flow[Outcome]:
-    """At most `cycles` cycles of the mandate; counts and streaks begin anew with each run."""
+    """Run at most `cycles` cycles of the mandate. Counts and streaks begin anew with each run."""
     done: list[CycleResult] = []
-    carried = context.carried
+    carry_over = context.carry_over
     for number in range(1, cycles + 1):
-        broken = yield from _check_goal(context, number, _report(done, carried))
-        if broken is not None:
-            return _outcome(
-                context, [*done, CycleResult(number, broken=("goal", broken))], carried, _stop_reason(broken)
-            )
-        warned = context.is_circling(carried)
-        newest = yield from run_cycle(context, number, carried, partial(_report_with, tuple(done), carried))
+        failure = yield from _check_goal(context, number, _report(done, carry_over))
+        if failure is not None:
+            unread = CycleResult(number, failed=FailedPhase("goal", failure))
+            return _outcome(context, [*done, unread], carry_over, _stop_reason(failure))
+        # The model is warned of a loop at the start of a cycle, so only a further repeat after that ends the run.
+        warned = context.is_circling(carry_over)
+        newest = yield from run_cycle(context, number, carry_over, partial(_report_with, tuple(done), carry_over))
         done.append(newest)
-        carried = _carry_over(carried, newest)
-        circling = warned and newest.acted is not None and context.is_circling(carried)
+        carry_over = _next_carry_over(carry_over, newest)
+        circling = warned and newest.act_result is not None and context.is_circling(carry_over)
         reason = _end_reason(done, cycles, circling=circling, idle_cycles=context.idle_cycles)
         if reason is not None:
-            return _outcome(context, done, carried, reason)
+            return _outcome(context, done, carry_over, reason)
         if number % context.mandate.checkpoint_every == 0:
-            yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT, _report(done, carried))
+            yield from Pause(f"cycle-{number}/checkpoint", CHECKPOINT_PAUSE, _report(done, carry_over))
     raise AssertionError("the last cycle has a reason to end")
 
 
 def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[PhaseFailure | None]:
-    """Read the goal again; while it is not the one of the start, pause. What can't be read counts as changed."""
+    """Read the goal again, and pause while it is not the one of the start. A goal that can't be read has changed."""
     for reading in count(1):
         path = f"cycle-{number}/goal-{reading}"
         call = ToolCall(path, READ_MANDATE, {"id": context.mandate.id})
@@ -65,30 +163,30 @@ def _check_goal(context: CycleContext, number: int, so_far: JsonObject) -> Flow[
             case ToolResult(is_error=False, data={"goal_hash": str(found)}) if found == context.mandate.goal_hash:
                 return None
             case _:
-                yield from Pause(f"cycle-{number}/drift-{reading}", DRIFT, so_far)
+                yield from Pause(f"cycle-{number}/drift-{reading}", DRIFT_PAUSE, so_far)
     raise AssertionError("somebody resumes it, or cancels the run")
 
 
-def _carry_over(carried: CarryOver, newest: CycleResult) -> CarryOver:
-    if newest.acted is not None:
-        carried = carried.with_effect(newest.acted.effect)
-    return (
-        carried.with_lessons(newest.reflection.model_assessment.lessons) if newest.reflection is not None else carried
-    )
+def _next_carry_over(carry_over: CarryOver, newest: CycleResult) -> CarryOver:
+    if newest.act_result is not None:
+        carry_over = carry_over.with_effect(newest.act_result.effect)
+    if newest.reflection is not None:
+        carry_over = carry_over.with_lessons(newest.reflection.model_assessment.lessons)
+    return carry_over
 
 
 def _end_reason(
     done: Sequence[CycleResult], cycles: int, *, circling: bool, idle_cycles: int | None
 ) -> StopReason | None:
-    """Why the run ends after its newest cycle, if it does; of several reasons the first here."""
+    """Return why the run ends after its newest cycle, or None. Of several reasons the first here counts."""
     newest = done[-1]
-    if newest.status == "interrupted" and newest.broken is not None:
-        return _stop_reason(newest.broken[1])
+    if newest.status == "interrupted" and newest.failed is not None:
+        return _stop_reason(newest.failed.failure)
     if newest.reflection is not None and newest.reflection.all_hold:
         return "goal_achieved"
-    if len(done) >= SURE_CYCLES and all(each.is_surely_done for each in done[-SURE_CYCLES:]):
+    if len(done) >= SURE_CYCLES and all(cycle.is_surely_done for cycle in done[-SURE_CYCLES:]):
         return "goal_achieved"
-    if len(done) >= ERRORS and all(each.is_error for each in done[-ERRORS:]):
+    if len(done) >= MAX_ERRORS and all(cycle.is_error for cycle in done[-MAX_ERRORS:]):
         return "error_threshold"
     if circling:
         return "loop_detected"
@@ -99,42 +197,39 @@ def _end_reason(
     return None
 
 
-def _is_idle(done: Sequence[CycleResult], cycles: int, enough: int) -> bool:
-    """Whether the newest cycles found nothing to do: so many of them in a row, or all of a run that is over."""
-    noops = [each.status == "noop" for each in done]
-    return (len(noops) >= enough and all(noops[-enough:])) or (len(noops) == cycles and all(noops))
+def _is_idle(done: Sequence[CycleResult], cycles: int, idle_cycles: int) -> bool:
+    """Whether the newest `idle_cycles` cycles, or all of a run that is over, found nothing to do."""
+    noops = [cycle.status == "noop" for cycle in done]
+    return (len(noops) >= idle_cycles and all(noops[-idle_cycles:])) or (len(noops) == cycles and all(noops))
 
 
-def _stop_reason(broken: PhaseFailure) -> StopReason:
-    if broken.status == "budget":
-        return "timeout" if broken.limit == "milliseconds" else "budget"
-    return broken.status
+def _stop_reason(failure: PhaseFailure) -> StopReason:
+    if failure.status == "budget":
+        return "timeout" if failure.limit == "milliseconds" else "budget"
+    return failure.status
 
 
-def _outcome(context: CycleContext, done: Sequence[CycleResult], carried: CarryOver, reason: StopReason) -> Outcome:
+def _outcome(context: CycleContext, done: Sequence[CycleResult], carry_over: CarryOver, reason: StopReason) -> Outcome:
     status: MandateStatus = "terminated" if reason in _TERMINATED else "interrupted"
     output = {
         "mandate_id": context.mandate.id,
         "mandate_status": status,
         "reason": _mandate_reason(reason),
-        **_report(done, carried),
+        **_report(done, carry_over),
     }
     notes = [
-        f"cycle-{each.number}/{phase}: {broken.reason}"
-        for each in done
-        if each.broken
-        for phase, broken in (each.broken,)
+        f"cycle-{cycle.number}/{cycle.failed.phase}: {cycle.failed.failure.reason}" for cycle in done if cycle.failed
     ]
     return make_outcome(reason, _summary(done, reason), output, tuple(notes))
 
 
-def _report(done: Sequence[CycleResult], carried: CarryOver) -> JsonObject:
-    """The cycles and what they have taught, at the end or at a pause."""
-    return {"cycles": [each.as_json() for each in done], **carried.as_json()}
+def _report(done: Sequence[CycleResult], carry_over: CarryOver) -> JsonObject:
+    """Return the cycles, and what they hand on, for the outcome or a pause."""
+    return {"cycles": [cycle.as_json() for cycle in done], **carry_over.as_json()}
 
 
-def _report_with(done: Sequence[CycleResult], carried: CarryOver, now: CycleResult) -> JsonObject:
-    return _report([*done, now], carried)
+def _report_with(done: Sequence[CycleResult], carry_over: CarryOver, current: CycleResult) -> JsonObject:
+    return _report([*done, current], carry_over)
 
 
 def _mandate_reason(reason: StopReason) -> str:
@@ -145,13 +240,14 @@ def _mandate_reason(reason: StopReason) -> str:
 
 
 def _summary(done: Sequence[CycleResult], reason: StopReason) -> str:
-    """Made from the record, by no model: a line a cycle."""
+    """Write the summary from the record, without a model: one line per cycle."""
     lines = [f"{len(done)} cycles; ended as {reason}." if len(done) != 1 else f"1 cycle; ended as {reason}."]
-    for each in done:
-        acted = each.acted.effect.said if each.acted is not None else each.status
-        seen = each.reflection
-        judged = f"; {seen.verdict}, confidence {seen.model_assessment.confidence:g}" if seen is not None else ""
-        lines.append(f"- cycle {each.number}: {acted}{judged}")
+    for cycle in done:
+        effect = cycle.act_result.effect.said if cycle.act_result is not None else cycle.status
+        verdict = ""
+        if (reflection := cycle.reflection) is not None:
+            verdict = f"; {reflection.verdict}, confidence {reflection.model_assessment.confidence:g}"
+        lines.append(f"- cycle {cycle.number}: {effect}{verdict}")
     if done and (last := done[-1].reflection) is not None and last.model_assessment.remaining:
         lines.append(f"Remaining: {'; '.join(last.model_assessment.remaining)}")
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Decide: one action, within the mandate's limits, on files that were read; the flow adds the hashes of what was."""
+"""Decide: choose one action, within the mandate's limits, on files that were read.
+
+The flow adds the hashes of what was read, so that an edit only applies to the file that the model saw.
+"""
 
 from __future__ import annotations
 
@@ -12,61 +15,64 @@ from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.decision import CodeEdit, Decision, EditPlan, decision_schema, parse_written_decision
 from kairos_mcp.flows.ooda.excerpts import FileExcerpts, describe_tool
 from kairos_mcp.flows.ooda.orient import Orientation, describe_check, list_newest_acts, orientation_for_decide
-from kairos_mcp.flows.ooda.prompts import format_list, render_sections
-from kairos_mcp.flows.ooda.risk import problems_of
-from kairos_mcp.flows.ooda.shown import format_json
+from kairos_mcp.flows.ooda.prompts import format_json, format_list, render_sections
+from kairos_mcp.flows.ooda.risk import find_problems
 from kairos_mcp.flows.ooda.structured_answer import AnswerForm, PhaseFailure, request_answer
 
-TOKENS = 2_048
-LONG_TOKENS = 8_192  # where whole files or several edits may be written
+MAX_TOKENS = 2_048
+MAX_EDIT_TOKENS = 8_192  # where whole files or several edits may be written
 
 
 def decide(
-    context: CycleContext, name: str, orientation: Orientation, carried: CarryOver
+    context: CycleContext, name: str, orientation: Orientation, carry_over: CarryOver
 ) -> Flow[Decision | PhaseFailure]:
-    """Steps: `NAME/read-1/call-M` for orient's files, `NAME`, then `NAME/read-N/call-M` and `NAME/turn-N` as often as
-    the model asks to read, and up to two repairs."""
+    """Ask the model for a decision, and let it read before it decides.
+
+    Steps: `NAME/read-1/call-M` for the files that orient named, `NAME`, then `NAME/read-N/call-M` and `NAME/turn-N`
+    as often as the model asks to read, and up to two repairs.
+    """
     excerpts = FileExcerpts(context, name)
     files = yield from excerpts.read_parts(orientation.files)
     if isinstance(files, PhaseFailure):
         return files
 
-    def read(given: JsonObject) -> Decision:
+    def parse(given: JsonObject) -> Decision:
         decision = parse_written_decision(given, context.mandate.allowed_actions)
-        if problems := [*problems_of(context, decision), *excerpts.problems_of(decision)]:
+        if problems := [*find_problems(context, decision), *excerpts.find_problems(decision)]:
             raise Undecodable("; ".join(problems))
         match decision:
             case CodeEdit() | EditPlan():
-                return replace(decision, base=excerpts.base_of(decision))
+                return replace(decision, base=excerpts.base_for(decision))
             case _:
                 return decision
 
     conversation = Conversation(
         (
             Message("system", context.phase_prompts.decide),
-            Message("user", _user_prompt(context, orientation, carried, files)),
+            Message("user", _user_prompt(context, orientation, carry_over, files)),
         )
     )
     form = AnswerForm(
         decision_schema(context.mandate.allowed_actions),
         _max_tokens(context.mandate),
-        read,
-        context.phase_prompts.loop if context.is_circling(carried) else None,
+        parse,
+        context.phase_prompts.loop if context.is_circling(carry_over) else None,
     )
-    decided = yield from request_answer(name, conversation, form, context.phase_prompts, context.prompts, excerpts)
-    return decided if isinstance(decided, PhaseFailure) else decided.value
+    answer = yield from request_answer(name, conversation, form, context.phase_prompts, context.prompts, excerpts)
+    return answer if isinstance(answer, PhaseFailure) else answer.value
 
 
-def _user_prompt(context: CycleContext, orientation: Orientation, carried: CarryOver, files: str) -> str:
-    runs = "run_tool" in context.mandate.allowed_actions
+def _user_prompt(context: CycleContext, orientation: Orientation, carry_over: CarryOver, files: str) -> str:
+    can_run_tools = "run_tool" in context.mandate.allowed_actions
+    tools = tuple(describe_tool(context, spec) for spec in context.shown_runnable) if can_run_tools else ()
     return render_sections(
         context.phase_prompts.decide_user,
         goal=context.mandate.goal,
         acceptance=format_list(tuple(describe_check(check) for check in context.mandate.acceptance)),
         allowed=_describe_limits(context.mandate),
-        tools=format_list(tuple(describe_tool(context, spec) for spec in context.shown_may)) if runs else "",
-        lessons=context.quote(format_list(carried.lessons)),
-        acts=context.quote(list_newest_acts(carried)),
+        tools=format_list(tools),
+        lessons=context.quote(format_list(carry_over.lessons)),
+        acts=context.quote(list_newest_acts(carry_over)),
         orientation=format_json(orientation_for_decide(context, orientation)),
         files=files,
     )
@@ -83,4 +89,4 @@ def _describe_limits(mandate: Mandate) -> str:
 
 
 def _max_tokens(mandate: Mandate) -> int:
-    return LONG_TOKENS if {"edit_plan", "create_file"} & set(mandate.allowed_actions) else TOKENS
+    return MAX_EDIT_TOKENS if {"edit_plan", "create_file"} & set(mandate.allowed_actions) else MAX_TOKENS

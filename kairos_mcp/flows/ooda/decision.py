@@ -1,4 +1,4 @@
-"""A decision: the one action that a cycle takes, as a value; what a model may write of it, and what is added to it."""
+"""A decision: the one action that a cycle takes, as a value, with the schema of what a model may write of it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.structured_answer import object_schema, text_schema
 
-EDITS = 20
+MAX_EDITS = 20
 Base = Mapping[str, str]  # path to the SHA-256 in hex of what was read
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One literal replacement: `old_string` has to occur once, or `replace_all` is set."""
+    """One literal replacement: `old_string` has to occur exactly once, unless `replace_all` is set."""
 
     path: str
     old_string: str
@@ -53,7 +53,7 @@ class EditPlan:
 
 @dataclass(frozen=True, slots=True)
 class CreateFile:
-    """A file where there is none: that there is none is its base."""
+    """A new file. It has no base: there must be no file yet."""
 
     target: str
     content: str
@@ -82,7 +82,7 @@ Decision = CodeEdit | EditPlan | CreateFile | RunTool | Noop
 
 
 def decision_json(decision: Decision) -> JsonObject:
-    """The decision as ooda_decide gives it and ooda_act takes it."""
+    """Return the decision as JSON, as ooda_decide returns it and ooda_act takes it."""
     json_fields: JsonObject = {"action": decision.kind}
     match decision:
         case CodeEdit(edit=edit, intent=intent, base=base):
@@ -100,7 +100,7 @@ def decision_json(decision: Decision) -> JsonObject:
 
 
 def target_paths(decision: Decision) -> tuple[str, ...]:
-    """The paths that the decision changes, each once."""
+    """Return the paths that the decision changes, each once."""
     match decision:
         case CodeEdit(edit=edit):
             return (edit.path,)
@@ -123,7 +123,7 @@ def edits_of(decision: Decision) -> tuple[Edit, ...]:
 
 
 _RISK: JsonObject = {"enum": ["low", "medium", "high"]}
-_TEXT: JsonObject = {"type": "string"}  # of a file: its size is for the mandate to bound
+_TEXT: JsonObject = {"type": "string"}  # of a file: its size is limited by the mandate
 _EDIT = object_schema(
     ("path", "old_string", "new_string"),
     path=text_schema(PATH_CHARS),
@@ -134,7 +134,7 @@ _EDIT = object_schema(
 _SHA256: JsonObject = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _BASE: JsonObject = {"type": "object", "minProperties": 1, "additionalProperties": _SHA256}
 _INTENT = text_schema(2_000)
-_KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
+_ACTION_KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
     "code_edit": (
         ("target", "old_string", "new_string", "intent"),
         {
@@ -147,7 +147,7 @@ _KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
     ),
     "edit_plan": (
         ("edits", "intent"),
-        {"edits": {"type": "array", "items": _EDIT, "minItems": 1, "maxItems": EDITS}, "intent": _INTENT},
+        {"edits": {"type": "array", "items": _EDIT, "minItems": 1, "maxItems": MAX_EDITS}, "intent": _INTENT},
     ),
     "create_file": (
         ("target", "content", "intent"),
@@ -162,21 +162,23 @@ _KEYS: dict[Action, tuple[tuple[str, ...], JsonObject]] = {
 
 
 def decision_schema(allowed: Sequence[Action]) -> JsonObject:
-    """What a model is held to: the keys of every allowed form side by side, which every provider can do; which of
-    them belong together is checked afterwards, and told in words."""
+    """Return the JSON Schema that a model's decision is held to: the keys of all allowed actions side by side.
+
+    Every provider supports such a schema. Which keys an action needs is checked afterwards, with errors in words.
+    """
     properties: JsonObject = {"action": {"enum": list(allowed)}}
     for action in allowed:
-        properties |= _KEYS[action][1]
+        properties |= _ACTION_KEYS[action][1]
     return object_schema(("action",), **properties, risk=_RISK)
 
 
 def parse_written_decision(given: JsonObject, allowed: Sequence[Action]) -> Decision:
-    """A decision as a model wrote it, without its base. Raises Undecodable with all that is wrong."""
+    """Parse a decision that a model wrote, without its base. Raises Undecodable with all that is wrong."""
     return _parse_action(given, allowed, {})
 
 
 def parse_decision(given: JsonObject) -> Decision:
-    """A decision as `as_json` gave it, with its base. Raises Undecodable, also for an edit that has none."""
+    """Parse what `decision_json` returned, with its base. Raises Undecodable, also for an edit without a base."""
     match given:
         case {"action": "code_edit" | "edit_plan", "base": base}:
             if problems := compile_schema(_BASE).problems(base):
@@ -190,10 +192,10 @@ def parse_decision(given: JsonObject) -> Decision:
 
 
 def _parse_action(given: JsonObject, allowed: Sequence[Action], base: Base) -> Decision:
-    action: Action | None = next((each for each in allowed if each == given.get("action")), None)
+    action: Action | None = next((name for name in allowed if name == given.get("action")), None)
     if action is None:
         raise Undecodable(f"at /action: must be one of {', '.join(allowed)}")
-    required, properties = _KEYS[action]
+    required, properties = _ACTION_KEYS[action]
     schema = object_schema(("action", *required), action={"const": action}, **properties, risk=_RISK)
     if problems := compile_schema(schema).problems(given):
         raise Undecodable("; ".join(problems))
@@ -203,7 +205,7 @@ def _parse_action(given: JsonObject, allowed: Sequence[Action], base: Base) -> D
             edit = _parse_edit({"path": given["target"], **{k: given[k] for k in _EDIT["properties"] if k in given}})
             return CodeEdit(edit, given["intent"], base, risk)
         case "edit_plan":
-            return EditPlan(tuple(_parse_edit(each) for each in given["edits"]), given["intent"], base, risk)
+            return EditPlan(tuple(_parse_edit(edit) for edit in given["edits"]), given["intent"], base, risk)
         case "create_file":
             return CreateFile(_plain_path(given["target"]), given["content"], given["intent"], risk)
         case "run_tool":

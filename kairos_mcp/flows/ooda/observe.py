@@ -1,4 +1,4 @@
-"""Observe: look with every tool that the mandate names and that only reads; say for each what came of it."""
+"""Observe: call every tool that the mandate names and that only reads, and report the result of each."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
-from kairos_mcp.flows.ooda.shown import REASON_CHARS, RESULT_CHARS, truncate_text
+from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, MAX_RESULT_CHARS, truncate_text
 from kairos_mcp.flows.ooda.structured_answer import PhaseFailure, object_schema, phase_failure, text_schema
 
-AT_ONCE = 10
-NAMES_ALONE = ("list_files", "file_tree")  # they show names and no text
+MAX_PARALLEL_READS = 10
+LISTING_TOOLS = ("list_files", "file_tree")  # they show names and no text
 _WORD = re.compile(r"\w{3,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What came of one look. `content` is that of a result; `reason` says why there is an error or nothing.
+class ToolObservation:
+    """What one tool has shown. `content` is the result's; `reason` says why there is an error or nothing.
 
     `relevance`: the share of the goal's words (of three letters and more) that occur in it, 0 to 1; shown, and used
-    for nothing else. `ref` names the step, under which the whole is kept; `left_out` counts the characters missing;
-    `remark` is what a person said who approved the look.
+    for nothing else. `ref` leads to the whole result; `left_out` counts the characters missing here; `remark` is the
+    comment of the reviewer who approved the call.
     """
 
     tool: str
@@ -57,10 +57,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    seen: tuple[Seen, ...]
+    items: tuple[ToolObservation, ...]
 
     def as_json(self) -> JsonObject:
-        return {"observations": [each.as_json() for each in self.seen]}
+        return {"observations": [item.as_json() for item in self.items]}
 
 
 OBSERVATION_SCHEMA = object_schema(
@@ -85,75 +85,83 @@ OBSERVATION_SCHEMA = object_schema(
 
 
 def parse_observation(given: JsonObject) -> Observation:
-    """An observation as `as_json` gave it. Raises Undecodable."""
+    """Parse what `Observation.as_json` returned. Raises Undecodable."""
     if problems := compile_schema(OBSERVATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
-    return Observation(tuple(Seen(**each) for each in given["observations"]))
+    return Observation(tuple(ToolObservation(**item) for item in given["observations"]))
 
 
 def observe(context: CycleContext, name: str) -> Flow[Observation | PhaseFailure]:
-    """Steps: `NAME/call-N`, where N is the position in the mandate's list; all side by side, since all only read."""
-    looks = list(enumerate(context.mandate.observe, 1))
-    skipped = {n: reason for n, look in looks if (reason := _skip_reason(context, look)) is not None}
-    steps = {n: _step(f"{name}/call-{n}", look) for n, look in looks if n not in skipped}
-    answers = yield from gather_calls(steps.values(), AT_ONCE)
-    seen: list[Seen] = []
-    for n, look in looks:
+    """Make the mandate's observations, in parallel, since they only read.
+
+    Steps: `NAME/call-N`, where N is the position in the mandate's list.
+    """
+    observables = list(enumerate(context.mandate.observe, 1))
+    skipped = {n: reason for n, observable in observables if (reason := _skip_reason(context, observable)) is not None}
+    steps = {n: _call_step(f"{name}/call-{n}", observable) for n, observable in observables if n not in skipped}
+    answers = yield from gather_calls(steps.values(), MAX_PARALLEL_READS)
+    items: list[ToolObservation] = []
+    for n, observable in observables:
         if n in skipped:
-            seen.append(Seen(look.tool, look.arguments, "skipped", reason=skipped[n]))
+            items.append(ToolObservation(observable.tool, observable.arguments, "skipped", reason=skipped[n]))
             continue
         match answers[steps[n].name]:
             case Refused() | Unknown() as stop:
                 return phase_failure(stop)
             case answer:
-                seen.append(_make_look(context, look, steps[n].name, answer))
-    return Observation(tuple(seen))
+                items.append(_to_tool_observation(context, observable, steps[n].name, answer))
+    return Observation(tuple(items))
 
 
-def _skip_reason(context: CycleContext, look: Observable) -> str | None:
-    """Why a look is not made, whatever the mandate says: only what reads may run here, and nobody is there to be asked
-    about a file like .env."""
-    if (spec := context.reads.find(look.tool)) is not None and spec.effect == "read":
-        named = look.arguments.get("path")
-        held = isinstance(named, str) and is_env_file(named) and look.tool not in NAMES_ALONE
-        return f"{named} holds secrets by its name: it is not observed." if held else None
-    if spec is not None or context.may.find(look.tool) is not None:
+def _skip_reason(context: CycleContext, observable: Observable) -> str | None:
+    """Return why a tool is not called here, whatever the mandate says, or None.
+
+    Only what reads may run, and nobody is there to be asked about a file like .env.
+    """
+    if (spec := context.reads.find(observable.tool)) is not None and spec.effect == "read":
+        path = observable.arguments.get("path")
+        is_secret = isinstance(path, str) and is_env_file(path) and observable.tool not in LISTING_TOOLS
+        return f"{path} holds secrets by its name: it is not observed." if is_secret else None
+    if spec is not None or context.runnable.find(observable.tool) is not None:
         return "It does more than read."
     return "There is no tool of this name that only reads."
 
 
-def _step(path: str, look: Observable) -> CallTool:
-    return CallTool(path, ToolCall(path, look.tool, look.arguments))
+def _call_step(path: str, observable: Observable) -> CallTool:
+    return CallTool(path, ToolCall(path, observable.tool, observable.arguments))
 
 
-def _make_look(context: CycleContext, look: Observable, path: str, answer: CallAnswer | Failed) -> Seen:
+def _to_tool_observation(
+    context: CycleContext, observable: Observable, path: str, answer: CallAnswer | Failed
+) -> ToolObservation:
+    tool, arguments = observable.tool, observable.arguments
     match answer:
         case ToolResult(content=content, is_error=False, chars=chars, remark=remark):
             length = chars if chars is not None else len(content)
-            return Seen(
-                look.tool,
-                look.arguments,
+            return ToolObservation(
+                tool,
+                arguments,
                 "result",
-                content=truncate_text(content, RESULT_CHARS, context.phase_prompts.left_out, path, length),
-                relevance=relevance(context.mandate.goal, content),
+                content=truncate_text(content, MAX_RESULT_CHARS, context.phase_prompts.left_out, path, length),
+                relevance=goal_relevance(context.mandate.goal, content),
                 ref=path,
-                left_out=length - RESULT_CHARS if len(content) > RESULT_CHARS else None,
+                left_out=length - MAX_RESULT_CHARS if len(content) > MAX_RESULT_CHARS else None,
                 remark=_truncate_remark(context, path, remark),
             )
         case ToolResult(content=content, remark=remark):
-            reason = truncate_text(content, REASON_CHARS, context.phase_prompts.left_out, path)
+            reason = truncate_text(content, MAX_REASON_CHARS, context.phase_prompts.left_out, path)
             shown_remark = _truncate_remark(context, path, remark)
-            return Seen(look.tool, look.arguments, "error", reason=reason, ref=path, remark=shown_remark)
+            return ToolObservation(tool, arguments, "error", reason=reason, ref=path, remark=shown_remark)
         case _:  # no branch of these gives up; the type of every Gather has it
-            return Seen(look.tool, look.arguments, "error", reason="The call was given up.", ref=path)
+            return ToolObservation(tool, arguments, "error", reason="The call was given up.", ref=path)
 
 
 def _truncate_remark(context: CycleContext, path: str, remark: str | None) -> str | None:
-    return None if remark is None else truncate_text(remark, REASON_CHARS, context.phase_prompts.left_out, path)
+    return None if remark is None else truncate_text(remark, MAX_REASON_CHARS, context.phase_prompts.left_out, path)
 
 
-def relevance(goal: str, content: str) -> float:
-    """The share of the goal's different words that the content has, to two places."""
-    words = set(_WORD.findall(goal.casefold()))
-    there = set(_WORD.findall(content.casefold()))
-    return round(len(words & there) / len(words), 2) if words else 0.0
+def goal_relevance(goal: str, content: str) -> float:
+    """Return the share of the goal's different words that occur in the content, rounded to two places."""
+    goal_words = set(_WORD.findall(goal.casefold()))
+    content_words = set(_WORD.findall(content.casefold()))
+    return round(len(goal_words & content_words) / len(goal_words), 2) if goal_words else 0.0

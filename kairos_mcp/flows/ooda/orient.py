@@ -1,4 +1,4 @@
-"""Orient: what was observed, weighed against the goal: where things stand, what comes first, what to read."""
+"""Orient: weigh what was observed against the goal: where things stand, what comes first, what to read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.observe import Observation
-from kairos_mcp.flows.ooda.prompts import format_list, render_sections
-from kairos_mcp.flows.ooda.shown import REASON_CHARS, format_json, truncate_text
+from kairos_mcp.flows.ooda.prompts import MAX_REASON_CHARS, format_json, format_list, render_sections, truncate_text
 from kairos_mcp.flows.ooda.structured_answer import (
     AnswerForm,
     PhaseFailure,
@@ -25,13 +24,13 @@ from kairos_mcp.flows.ooda.structured_answer import (
 )
 from kairos_mcp.flows.planner_input import render_prompt
 
-TOKENS = 1_024
-FILES = 8
+MAX_TOKENS = 1_024
+MAX_FILES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A file that decide reads first, or lines of it; both ends are included."""
+class FilePart:
+    """A file that decide reads first, or a range of its lines, both ends included."""
 
     path: str
     start_line: int | None = None
@@ -44,13 +43,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """`risk_level` is the model's own view: it is shown, and compared with nothing. `ref`: under which it is kept
-    whole; a phase alone keeps what it was given."""
+    """A model's view of where things stand. `risk_level` is shown, and decides nothing.
+
+    `ref` leads to the whole text: the step that wrote it, or the input of a phase that runs alone.
+    """
 
     summary: str
     priorities: tuple[str, ...]
     risk_level: Risk
-    files: tuple[Part, ...] = ()
+    files: tuple[FilePart, ...] = ()
     ref: str = GIVEN
 
     def as_json(self) -> JsonObject:
@@ -70,47 +71,49 @@ ORIENTATION_SCHEMA = object_schema(
     risk_level={"enum": ["low", "medium", "high"]},
     files={
         "type": "array",
-        "maxItems": FILES,
+        "maxItems": MAX_FILES,
         "items": object_schema(("path",), path=text_schema(PATH_CHARS), start_line=_LINE, end_line=_LINE),
     },
 )
 
 
 def parse_orientation(given: JsonObject) -> Orientation:
-    """Raises Undecodable with all that is wrong."""
+    """Parse an orientation. Raises Undecodable with all that is wrong."""
     if problems := compile_schema(ORIENTATION_SCHEMA).problems(given):
         raise Undecodable("; ".join(problems))
-    files = tuple(_parse_part(n, each) for n, each in enumerate(given.get("files", ())))
+    files = tuple(_parse_part(n, part) for n, part in enumerate(given.get("files", ())))
     return Orientation(given["summary"], tuple(given["priorities"]), given["risk_level"], files)
 
 
 def orient(
-    context: CycleContext, name: str, observation: Observation, carried: CarryOver
+    context: CycleContext, name: str, observation: Observation, carry_over: CarryOver
 ) -> Flow[Orientation | PhaseFailure]:
-    """Steps: `NAME`, and up to two repairs."""
-    asked = render_sections(
+    """Ask the model for an orientation. Steps: `NAME`, and up to two repairs."""
+    user_prompt = render_sections(
         context.phase_prompts.orient_user,
         goal=context.mandate.goal,
         acceptance=format_list(tuple(describe_check(check) for check in context.mandate.acceptance)),
-        lessons=context.quote(format_list(carried.lessons)),
-        acts=context.quote(list_newest_acts(carried)),
+        lessons=context.quote(format_list(carry_over.lessons)),
+        acts=context.quote(list_newest_acts(carry_over)),
         observations=format_json(observation.as_json()["observations"]),
     )
-    conversation = Conversation((Message("system", context.phase_prompts.orient), Message("user", asked)))
-    form = AnswerForm(ORIENTATION_SCHEMA, TOKENS, parse_orientation)
-    oriented = yield from request_answer(name, conversation, form, context.phase_prompts, context.prompts)
-    return oriented if isinstance(oriented, PhaseFailure) else replace(oriented.value, ref=oriented.step)
+    conversation = Conversation((Message("system", context.phase_prompts.orient), Message("user", user_prompt)))
+    form = AnswerForm(ORIENTATION_SCHEMA, MAX_TOKENS, parse_orientation)
+    answer = yield from request_answer(name, conversation, form, context.phase_prompts, context.prompts)
+    return answer if isinstance(answer, PhaseFailure) else replace(answer.value, ref=answer.step)
 
 
 def orientation_for_decide(context: CycleContext, orientation: Orientation) -> JsonObject:
-    """The orientation as decide is told it: its texts cut, the first priorities kept longest, and each cut named; whole
-    in runs of older specs."""
+    """Return the orientation as decide is shown it: its texts cut, with a marker at each cut; uncut in older specs.
+
+    The priorities share one limit, so that the first of them are kept longest.
+    """
     full = orientation.as_json()
     if not context.prompts.quoted:
         return full
     marker, ref = context.phase_prompts.left_out, orientation.ref
     kept: list[str] = []
-    left = REASON_CHARS
+    left = MAX_REASON_CHARS
     for priority in orientation.priorities:
         if left <= 0:
             break
@@ -119,30 +122,30 @@ def orientation_for_decide(context: CycleContext, orientation: Orientation) -> J
     if dropped := orientation.priorities[len(kept) :]:
         chars = sum(map(len, dropped))
         kept.append(render_prompt(marker, left=chars, whole=sum(map(len, orientation.priorities)), ref=ref))
-    return full | {"summary": truncate_text(orientation.summary, REASON_CHARS, marker, ref), "priorities": kept}
+    return full | {"summary": truncate_text(orientation.summary, MAX_REASON_CHARS, marker, ref), "priorities": kept}
 
 
-def list_newest_acts(carried: CarryOver) -> str:
-    """The newest two acts, as the thinking phases are told them."""
-    return format_list(tuple(effect.said for effect in carried.effects[-2:]))
+def list_newest_acts(carry_over: CarryOver) -> str:
+    """Return the effects of the newest two acts as a list, as a model is shown them."""
+    return format_list(tuple(effect.said for effect in carry_over.effects[-2:]))
 
 
 def describe_check(check: Check) -> str:
-    """An acceptance check in words."""
+    """Describe an acceptance check in words."""
     match check:
         case FileCheck(path=path, text=None):
             return f"there is a file {path}"
-        case FileCheck(path=path, text=wanted):
-            return f"the file {path} contains: {wanted}"
+        case FileCheck(path=path, text=text):
+            return f"the file {path} contains: {text}"
         case CommandCheck(argv=argv):
             return f"this command succeeds: {format_json(list(argv))}"
 
 
-def _parse_part(number: int, given: JsonObject) -> Part:
+def _parse_part(number: int, given: JsonObject) -> FilePart:
     plain = plain_or_none(given["path"])
     if plain is None:
         raise Undecodable(f"at /files/{number}/path: must be a path of the workspace, as docs/index.md")
     first, last = given.get("start_line"), given.get("end_line")
     if first is not None and last is not None and first > last:
         raise Undecodable(f"at /files/{number}: start_line is after end_line")
-    return Part(plain, first, last)
+    return FilePart(plain, first, last)

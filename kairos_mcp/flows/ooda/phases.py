@@ -1,4 +1,4 @@
-"""Each phase as a run of its own: typed JSON in, typed JSON out; what one gives, the next takes unchanged."""
+"""Each phase as a run of its own: typed JSON in, typed JSON out. Each takes the output of the one before unchanged."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Phase = Literal["observe", "orient", "decide", "act", "reflect"]
 
 VERSION = 2
 PHASES: tuple[Phase, ...] = ("observe", "orient", "decide", "act", "reflect")
-GIVEN: dict[Phase, str] = {
+INPUT_NAMES: dict[Phase, str] = {
     "orient": "observation",
     "decide": "orientation",
     "act": "decision",
     "reflect": "act_result",
 }
-"""The argument of each phase that takes the output of the one before."""
-_READ: dict[Phase, Callable[[JsonObject], Any]] = {
+"""The argument under which each phase takes the output of the one before."""
+_PARSERS: dict[Phase, Callable[[JsonObject], Any]] = {
     "orient": parse_observation,
     "decide": parse_orientation,
     "act": parse_decision,
@@ -38,12 +38,12 @@ _READ: dict[Phase, Callable[[JsonObject], Any]] = {
 }
 
 
-def check_given(phase: Phase, given: JsonObject | None) -> None:
+def check_phase_input(phase: Phase, given: JsonObject | None) -> None:
     """Raise BadArguments unless `given` is the whole output of the phase before. Call it before a run is started."""
-    read = _READ.get(phase)
-    if read is None:
+    parse = _PARSERS.get(phase)
+    if parse is None:
         return
-    name, before = GIVEN[phase], PHASES[PHASES.index(phase) - 1]
+    name, before = INPUT_NAMES[phase], PHASES[PHASES.index(phase) - 1]
     hint = f"Give the output of ooda_{before} unchanged."
     if given is None:
         raise BadArguments(f"ooda_{phase} needs {name}.", hint)
@@ -53,39 +53,39 @@ def check_given(phase: Phase, given: JsonObject | None) -> None:
         case _:
             pass
     try:
-        read(given)
+        parse(given)
     except Undecodable as error:
         raise BadArguments(f"{name}: {error.reason}.", hint) from None
 
 
 def phase_run(context: CycleContext, phase: Phase, given: JsonObject | None = None) -> Flow[Outcome]:
-    """A phase alone; its steps begin with its name. `given` has passed `check_given`."""
-    output = yield from _phase(context, phase, given or {})
+    """Run one phase alone; its steps begin with its name. `given` has passed `check_phase_input`."""
+    output = yield from _run_phase(context, phase, given or {})
     match output:
-        case PhaseFailure(status="budget", limit=limit) as broken:
-            return make_outcome("timeout" if limit == "milliseconds" else "budget", broken.reason, broken.as_json())
-        case PhaseFailure(status=status) as broken:
-            return make_outcome(status, broken.reason, broken.as_json())
+        case PhaseFailure(status="budget", limit=limit) as failure:
+            return make_outcome("timeout" if limit == "milliseconds" else "budget", failure.reason, failure.as_json())
+        case PhaseFailure(status=status) as failure:
+            return make_outcome(status, failure.reason, failure.as_json())
         case Observation() | Orientation() | ActResult() | Reflection():
             return make_outcome(_DONE, _summary(output), output.as_json())
         case decision:
             return make_outcome(_DONE, f"Decided: {decision.kind}.", decision_json(decision))
 
 
-def _phase(
+def _run_phase(
     context: CycleContext, phase: Phase, given: JsonObject
 ) -> Flow[Observation | Orientation | Decision | ActResult | Reflection | PhaseFailure]:
     match phase:
         case "observe":
             return (yield from observe(context, phase))
         case "orient":
-            return (yield from orient(context, phase, parse_observation(given), context.carried))
+            return (yield from orient(context, phase, parse_observation(given), context.carry_over))
         case "decide":
-            return (yield from decide(context, phase, parse_orientation(given), context.carried))
+            return (yield from decide(context, phase, parse_orientation(given), context.carry_over))
         case "act":
             return (yield from act(context, phase, parse_decision(given)))
         case "reflect":
-            return (yield from reflect(context, phase, parse_act_result(given), context.carried))
+            return (yield from reflect(context, phase, parse_act_result(given), context.carry_over))
 
 
 _DONE: StopReason = "assistant_stop"  # of a run without a loop; the report shows null, as for a single call
@@ -93,9 +93,9 @@ _DONE: StopReason = "assistant_stop"  # of a run without a loop; the report show
 
 def _summary(output: Observation | Orientation | ActResult | Reflection) -> str:
     match output:
-        case Observation(seen=seen):
-            results = sum(each.status == "result" for each in seen)
-            return f"Observed: {results} of {len(seen)} gave a result."
+        case Observation(items=items):
+            results = sum(item.status == "result" for item in items)
+            return f"Observed: {results} of {len(items)} gave a result."
         case Orientation(summary=summary):
             return summary
         case ActResult(status=status, reason=reason):

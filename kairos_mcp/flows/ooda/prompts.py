@@ -1,24 +1,30 @@
-"""Every sentence that a phase says to a model, each from a file of its own, and how one is filled."""
+"""Every sentence that a phase says to a model, each from a file of its own, and how it is filled.
+
+What is filled in is cut to what a prompt has room for, field by field: it stays valid JSON, and says what is missing.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from string import Template
+from typing import Any
 
-from kairos_mcp.flows.planner_input import check_template
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.flows.planner_input import check_template, render_prompt
 
 
 def _prompt_field(*placeholders: str) -> str:
-    """A text from `config/prompts/ooda-<field>.md` that may use these `$placeholders`."""
+    """Declare a text from `config/prompts/ooda-<field>.md` that may use these `$placeholders`."""
     text: str = field(metadata={"placeholders": placeholders})
     return text
 
 
 @dataclass(frozen=True, slots=True)
 class PhasePrompts:
-    """The three thinking phases have a system prompt and a user prompt each; the others stand in between."""
+    """The prompts of all phases: a system and a user prompt for orient, decide and reflect, and the texts between."""
 
     orient: str = _prompt_field()
     orient_user: str = _prompt_field("goal", "acceptance", "lessons", "acts", "observations")
@@ -36,23 +42,62 @@ class PhasePrompts:
 
     @classmethod
     def load(cls, read: Callable[[str], str]) -> PhasePrompts:
-        """The prompts as `read(name)` gives them. Raises ConfigError for an unknown placeholder."""
+        """Read each prompt with `read(name)`. Raises ConfigError for an unknown placeholder."""
         texts: dict[str, str] = {}
-        for part in fields(cls):
-            name = f"ooda-{part.name.replace('_', '-')}"
-            texts[part.name] = read(name).strip()
-            check_template(name, texts[part.name], part.metadata["placeholders"])
+        for prompt in fields(cls):
+            name = f"ooda-{prompt.name.replace('_', '-')}"
+            texts[prompt.name] = read(name).strip()
+            check_template(name, texts[prompt.name], prompt.metadata["placeholders"])
         return cls(**texts)
 
 
 def render_sections(template: str, **values: str) -> str:
-    """A user prompt filled. A section (from one `## ` heading to the next) whose placeholders are all empty is left
-    out; what is filled in is not taken apart."""
-    parts = [Template(part) for part in re.split(r"(?m)^(?=## )", template)]
-    kept = [part for part in parts if not (names := part.get_identifiers()) or any(values[name] for name in names)]
-    return "\n\n".join(text for part in kept if (text := part.substitute(values).strip()))
+    """Fill a user prompt. A section (from one `## ` heading to the next) whose placeholders are all empty is left out.
+
+    The template is split before it is filled, so no value can begin a section.
+    """
+    sections = [Template(section) for section in re.split(r"(?m)^(?=## )", template)]
+    kept = [s for s in sections if not (names := s.get_identifiers()) or any(values[name] for name in names)]
+    return "\n\n".join(text for s in kept if (text := s.substitute(values).strip()))
 
 
 def format_list(lines: tuple[str, ...]) -> str:
-    """Texts as a list; line breaks inside one are kept."""
+    """Format texts as a list; line breaks inside a text are kept."""
     return "\n".join(f"- {line}" for line in lines)
+
+
+MAX_RESULT_CHARS = 2_000  # of a result that was observed
+MAX_REASON_CHARS = 1_000  # of an error; of an orientation's summary, and of its priorities together
+MAX_ACT_CHARS = 1_500  # of each text in the record of an act
+
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""Characters that JSON allows inside a text, and that a reader may take for the end of a line."""
+
+
+def truncate_text(text: str, limit: int, marker: str, ref: str, original_length: int | None = None) -> str:
+    """Cut the text to `limit` characters, and append `marker`, which says how many are missing and how to get them.
+
+    `original_length`: its length before it was shortened elsewhere.
+    """
+    length = original_length if original_length is not None else len(text)
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n{render_prompt(marker, left=length - limit, whole=length, ref=ref)}"
+
+
+def truncate_fields(value: Any, limit: int, marker: str, ref: str) -> Any:
+    """Return the JSON value with each text in it cut to `limit` characters."""
+    match value:
+        case str():
+            return truncate_text(value, limit, marker, ref)
+        case dict():
+            return {name: truncate_fields(inner, limit, marker, ref) for name, inner in value.items()}
+        case list():
+            return [truncate_fields(inner, limit, marker, ref) for inner in value]
+        case _:
+            return value
+
+
+def format_json(value: JsonObject | list[Any]) -> str:
+    """Format JSON as a model reads it best: one key per line, and no escapes that are not needed."""
+    return json.dumps(value, ensure_ascii=False, indent=1).translate(_LINE_ENDS)

@@ -1,4 +1,4 @@
-"""What a mandate allows of a decision, and what the decision risks: fixed tables, in which a model can only raise."""
+"""What a mandate allows of a decision, and how risky the decision is, by fixed tables: a model can only raise it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ from kairos_mcp.flows.ooda.decision import (
 )
 
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
-HIGHEST = ("L0", "L1", "L2")
 
 
-def problems_of(context: CycleContext, decision: Decision) -> list[str]:
-    """What of the decision breaks the mandate's limits, each as a sentence for the model; the same before it is
-    proposed and where it is carried out."""
+def find_problems(context: CycleContext, decision: Decision) -> list[str]:
+    """Return what breaks the mandate's limits, each as a sentence for the model.
+
+    The same rules hold where the model proposes a decision and where it is carried out.
+    """
     mandate = context.mandate
     if decision.kind not in mandate.allowed_actions:
         return [f"the mandate does not allow {decision.kind}, but {', '.join(mandate.allowed_actions)}"]
-    found = [problem for path in target_paths(decision) if (problem := _out_of_scope(context, path)) is not None]
+    problems = [problem for path in target_paths(decision) if (problem := _out_of_scope(context, path)) is not None]
     size = sum(len(new.encode()) for new in _new_texts(decision))
     if size > mandate.max_edit_bytes:
-        found.append(f"the new text has {size} bytes in all; max_edit_bytes is {mandate.max_edit_bytes}")
+        problems.append(f"the new text has {size} bytes in all; max_edit_bytes is {mandate.max_edit_bytes}")
     if isinstance(decision, RunTool):
-        found += _tool_problems(context, decision)
-    return found
+        problems += _tool_problems(context, decision)
+    return problems
 
 
-def risk_of(context: CycleContext, decision: Decision) -> Risk:
+def assess_risk(context: CycleContext, decision: Decision) -> Risk:
     """Return the risk of the decision by a fixed table; the risk that the model declared counts only if higher."""
     return max(_table_risk(context, decision), decision.risk or "low", key=RISKS.index)
 
@@ -56,7 +57,7 @@ def _table_risk(context: CycleContext, decision: Decision) -> Risk:
         case EditPlan():
             return max("medium", _path_risk(context, decision), key=RISKS.index)
         case RunTool(tool=tool):
-            return _tool_risk(context.may.find(tool))
+            return _tool_risk(context.runnable.find(tool))
 
 
 def _path_risk(context: CycleContext, decision: Decision) -> Risk:
@@ -65,7 +66,7 @@ def _path_risk(context: CycleContext, decision: Decision) -> Risk:
 
 
 def _tool_risk(spec: ToolSpec | None) -> Risk:
-    """What nobody knows is high; so is what can only be looked up afterwards, since nobody showed what it changes."""
+    """Return the risk of a tool: high where its effect is unknown, or is neither a read nor repeatable."""
     match spec:
         case ToolSpec(effect="read"):
             return "low"
@@ -84,23 +85,23 @@ def _new_texts(decision: Decision) -> Iterator[str]:
 
 
 def _out_of_scope(context: CycleContext, path: str) -> str | None:
-    scope, wanted = context.scopes.scope_of(path), context.mandate.prefer_scope
+    scope, allowed = context.scopes.scope_of(path), context.mandate.prefer_scope
     if scope == "L0":
         return f"{path} belongs to the server or to version control, and is never written"
-    match wanted:
+    match allowed:
         case None | "L1":
             return None
         case "L2":
             return None if scope == "L2" else f"{path} instructs agents; the mandate keeps to scope L2"
         case _:
-            inside = path == wanted or path.startswith(f"{wanted.rstrip('/')}/") or fnmatchcase(path, wanted)
-            return None if inside else f"{path} is outside of {wanted}, to which the mandate keeps"
+            inside = path == allowed or path.startswith(f"{allowed.rstrip('/')}/") or fnmatchcase(path, allowed)
+            return None if inside else f"{path} is outside of {allowed}, to which the mandate keeps"
 
 
 def _tool_problems(context: CycleContext, decision: RunTool) -> list[str]:
-    spec = context.may.find(decision.tool)
+    spec = context.runnable.find(decision.tool)
     if spec is None:
-        names = ", ".join(each.name for each in context.may) or "none"
+        names = ", ".join(tool.name for tool in context.runnable) or "none"
         return [f"the tool is not one that the mandate allows ({names[:1_000]})"]
-    wrong = compile_schema(spec.input_schema).problems(decision.arguments)
-    return [f"arguments of {spec.name}: {'; '.join(wrong)}"] if wrong else []
+    problems = compile_schema(spec.input_schema).problems(decision.arguments)
+    return [f"arguments of {spec.name}: {'; '.join(problems)}"] if problems else []

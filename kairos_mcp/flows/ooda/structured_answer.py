@@ -1,6 +1,6 @@
-"""What a phase asks a model for, and how an answer comes about: one call, up to two repairs, or no answer at all.
+"""Ask a model for a phase's answer: one call, up to two repairs, or no answer at all.
 
-An answer is what a model wrote, never what a program made of it: no default action, no risk that nobody named.
+An answer is what the model wrote, and nothing is filled in: no default action, no risk that it did not name.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.structured_output import MAX_REPAIRS
 from kairos_mcp.flows.tool_calls import AnsweredCall, first_stop, limit_name, number_calls, reject_calls, turn_messages
 
-ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to the model again
+MAX_ECHO_CHARS = 20_000  # how much of an answer that can't be used is shown to the model again
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Unmade = Literal["budget", "parse_error", "llm_error", "refused", "content_filter", "unknown_outcome"]
+FailureStatus = Literal["budget", "parse_error", "llm_error", "refused", "content_filter", "unknown_outcome"]
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseFailure:
-    """A phase that gave nothing: `status` stands where its output's would; `limit` is the unit that was refused."""
+    """A phase without an output: `status` stands where the output's would; `limit` is the unit that was refused."""
 
-    status: Unmade
+    status: FailureStatus
     reason: str
     limit: str | None = None
 
@@ -48,87 +48,94 @@ class PhaseFailure:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm(Generic[T_co]):
-    """`read` makes the value of a decoded object, or raises Undecodable with all that is wrong."""
+    """What an answer has to be. `parse` makes a value of the decoded object, or raises Undecodable with all problems.
+
+    `reminder`: one more sentence for the model, outside the conversation.
+    """
 
     schema: JsonObject
-    tokens: int
-    read: Callable[[JsonObject], T_co]
+    max_tokens: int
+    parse: Callable[[JsonObject], T_co]
     reminder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer(Generic[T_co]):
-    """A value that a model gave, and the step at which it did: that of the last repair, if there were any."""
+    """A model's answer as a value, and the step that it answered: the last repair, if there were any."""
 
     value: T_co
     step: str
 
 
 class ReadingTools(Protocol):
-    """What a model may call while it makes up its mind."""
+    """The tools that a model may call before it answers."""
 
     @property
     def offered(self) -> ToolSet: ...
 
-    def called(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]: ...
+    def execute_calls(self, turn: Completion) -> Flow[tuple[AnsweredCall, ...]]: ...
 
 
 @dataclass(slots=True)
-class _Tries:
-    """How often a model may still be asked again; an answer that was cut off is repaired once."""
+class _RepairCounter:
+    """Counts the repairs of an answer. One that was cut off at its length limit is repaired once."""
 
     name: str
-    done: int = 0
-    cut_off: bool = False
+    count: int = 0
+    had_cut_off: bool = False
 
-    def next(self, *, cut: bool) -> str | None:
-        """The name of the next repair, None where there is none."""
-        if self.done == MAX_REPAIRS or (cut and self.cut_off):
+    def next_name(self, *, is_cut_off: bool) -> str | None:
+        """Count one more repair and return its step's name, or None where no further one is allowed."""
+        if self.count == MAX_REPAIRS or (is_cut_off and self.had_cut_off):
             return None
-        self.done, self.cut_off = self.done + 1, self.cut_off or cut
-        return f"{self.name}/repair-{self.done}"
+        self.count, self.had_cut_off = self.count + 1, self.had_cut_off or is_cut_off
+        return f"{self.name}/repair-{self.count}"
 
 
 def request_answer(
     name: str,
     conversation: Conversation,
     form: AnswerForm[T],
-    says: PhasePrompts,
+    phase_prompts: PhasePrompts,
     prompts: Prompts,
-    reading: ReadingTools | None = None,
+    reading_tools: ReadingTools | None = None,
 ) -> Flow[DecodedAnswer[T] | PhaseFailure]:
-    """The value that the model gives at last. Steps: `NAME`, `NAME/repair-N`, and after each turn that only called
-    tools `NAME/turn-N`; the calls are named by `reading`."""
-    tries, turns = _Tries(name), count(2)
+    """Ask the model until it gives an answer of this form, or can't be asked any more.
+
+    Steps: `NAME`, `NAME/repair-N`, and `NAME/turn-N` after each turn that only called tools; `reading_tools` names the
+    calls.
+    """
+    repairs, turns = _RepairCounter(name), count(2)
     step, purpose = name, _PHASE
     while True:
-        tools = reading.offered if reading is not None else ToolSet()
+        tools = reading_tools.offered if reading_tools is not None else ToolSet()
         turn = yield from RequestCompletion(
-            step, purpose, conversation, tools, form.schema, max_tokens=form.tokens, reminder=form.reminder
+            step, purpose, conversation, tools, form.schema, max_tokens=form.max_tokens, reminder=form.reminder
         )
         if not isinstance(turn, Completion) or turn.finish in ("content_filter", "refusal"):
             return phase_failure(turn)
-        cut = turn.finish == "length"
-        if reading is not None and len(tools) and turn.tool_calls and not cut and turn.unreadable is None:
-            answered = yield from reading.called(turn)
+        is_cut_off = turn.finish == "length"
+        if reading_tools is not None and len(tools) and turn.tool_calls and not is_cut_off and turn.unreadable is None:
+            answered = yield from reading_tools.execute_calls(turn)
             if (stop := first_stop(answered)) is not None:
                 return phase_failure(stop)
             conversation = conversation.add(*turn_messages(prompts, turn.content, answered))
             step, purpose = f"{name}/turn-{next(turns)}", _PHASE
             continue
         try:
-            return DecodedAnswer(form.read(_object_of(turn)), step)
+            return DecodedAnswer(form.parse(_decode_object(turn)), step)
         except Undecodable as error:
             reason = error.reason
-        again = tries.next(cut=cut)
-        if again is None:
+        repair = repairs.next_name(is_cut_off=is_cut_off)
+        if repair is None:
             return PhaseFailure("parse_error", reason)
-        problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
-        prompt = (
-            render_prompt(says.cut_off, tokens=form.tokens) if cut else render_prompt(says.repair, problems=problems)
-        )
+        if is_cut_off:
+            prompt = render_prompt(phase_prompts.cut_off, tokens=form.max_tokens)
+        else:
+            problems = " ".join(reason.split()) if prompts.quoted else reason  # it may name keys that a model made up
+            prompt = render_prompt(phase_prompts.repair, problems=problems)
         conversation = conversation.add(*_echo_turn(prompts, turn, step, reason), Message("user", prompt))
-        step, purpose = again, _REPAIR
+        step, purpose = repair, _REPAIR
 
 
 _PHASE: Purpose = "phase"
@@ -136,7 +143,7 @@ _REPAIR: Purpose = "repair"
 
 
 def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
-    """Why a phase can't go on after this answer."""
+    """Say why a phase can't go on after this answer."""
     match answer:
         case Refused(limit=limit) as refused:
             return PhaseFailure("budget", f"The limit on {limit_name(refused)} is reached.", limit)
@@ -152,15 +159,8 @@ def phase_failure(answer: CompletionAnswer | Unknown) -> PhaseFailure:
             return PhaseFailure("unknown_outcome", "A call was begun; whether it took effect is not known.")
 
 
-def fitted(value: JsonObject, problems: Sequence[str]) -> JsonObject:
-    """The value, if there are no problems with it; else Undecodable with all of them."""
-    if problems:
-        raise Undecodable("; ".join(problems))
-    return value
-
-
 def object_schema(required: Sequence[str] = (), **properties: JsonObject) -> JsonObject:
-    """The schema of an object with these keys and no others."""
+    """Return the schema of an object with these keys and no others."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
@@ -172,7 +172,7 @@ def text_list_schema(max_items: int, max_chars: int) -> JsonObject:
     return {"type": "array", "items": text_schema(max_chars), "maxItems": max_items}
 
 
-def _object_of(turn: Completion) -> JsonObject:
+def _decode_object(turn: Completion) -> JsonObject:
     if turn.finish == "length":
         raise Undecodable("it was cut off at its length limit")
     if turn.unreadable is not None:
@@ -182,9 +182,9 @@ def _object_of(turn: Completion) -> JsonObject:
     return decode_object(turn.content)
 
 
-def _echo_turn(prompts: Prompts, turn: Completion, step: str, why: str) -> tuple[Message, ...]:
-    """The turn as the model is shown it again; its calls, none of which was executed, have a result each."""
+def _echo_turn(prompts: Prompts, turn: Completion, step: str, reason: str) -> tuple[Message, ...]:
+    """Return the model's unusable turn for the conversation; each of its calls, none executed, gets an error result."""
     content = turn.content
-    if len(content) > ECHO_CHARS:
-        content = f"{content[:ECHO_CHARS]}\n[{len(content) - ECHO_CHARS} further characters]"
-    return turn_messages(prompts, content, reject_calls(number_calls(turn, step), why))
+    if len(content) > MAX_ECHO_CHARS:
+        content = f"{content[:MAX_ECHO_CHARS]}\n[{len(content) - MAX_ECHO_CHARS} further characters]"
+    return turn_messages(prompts, content, reject_calls(number_calls(turn, step), reason))

@@ -33,7 +33,7 @@ ARGV: JsonObject = {
     "required": ["argv"],
     "additionalProperties": False,
 }
-MAY = ToolSet(
+RUNNABLE = ToolSet(
     [
         ToolSpec("search_files", "Searches.", {"type": "object"}, "read"),
         ToolSpec("tidy", "Tidies up.", {"type": "object"}, "idempotent"),
@@ -58,10 +58,16 @@ def says() -> PhasePrompts:
     return PhasePrompts.load(lambda name: (PROMPTS / f"{name}.md").read_text())
 
 
-def order(carried: CarryOver | None = None, **mandate: Any) -> CycleContext:
+def order(carry_over: CarryOver | None = None, **mandate: Any) -> CycleContext:
     given = {"id": "m", "goal": "Mend the broken links.", "observe": ["file_tree"], **mandate}
     return CycleContext(
-        parse_mandate(given), says(), prompts(), READS, MAY, carried=carried or CarryOver(), idle_cycles=IDLE_CYCLES
+        parse_mandate(given),
+        says(),
+        prompts(),
+        READS,
+        RUNNABLE,
+        carry_over=carry_over or CarryOver(),
+        idle_cycles=IDLE_CYCLES,
     )
 
 

@@ -13,10 +13,10 @@ from kairos_mcp.core.messages import Completion, ToolCall, ToolResult
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, Failure, RecordedStep, Refused, RequestCompletion, Step, Unknown
 from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.flows.ooda.act import make_call
 from kairos_mcp.flows.ooda.context import CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.flows.ooda.decision import parse_decision
-from kairos_mcp.flows.ooda.effects import call_for
 
 READING = {"file_tree", "read_file", "search_files", "read_mandate", "check_file"}
 _tools = st.sampled_from(["read_file", "search_files", "edit_file", "run_command", "apply_edits", "tidy", "nonsense"])
@@ -179,7 +179,7 @@ def test_nothing_above_the_risk_budget_or_outside_the_mandate_is_ever_called(cas
         if not step.name.endswith("/act/call-1"):
             continue
         changes = {allowed[action] for action in of.mandate.allowed_actions if action in allowed}
-        may = {spec.name for spec in of.may} if "run_tool" in of.mandate.allowed_actions else set()
+        may = {spec.name for spec in of.runnable} if "run_tool" in of.mandate.allowed_actions else set()
         assert step.call.name in changes | may
         assert step.call.name != "run_command", "it is high, and no budget is"
         assert step.call.name != "apply_edits" or of.mandate.risk_budget == "medium"
@@ -200,5 +200,5 @@ def test_a_decision_that_can_be_taken_is_given_back_as_it_was(value: Any) -> Non
             decision = parse_decision(given_value if isinstance(given_value, dict) else {})
         except Undecodable:
             continue
-        call = call_for(decision, "act/call-1")
+        call = make_call(decision, "act/call-1")
         assert (call is None) == (given_value["action"] == "noop")

@@ -290,12 +290,12 @@ def test_where_checks_hold_or_two_are_sure_the_goal_is_reached_also_by_doing_not
 
 
 def test_to_do_nothing_run_after_run_is_no_loop() -> None:
-    carried = CarryOver()
+    carry_over = CarryOver()
     for _ in range(5):
-        fed = cycles(3, order(carried), phases={"decide": NOOP})
+        fed = cycles(3, order(carry_over), phases={"decide": NOOP})
         assert (fed.outcome.stop_reason, reminded(fed)) == ("nothing_to_do", [])
         output = fed.outcome.output
-        carried = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+        carry_over = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
 
 
 def test_a_run_of_before_goes_on_as_it_began() -> None:
@@ -350,7 +350,7 @@ def test_a_proposal_is_the_same_whatever_the_file_held_when_it_was_read() -> Non
 def test_an_order_that_lets_reading_write_or_run_tool_edit_does_not_exist() -> None:
     of = order()
     writing = ToolSet([ToolSpec("edit_file", "Edits.", {"type": "object"}, "checked")])
-    for illegal in ({"reads": writing}, {"may": writing}):
+    for illegal in ({"reads": writing}, {"runnable": writing}):
         with pytest.raises(ValueError, match="edit_file"):
             replace(of, **illegal)
 
@@ -360,16 +360,16 @@ def test_lessons_and_effects_go_on_to_the_next_run_and_the_newest_twenty_lessons
     output = first.outcome.output
     assert output["lessons"] == [*(f"old {n}" for n in range(1, 20)), "Links are relative."]
     assert len(output["effects"]) == 2
-    carried = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
-    second = cycles(1, order(carried), phases={"decide": NOOP})
+    carry_over = CarryOver(tuple(output["lessons"]), tuple(Effect(**each) for each in output["effects"]))
+    second = cycles(1, order(carry_over), phases={"decide": NOOP})
     assert "old 19" in second.request("cycle-1/orient").conversation[1].content
     assert "code_edit of a.md" in second.request("cycle-1/decide").conversation[1].content
 
 
 def test_a_loop_that_one_run_began_is_warned_of_in_the_next() -> None:
     before = cycles(2, LOOKING, phases={"decide": LOOK}, answers=seen(1, 2)).outcome.output["effects"]
-    carried = CarryOver((), tuple(Effect(**each) for each in before))
-    fed = cycles(2, replace(LOOKING, carried=carried), phases={"decide": LOOK}, answers=seen(1, 2))
+    carry_over = CarryOver((), tuple(Effect(**each) for each in before))
+    fed = cycles(2, replace(LOOKING, carry_over=carry_over), phases={"decide": LOOK}, answers=seen(1, 2))
     assert reminded(fed) == ["cycle-1/decide"]
     assert (fed.outcome.stop_reason, len(statuses(fed))) == ("loop_detected", 1)
 

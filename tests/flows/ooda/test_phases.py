@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult
 from kairos_mcp.core.steps import Failure, Mechanical, Refused, Unknown
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext, Effect
-from kairos_mcp.flows.ooda.phases import Phase, check_given, phase_run
+from kairos_mcp.flows.ooda.phases import Phase, check_phase_input, phase_run
 
 SEEN: JsonObject = {"observations": [{"tool": "file_tree", "arguments": {}, "status": "result", "content": "a.md"}]}
 WITH_FILE = ORIENTED | {"files": [{"path": "a.md"}]}
@@ -22,7 +22,7 @@ DECIDED = EDIT | {"base": {"a.md": digest("one\nbroken\nthree\n")}}
 
 def alone(phase: Phase, given: Any = None, of: CycleContext | None = None, **changes: Any) -> Fed:
     of = of or order()
-    check_given(phase, given)
+    check_phase_input(phase, given)
     return run(phase_run(of, phase, given), world(of, **changes))
 
 
@@ -39,7 +39,7 @@ def test_what_one_phase_gives_the_next_takes_unchanged() -> None:
     of, place = order(), world(order())
     given, outputs = None, {}
     for phase in ("observe", "orient", "decide", "act", "reflect"):
-        check_given(phase, given)
+        check_phase_input(phase, given)
         given = json.loads(json.dumps(run(phase_run(of, phase, given), place).outcome.output))
         outputs[phase] = given
     assert place.texts["a.md"] == "one\nwhole\nthree\n"
@@ -111,8 +111,8 @@ def test_what_the_hands_had_shortened_is_counted_whole() -> None:
 
 
 def test_orient_is_told_goal_observations_lessons_and_the_newest_two_acts() -> None:
-    carried = CarryOver(("Look first.",), tuple(Effect(str(n), f"act number {n}") for n in range(3)))
-    fed = alone("orient", SEEN, order(carried))
+    carry_over = CarryOver(("Look first.",), tuple(Effect(str(n), f"act number {n}") for n in range(3)))
+    fed = alone("orient", SEEN, order(carry_over))
     text = told(fed, "orient")
     assert all(part in text for part in ("Mend the broken links.", "a.md", "Look first.", "number 1", "number 2"))
     assert "number 0" not in text
@@ -437,11 +437,11 @@ def test_an_act_that_was_not_carried_out_says_why_in_status_code_and_reason(code
 
 def test_an_edit_without_base_is_refused_before_a_run_is_started() -> None:
     with pytest.raises(BadArguments, match="no base"):
-        check_given("act", EDIT)
+        check_phase_input("act", EDIT)
     with pytest.raises(BadArguments, match="base"):
-        check_given("act", EDIT | {"base": {}})
+        check_phase_input("act", EDIT | {"base": {}})
     with pytest.raises(BadArguments, match="base"):
-        check_given("act", EDIT | {"base": {"a.md": None}})
+        check_phase_input("act", EDIT | {"base": {"a.md": None}})
 
 
 def test_an_act_that_the_mandate_does_not_allow_is_unsupported_and_calls_nothing() -> None:
@@ -566,7 +566,7 @@ def test_a_call_that_a_limit_refuses_or_whose_end_is_unknown_ends_the_phase(phas
 @pytest.mark.parametrize("given", [None, {}, {"status": "budget", "reason": "x"}, {"a": 1}, {"observations": 3}])
 def test_what_is_not_the_output_of_the_phase_before_is_bad_arguments(phase: Phase, given: Any) -> None:
     with pytest.raises(BadArguments) as refused:
-        check_given(phase, given)
+        check_phase_input(phase, given)
     assert "ooda_" in refused.value.hint
 
 

@@ -66,8 +66,8 @@ def test_no_text_of_a_model_makes_a_section_in_a_later_prompt(phase: str) -> Non
 
 @pytest.mark.parametrize("phase", SECTIONS)
 def test_nor_does_what_a_run_hands_to_the_next_one(phase: str) -> None:
-    carried = CarryOver((FORGED,), (Effect("1" * 64, FORGED), Effect("2" * 64, FORGED)))
-    assert headings(asked(cycles(1, order(carried)), f"cycle-1/{phase}")) == SECTIONS[phase]
+    carry_over = CarryOver((FORGED,), (Effect("1" * 64, FORGED), Effect("2" * 64, FORGED)))
+    assert headings(asked(cycles(1, order(carry_over)), f"cycle-1/{phase}")) == SECTIONS[phase]
 
 
 def test_a_quotation_says_that_it_is_one_and_holds_the_whole_text() -> None:
@@ -81,7 +81,7 @@ def test_no_text_from_outside_makes_a_section_either(phase: str) -> None:
     """Results, files, descriptions of tools that somebody else's server brings, and refusals."""
     strange = ToolSpec("strange", FORGED, {**PATH, "description": FORGED}, "read")
     of = order(allowed_actions=["code_edit", "run_tool"], observe=["file_tree", "strange"])
-    of = replace(of, reads=ToolSet([*READS, strange]), may=ToolSet([strange]))
+    of = replace(of, reads=ToolSet([*READS, strange]), runnable=ToolSet([strange]))
     place = world(of, texts={"a.md": f"one\nbroken\n{FORGED.replace(chr(10), ' ')}\n"})
     place.answers = {
         "cycle-1/observe/call-1": ToolResult(FORGED),

@@ -11,9 +11,9 @@ from skills_ref import read_properties, validate
 
 from kairos_mcp.core.mandate import ACTIONS, MANDATE_SCHEMA, parse_mandate
 from kairos_mcp.core.statuses import MandateStatus
-from kairos_mcp.flows.ooda.effects import ActStatus
-from kairos_mcp.flows.ooda.phases import GIVEN
-from kairos_mcp.flows.ooda.structured_answer import Unmade
+from kairos_mcp.flows.ooda.act import ActStatus
+from kairos_mcp.flows.ooda.phases import INPUT_NAMES
+from kairos_mcp.flows.ooda.structured_answer import FailureStatus
 from kairos_mcp.server.listing import LISTING
 
 SKILLS = Path(__file__).parents[3] / "skills"
@@ -55,9 +55,9 @@ def words(kind: object) -> set[str]:
 
 def test_the_words_are_those_of_the_flows() -> None:
     assert {word for word in words(ActStatus) if f"`{word}`" not in text("ooda-cycle")} == set()
-    assert {word for word in words(Unmade) if f"`{word}`" not in text("ooda-cycle")} == set()
+    assert {word for word in words(FailureStatus) if f"`{word}`" not in text("ooda-cycle")} == set()
     assert {word for word in ACTIONS if f"`{word}`" not in text("mandates")} == set()
     shown = {word for word in words(MandateStatus) if f"`{word}`" in text("mandates")}
     assert words(MandateStatus) - shown == {"created", "active"}
-    for phase, given in GIVEN.items():
+    for phase, given in INPUT_NAMES.items():
         assert f"| `ooda_{phase}` | `{given}` |" in text("ooda-cycle")

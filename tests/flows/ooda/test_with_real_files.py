@@ -14,7 +14,7 @@ from orders import EDIT, ORIENTED, digest, order, run, world
 
 from kairos_mcp.core.messages import JsonObject, ToolSet
 from kairos_mcp.core.steps import Answer, CallTool, Step
-from kairos_mcp.flows.ooda.context import EDITING, CycleContext
+from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CycleContext
 from kairos_mcp.flows.ooda.cycles import mandate_run
 from kairos_mcp.tools import builtin_tools
 from kairos_mcp.tools.registry import ToolRegistry
@@ -45,8 +45,8 @@ class Hands:
 
 def cycle(folder: Path, decide: Any, before: dict[str, Callable[[], Any]] | None = None, **mandate: Any) -> Fed:
     registry = ToolRegistry(builtin_tools(folder, read_bytes=1 << 20))
-    reads = ToolSet([spec for spec in registry.specs if spec.effect == "read" and spec.name not in EDITING])
-    of: CycleContext = replace(order(**mandate), reads=reads, may=reads)
+    reads = ToolSet([spec for spec in registry.specs if spec.effect == "read" and spec.name not in EDITING_TOOLS])
+    of: CycleContext = replace(order(**mandate), reads=reads, runnable=reads)
     files = [{"path": name} for name in sorted(path.name for path in folder.iterdir())]
     place = world(of, phases={"decide": decide, "orient": ORIENTED | {"files": files}})
     return run(mandate_run(of, 1), Hands(registry, place, before or {}, ToolMemory.in_process()))
