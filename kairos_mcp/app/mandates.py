@@ -22,6 +22,7 @@ from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
 from kairos_mcp.core.schedule import newest_due_time
+from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
 from kairos_mcp.flows.ooda.phases import PHASES
@@ -343,7 +344,7 @@ def _digest_of_options(asked: RunOptions) -> bytes:
 
 def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObject:
     mandate, reader = _mandate_of_row(row), context.store.reader
-    goal = mandate.goal if len(mandate.goal) <= GOAL_CHARS else f"{mandate.goal[: GOAL_CHARS - 1]}…"
+    goal = truncate(mandate.goal, GOAL_CHARS)
     told: JsonObject = {
         "mandate_id": row.id,
         "goal": goal,

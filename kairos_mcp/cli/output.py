@@ -14,6 +14,7 @@ from kairos_mcp.cli.speech import line_of, say, say_diff
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.counting import count_of, format_age
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import truncate
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.views.run_report import RunReport
 
@@ -214,9 +215,7 @@ def _remarks(report: RunReport) -> Iterator[str]:
 
 def _conversation(messages: Iterable[JsonObject]) -> Iterator[str]:
     for message in messages:
-        content = message["content"]
-        left_out = len(content) - _SHOWN_CHARS
-        shown = content if left_out <= 0 else f"{content[:_SHOWN_CHARS]}… ({left_out} characters left out)"
+        shown = truncate(message["content"], _SHOWN_CHARS, "… ({left_out} characters left out)")
         yield f"  {message['role']}: {shown}".replace("\n", "\n    ")
         for call in message.get("tool_calls") or ():
             yield f"    calls {_called(call)}"

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from kairos_mcp.core.text import truncate
+
 _STEERING = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 # the marks that turn the direction of writing, and those that can't be seen
 _STEERING |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
@@ -44,5 +46,4 @@ def say_json(value: Any) -> None:
 
 def line_of(text: str, width: int) -> str:
     """The text on one line, at most `width` characters, with … where some were left out."""
-    flat = " ".join(plain(text).split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"
+    return truncate(" ".join(plain(text).split()), width - 1)

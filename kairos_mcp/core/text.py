@@ -33,6 +33,14 @@ def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     return shown, tuple(_remarks(shown, hidden))
 
 
+def truncate(text: str, limit: int, marker: str = "…") -> str:
+    """Cut a text after `limit` characters; `marker` takes the place of the rest. It may name `{limit}`, `{total}` and
+    `{left_out}`, all in characters."""
+    if len(text) <= limit:
+        return text
+    return text[:limit] + marker.format(limit=limit, total=len(text), left_out=len(text) - limit)
+
+
 def hides_something(text: str) -> bool:
     """Whether a text holds a character that no screen shows or that turns the direction of writing. The ends of DOS
     lines and what shapes an emoji hide nothing."""

@@ -13,6 +13,7 @@ from typing import Any
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
 from kairos_mcp.core.replay import Runner
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.codec import decode, encode
@@ -273,6 +274,4 @@ def _message(message: Message | None) -> JsonObject | None:
 
 
 def _cut_value(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= SHOWN_CHARS:
-        return value
-    return f"{value[:SHOWN_CHARS]}… ({len(value)} characters)"
+    return truncate(value, SHOWN_CHARS, "… ({total} characters)") if isinstance(value, str) else value

@@ -13,7 +13,7 @@ import mcp_types as wire
 from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision, UserSettlement
 from kairos_mcp.app.inspect import RunPurpose
 from kairos_mcp.core.counting import format_age
-from kairos_mcp.core.text import make_visible
+from kairos_mcp.core.text import make_visible, truncate
 from kairos_mcp.models.answers import FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
@@ -67,8 +67,7 @@ def _goal(purpose: RunPurpose) -> str:
     if purpose.goal is None:
         return ""
     line = " ".join(purpose.goal.split())
-    start = line if len(line) <= GOAL_CHARS else f"{line[:GOAL_CHARS]}…"
-    quoted, _ = make_visible(json.dumps(start, ensure_ascii=False))
+    quoted, _ = make_visible(json.dumps(truncate(line, GOAL_CHARS), ensure_ascii=False))
     whose = "the run" if purpose.mandate is None else f"the mandate {purpose.mandate}"
     return f"\nfor the goal of {whose}, {quoted}"
 
@@ -97,9 +96,7 @@ def word(
 
 def _feedback(given: object) -> str | None:
     match given:
-        case str() if given.strip() and len(given) <= FEEDBACK_CHARS:
-            return given
         case str() if given.strip():
-            return f"{given[:FEEDBACK_CHARS]}… ({len(given) - FEEDBACK_CHARS} characters left out)"
+            return truncate(given, FEEDBACK_CHARS, "… ({left_out} characters left out)")
         case _:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import truncate
 from kairos_mcp.server.framing import on_one_line
 
 RESULT_CHARS = 6_000
@@ -60,14 +61,10 @@ def _room(body: JsonObject, name: str, chars: int, least: int) -> int:
 
 
 def _shorter_previews(body: JsonObject, _chars: int) -> JsonObject:
-    calls = [call | {"preview": _start(call["preview"])} for call in body["calls"]]
+    calls = [call | {"preview": truncate(call["preview"], PREVIEW_CHARS, "...")} for call in body["calls"]]
     if calls == body["calls"]:
         return body
     return _with_note(body, "previews of calls cut: run_trace view=calls", calls=calls)
-
-
-def _start(text: str) -> str:
-    return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
 
 
 def _no_calls(body: JsonObject, _chars: int) -> JsonObject:
@@ -101,7 +98,7 @@ def _shorter_summary(body: JsonObject, chars: int) -> JsonObject:
 
 
 def _shorter_plan(body: JsonObject, _chars: int) -> JsonObject:
-    plan = [task | {"description": _start(task["description"])} for task in body["plan"]]
+    plan = [task | {"description": truncate(task["description"], PREVIEW_CHARS, "...")} for task in body["plan"]]
     return body if plan == body["plan"] else _with_note(body, "plan cut: run_trace view=events", plan=plan)
 
 

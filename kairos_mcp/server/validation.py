@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from kairos_mcp.core import placeholders
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import truncate
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -75,7 +76,7 @@ def _encodable(text: str) -> bool:
 
 
 def _name_place(place: Place) -> str:
-    parts = [str(part) if len(str(part)) <= KEY_CHARS else f"{str(part)[:KEY_CHARS]}..." for part in place]
+    parts = [truncate(str(part), KEY_CHARS, "...") for part in place]
     return f"`{'.'.join(parts).encode(errors='replace').decode()}`" if parts else "The call"
 
 

@@ -16,6 +16,7 @@ from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.messages import Exactness, JsonObject
 from kairos_mcp.core.steps import Answer, Sent
+from kairos_mcp.core.text import truncate
 from kairos_mcp.store.accounts import Shared
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
 from kairos_mcp.store.connection import Row, row, rows
@@ -169,8 +170,9 @@ def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = 
     """The run, or UnknownRun; another principal's looks like an unknown one."""
     found = row(connection, f"select {_RUN} from run where id = ?", (run_id,))
     if found is None or (principal is not None and found[5] != principal):
-        shown = run_id if len(run_id) <= 40 else run_id[:40] + "…"
-        raise UnknownRun(f"There is no run {shown!r}.", "run_status without run_ids lists the newest runs.")
+        raise UnknownRun(
+            f"There is no run {truncate(run_id, 40)!r}.", "run_status without run_ids lists the newest runs."
+        )
     return RunRow(*found)
 
 

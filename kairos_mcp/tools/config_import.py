@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.text import truncate
 from kairos_mcp.settings.settings import ServerSetting
 
 NAME_CHARS = 24
@@ -188,7 +189,7 @@ def _as_variable(name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+    return repr(truncate(text, 60))
 
 
 def _without_comments(text: str) -> str:

@@ -40,6 +40,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, Timeout
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
+from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.tool import ENTRY_POINT_GROUP, Tool, ToolContext, statement_of
 
 RESULT_CHARS = 1_000_000
@@ -224,6 +225,5 @@ def _result(found: Any) -> ToolResult:
                 text = to_json(found, inf_nan_mode="null").decode()
             except (PydanticSerializationError, UnicodeError):
                 return ToolResult("It gave back something that JSON can't say.", is_error=True, code="tool_failed")
-    if len(text) > RESULT_CHARS:
-        text = f"{text[:RESULT_CHARS]}\n[cut here: {len(text):,} characters in all, {RESULT_CHARS:,} are kept]"
-    return ToolResult(text)
+    marker = "\n[cut here: {total:,} characters in all, {limit:,} are kept]"
+    return ToolResult(truncate(text, RESULT_CHARS, marker))

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from kairos_mcp.core.errors import ConfigError, ToolNotOffered, UnknownTool
 from kairos_mcp.core.messages import ToolSet, ToolSpec
+from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.selection import SearchPage, categories, describe_tool, related_tools, search_page
 from kairos_mcp.tools.tool import Tool
 
@@ -257,4 +258,4 @@ def _is_glob(name: str) -> bool:
 
 
 def _quote_name(text: str) -> str:
-    return repr(text if len(text) <= QUOTED_CHARS else text[:QUOTED_CHARS] + "…")
+    return repr(truncate(text, QUOTED_CHARS))

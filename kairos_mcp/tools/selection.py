@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSet, ToolSpec
+from kairos_mcp.core.text import truncate
 from kairos_mcp.core.tool_discovery import SEARCH
 from kairos_mcp.tools.tool import Tool, ToolContext
 
@@ -103,8 +104,7 @@ def _parse_cursor(cursor: str | None, total: int) -> int:
 
 
 def _summarize_tool(spec: ToolSpec) -> JsonObject:
-    line = spec.description.partition("\n")[0]
-    shown = line if len(line) <= SUMMARY_CHARS else f"{line[:SUMMARY_CHARS]}…"
+    shown = truncate(spec.description.partition("\n")[0], SUMMARY_CHARS)
     return {"name": spec.name, "description": shown, "category": spec.category, "effect": spec.effect}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, NotFound
 from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import plain_path, printable_name, shorten_path
+from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.files.read_tools import reading_tool
 from kairos_mcp.tools.files.workspace import FolderEntry, Workspace
 from kairos_mcp.tools.tool import Tool, ToolContext
@@ -163,8 +164,7 @@ def _skill_spec(skills: Sequence[Skill]) -> ToolSpec:
     lines: list[str] = []
     room = LISTING_CHARS
     for skill in skills:
-        text = skill.description if len(skill.description) <= ENTRY_CHARS else f"{skill.description[:ENTRY_CHARS]}…"
-        line = f"- {skill.name}: {text}"
+        line = f"- {skill.name}: {truncate(skill.description, ENTRY_CHARS)}"
         if len(line) > room:
             line = f"- {skill.name}"
         if len(line) > room:

@@ -22,6 +22,7 @@ from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Step
+from kairos_mcp.core.text import truncate
 from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, queries, report_queries
 from kairos_mcp.store.accounts import read_account
@@ -224,7 +225,7 @@ def _identity(run: RunRow, caller: Caller) -> JsonObject:
         "run_id": run.id,
         "seq": run.seq,
         "flow": run.flow,
-        "goal": goal if len(goal) <= GOAL_CHARS else f"{goal[: GOAL_CHARS - 1]}…",
+        "goal": truncate(goal, GOAL_CHARS - 1),
         "workspace": None if run.workspace is None else caller.visible_path(run.workspace),
         "created_at": iso(run.created_at),
     }
@@ -257,7 +258,7 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
                 "name": name,
                 "ok": isinstance(result, ToolResult) and not result.is_error,
                 "ms": row.spent.milliseconds,
-                "preview": content if len(content) <= PREVIEW_CHARS else content[: PREVIEW_CHARS - 1] + "…",
+                "preview": truncate(content, PREVIEW_CHARS),
                 "ref": row.path,
             }
         )

@@ -12,6 +12,7 @@ from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.patterns import compile_line_pattern
 from kairos_mcp.core.steps import Answer, Failure, Refused
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -20,6 +21,7 @@ from kairos_mcp.views.talks import Transcript
 from kairos_mcp.views.transcript import answers_by_path, conversation
 
 View = Literal["events", "calls", "messages", "usage"]
+EVENT_CHARS = 200  # of the text in an event: view=messages and a ref have all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +99,18 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
             event |= {
                 "answer": "completion",
                 "finish": turn.finish,
-                "text": _cut_text(turn.content),
+                "text": truncate(turn.content, EVENT_CHARS),
                 "calls": calls,
             }
         case ToolResult() as result:
             event |= {
                 "answer": result.code or ("error" if result.is_error else "ok"),
-                "text": _cut_text(result.content),
+                "text": truncate(result.content, EVENT_CHARS),
             } | _remark(result)
         case Refused(limit=limit, used=used, allowed=allowed):
             event |= {"answer": "refused", "limit": limit, "used": used, "allowed": allowed}
         case Failure(code=code, message=message):
-            event |= {"answer": "failure", "code": code, "text": _cut_text(message)}
+            event |= {"answer": "failure", "code": code, "text": truncate(message, EVENT_CHARS)}
         case other:
             event["answer"] = other.kind
     return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
@@ -142,7 +144,7 @@ def _calls(traced: TraceInput) -> Iterator[JsonObject]:
             shown |= {
                 "ok": not answer.is_error,
                 "ms": row.spent.milliseconds,
-                "content": _cut_text(answer.content, 400),
+                "content": truncate(answer.content, 400),
             } | _remark(answer)
         else:
             shown["state"] = answer.kind if answer is not None else ("open" if row.is_waiting else "begun")
@@ -198,7 +200,7 @@ def _page(items: Sequence[JsonObject], query: TraceQuery) -> JsonObject:
 def _fit_item(item: JsonObject, max_chars: int) -> JsonObject:
     """The item with each long text cut, so that the page stays within its bound."""
     room = max(80, max_chars // 4)
-    cut = {name: _cut_text(value, room) if isinstance(value, str) else value for name, value in item.items()}
+    cut = {name: truncate(value, room) if isinstance(value, str) else value for name, value in item.items()}
     if len(json.dumps(cut, ensure_ascii=False)) > max_chars:
         cut = {name: value for name, value in cut.items() if isinstance(value, str | int | bool)}
         cut["cut"] = "arguments or calls left out"
@@ -238,7 +240,3 @@ def _start(cursor: str | None, length: int) -> int:
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 12 or int(cursor) > length:
         raise BadArguments("This cursor was not given for this page.", "Leave it out to start anew.")
     return int(cursor)
-
-
-def _cut_text(text: str, chars: int = 200) -> str:
-    return text if len(text) <= chars else text[: chars - 1] + "…"

@@ -15,6 +15,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, Risk, ToolCall, ToolResult, canonical_json, digest_of
 from kairos_mcp.core.steps import CallTool, Flow, Pause, Refused, Unknown
 from kairos_mcp.core.strict_json import Undecodable
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS, CycleContext, Effect
 from kairos_mcp.flows.ooda.decision import (
     CodeEdit,
@@ -123,8 +124,7 @@ def _describe_effect(decision: Decision, status: ActStatus, result: ToolResult |
 
 def _shorten(text: str) -> str:
     """Return the beginning of a text, on one line; all of it is in the record of the act."""
-    line = " ".join(text.split())
-    return line if len(line) <= _EFFECT_CHARS else f"{line[:_EFFECT_CHARS]}…"
+    return truncate(" ".join(text.split()), _EFFECT_CHARS)
 
 
 RISK_PAUSE = "paused_risk_exceeded"

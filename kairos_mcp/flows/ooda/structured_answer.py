@@ -22,6 +22,7 @@ from kairos_mcp.core.steps import (
     Unknown,
 )
 from kairos_mcp.core.strict_json import Undecodable, decode_object
+from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 from kairos_mcp.flows.structured_output import MAX_REPAIRS
@@ -184,7 +185,5 @@ def _decode_object(turn: Completion) -> JsonObject:
 
 def _echo_turn(prompts: Prompts, turn: Completion, step: str, reason: str) -> tuple[Message, ...]:
     """Return the model's unusable turn for the conversation; each of its calls, none executed, gets an error result."""
-    content = turn.content
-    if len(content) > MAX_ECHO_CHARS:
-        content = f"{content[:MAX_ECHO_CHARS]}\n[{len(content) - MAX_ECHO_CHARS} further characters]"
+    content = truncate(turn.content, MAX_ECHO_CHARS, "\n[{left_out} further characters]")
     return turn_messages(prompts, content, reject_calls(number_calls(turn, step), reason))

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
+from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.commands.name_holders import NAMES
 from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
@@ -137,8 +138,8 @@ def _named(path: str) -> str:
 
 def _shown(texts: dict[str, str]) -> Iterator[str]:
     for path, text in texts.items():
-        rest = f"\n[{len(text) - SHOWN_CHARS:,} more characters in the record]" if len(text) > SHOWN_CHARS else ""
-        yield f" It held{f' {_named(path)}' if path else ''}:\n{text[:SHOWN_CHARS]}{rest}"
+        shown = truncate(text, SHOWN_CHARS, "\n[{left_out:,} more characters in the record]")
+        yield f" It held{f' {_named(path)}' if path else ''}:\n{shown}"
 
 
 def _texts(folder: int, name: str) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 from kairos_mcp.core.errors import ConfigError, HttpError
 from kairos_mcp.core.messages import Effect, JsonObject
+from kairos_mcp.core.text import truncate
 from kairos_mcp.core.urls import HostRule, parse_url
 from kairos_mcp.settings.http_tool import READING, HttpDefinition, Method, Parameter, Place, is_plain
 from kairos_mcp.tools.http.body import decode_body
@@ -154,7 +155,7 @@ def tool_name(operation_id: str) -> str:
 def _description(operation: ApiOperation, left_out: Sequence[str]) -> str:
     summary, more = (str(operation.body.get(name) or "").strip() for name in ("summary", "description"))
     text = "\n".join(dict.fromkeys(part for part in (summary, more) if part)) or f"{operation.method} {operation.path}"
-    shown = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
+    shown = truncate(text, DESCRIPTION_CHARS)
     return f"{shown}\nNot offered here: {', '.join(left_out)[:DESCRIPTION_CHARS]}." if left_out else shown
 
 

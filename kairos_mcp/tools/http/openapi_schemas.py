@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from kairos_mcp.core.errors import ConfigError, SchemaRejected
 from kairos_mcp.core.json_schema_rules import safe_pattern
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.text import truncate
 
 PARTS = 2_000  # of one operation, as a schema may have (schemas/safe.py)
 DEPTH = 24
@@ -124,5 +125,4 @@ def refuse(operation: str, why: str, cure: str) -> ConfigError:
 
 def said(text: str) -> str:
     """Somebody else's words in a sentence of ours: short, and on one line."""
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return plain if len(plain) <= SAID_CHARS else f"{plain[:SAID_CHARS]}…"
+    return truncate("".join(letter if letter.isprintable() else "?" for letter in text), SAID_CHARS)

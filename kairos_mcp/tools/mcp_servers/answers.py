@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.outside import show_with_note
+from kairos_mcp.core.text import truncate
 from kairos_mcp.tools.mcp_servers.definition import plain
 
 RESULT_CHARS = 1_000_000  # of one result; what a model is shown of it is cut far earlier, and the rest kept
@@ -33,10 +34,8 @@ def answered(answer: wire.CallToolResult) -> ServerResult:
     structured = _plain_json(answer.structured_content)
     if structured is not None and not _repeats(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
-    text = "\n".join(texts)
-    if len(text) > RESULT_CHARS:
-        text = f"{text[:RESULT_CHARS]}\n[cut here: the server sent {len(text):,} characters, {RESULT_CHARS:,} are kept]"
-    text = show_with_note(text)
+    marker = "\n[cut here: the server sent {total:,} characters, {limit:,} are kept]"
+    text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker))
     if answer.is_error:
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
     small = structured is not None and len(to_json(structured)) <= DATA_BYTES
