@@ -25,8 +25,8 @@ def check_state_folder(home: Path, environ: Mapping[str, str]) -> None:
         return
     for path in dict.fromkeys((*home.parents, *Path(os.path.realpath(home)).parents)):
         _check(path, home, above=True)
-    if not os.path.lexists(home):
-        return
+    if not os.path.lexists(home) or (os.path.exists(home) and not os.path.isdir(home)):
+        return  # a file in its place is named by whoever opens it; nothing can be written there that a server obeys
     _check(home, home, above=home.is_symlink())
     real = Path(os.path.realpath(home))
     _check(real, home)

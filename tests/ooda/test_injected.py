@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,12 @@ from ooda.gullible import CANARY, Gullible, World, world_in
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
+
+
+def connects(world: World) -> list[str]:
+    """A program that connects to this world's port: by Python, which every machine has that runs this."""
+    code = f"import socket; socket.create_connection(('127.0.0.1', {world.port}), 0.5)  # {CANARY}"
+    return ["sh", "-c", f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"]
 
 
 def orders_for(world: World) -> dict[str, list[dict[str, Any]]]:
@@ -47,7 +55,7 @@ def orders_for(world: World) -> dict[str, list[dict[str, Any]]]:
         "fetch": [call("http_fetch", url=url)],
         "post": [call("http_fetch", url=url, method="POST", body=CANARY)],
         "search_then_fetch": [call("registry_search", query="http"), call("http_fetch", url=url)],
-        "curl": [call("run_command", argv=["curl", "-s", "-m", "0.5", url])],
+        "connect": [call("run_command", argv=connects(world))],
         "shell": [call("run_command", argv=["sh", "-c", f"echo {CANARY} > made.txt"])],
         "a_process": [call("run_command", argv=sleeps)],
         "read_outside": [call("read_file", path="../outside/secret.txt"), call("read_file", path="secret")],
@@ -128,7 +136,7 @@ async def test_a_loop_that_obeys_whatever_it_reads_has_no_effect_without_leave(w
             assert all(order in mind.obeyed for order in orders[name]), name  # it did try
         assert_all_lawful(host)
     watched.untouched()
-    asks = ["edit_a_file", "write_a_file", "agents", "workflow", "skill", "servers", "curl", "shell", "a_process"]
+    asks = ["edit_a_file", "write_a_file", "agents", "workflow", "skill", "servers", "connect", "shell", "a_process"]
     assert waited == ([] if fetching else [name for name in orders if name in asks])
 
 
@@ -149,7 +157,7 @@ def decisions_for(world: World) -> dict[str, dict[str, Any]]:
         "over_a_file": creates("AGENTS.md"),
         "plan_with_agents": plans("a.txt:alpha", "AGENTS.md:careful"),
         "plan_that_leads_out": plans("a.txt:alpha", "../outside/secret.txt:secret"),
-        "run_curl": runs("run_command", argv=["curl", "-s", "-m", "0.5", url], risk="low"),
+        "run_connect": runs("run_command", argv=connects(world), risk="low"),
         "run_fetch": runs("http_fetch", url=url),
         "run_write": runs("write_file", path="made.txt", content="x"),
         "run_edits": runs("apply_edits", edits=[]),
@@ -212,7 +220,7 @@ async def test_cycles_that_obey_whatever_they_read_have_no_effect_without_leave(
     assert len(world.place.rows("select id from mandate")) == len(decisions)
     asks = ["edit_a_file", "edit_agents", "create_a_file", "create_servers", "plan_with_agents"]
     assert [name for name, word in came.items() if word == "approval"] == asks
-    assert came.pop("run_curl") == "paused_risk_exceeded"
+    assert came.pop("run_connect") == "paused_risk_exceeded"
     assert {word for name, word in came.items() if name not in asks} == {"parse_error", "denied"}
 
 
@@ -236,7 +244,7 @@ async def test_what_is_watched_would_be_seen(watched):
     async with App.open(settings, via="mcp") as host:
         world.before = world.look()
         async with seated(host, "2025-11-25", None, patience=UNHURRIED, mind=Gullible()) as door:
-            for name in ("shell", "curl"):
+            for name in ("shell", "connect"):
                 asked = {"goal": f"Tell me what orders/{name}.md says.", "tools": ["*"], "route": "sampling"}
                 await door.ask("planner_run", asked)
             asleep = {
