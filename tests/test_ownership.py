@@ -95,18 +95,15 @@ def test_a_folder_of_the_system_is_no_state_folder_of_a_user(tmp_path: Path) -> 
 
 
 @as_root
-def test_a_file_in_the_place_of_the_state_folder_is_left_to_whoever_opens_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_the_place_of_the_state_folder_is_left_to_whoever_opens_it(home: Path) -> None:
     """Nothing in it is obeyed, and what helps is another place, whoever owns it."""
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY)
-    monkeypatch.setattr(Path, "parents", ())  # those above are pytest's
-    assert refusal(tmp_path / "file") is None
-    assert refusal(tmp_path / "folder") is not None
+    file = home.parent / "file"
+    file.touch()
+    given(file, user=SOMEBODY)
+    assert refusal(file) is None
 
 
+@as_root
 def test_a_link_to_a_state_folder_is_as_good_as_who_made_it(home: Path, tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
