@@ -18,5 +18,5 @@ def missing() -> str | None:
     """Why no program can be run in a sandbox on this machine."""
     from kairos_mcp.tools.commands.sandbox import Sandbox  # at first use: most tests need none
 
-    refusal = Sandbox(None).why_not()
+    refusal = Sandbox(None).find_problem()
     return None if refusal is None else f"no sandbox here: {refusal.message}"

@@ -233,7 +233,7 @@ class RunFactory:
         networked, judged = self._network_tools()
         folder = Path(workspace) if workspace is not None else None
         scopes = scopes_of(folder, self.settings) if folder is not None else None
-        commands = CommandSettings.of(self.settings)
+        commands = CommandSettings.from_settings(self.settings)
         built_in = builtin_tools(
             opener,
             read_bytes=self.settings.read_bytes,

@@ -179,11 +179,11 @@ def _adopted_servers(context: AppContext) -> Iterator[str]:
     servers = _servers(context, _registrations(context)) if context.store.exists else []
     if not servers:
         return
-    from kairos_mcp.tools.mcp_servers import source_of
+    from kairos_mcp.tools.mcp_servers import pin_source
 
     adopted = DefinitionTable(context.store).adopted()
     for setting in servers:
-        if source_of(setting) in adopted:
+        if pin_source(setting) in adopted:
             yield (
                 f"{setting.name}: what was approved of it before pins held the names of variables and headers was "
                 f"adopted for what is configured now ({_address_of(setting)}); `kairos-mcp tools list` shows it."
@@ -215,12 +215,14 @@ def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
     servers = _servers(context, found)
     if not servers:
         return found
-    from kairos_mcp.tools.mcp_servers import offered_as, settled_source
+    from kairos_mcp.tools.mcp_servers import offered_name_of, settle_pin_source
 
     definitions = DefinitionTable(context.store)
     for setting in servers:
-        for row in definitions.of(settled_source(setting, definitions, context.clock())) or ():
-            found.append(PendingDefinition(f"{setting.name}/{row.name}", offered_as(row), row, _address_of(setting)))
+        for row in definitions.of(settle_pin_source(setting, definitions, context.clock())) or ():
+            found.append(
+                PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _address_of(setting))
+            )
     return found
 
 

@@ -176,17 +176,17 @@ def _exchange() -> Finding:
 
 def _sandbox(settings: Settings) -> Finding:
     """It is tried, around a program that does nothing."""
-    from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap, version
+    from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap, read_version
     from kairos_mcp.tools.commands.sandbox import Sandbox
 
     needed = settings.commands == "sandboxed" or any(server.command and server.sandbox for server in settings.servers)
     if settings.commands == "bare":
         cure = 'Set commands = "sandboxed", or "off".'
         return Finding("sandbox", "note", 'UNSAFE: commands = "bare", so run_command does whatever you may do', cure)
-    why = Sandbox(None).why_not()
+    why = Sandbox(None).find_problem()
     if why is None:
         found = find_bubblewrap()
-        return Finding("sandbox", "ok", f"{version(found)} works ({found.path}, {found.origin})")
+        return Finding("sandbox", "ok", f"{read_version(found)} works ({found.path}, {found.origin})")
     if not needed:
         return Finding("sandbox", "note", f"{why.message} Nothing that is configured needs it")
     text = f"{why.message} run_command and servers with a sandbox are refused"
@@ -200,7 +200,7 @@ def readable_by_root(user: int) -> Iterator[Finding]:
     from kairos_mcp.tools.commands.sandbox import Sandbox
 
     sandbox = Sandbox(None)
-    closed = [path for path in _for_root_alone() if sandbox.sees(path)]
+    closed = [path for path in _for_root_alone() if sandbox.can_read(path)]
     if closed:
         more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
         named = ", ".join(str(path) for path in closed[:_NAMED])

@@ -164,7 +164,7 @@ class ToolSources:
 
     def close(self) -> None:
         if self._server_resources is not None:
-            self._server_resources.backstage.close()
+            self._server_resources.loop.close()
 
     def _server_sources(self, workspace: Path | None) -> list[ToolSource]:
         if not self._settings.servers:
@@ -192,7 +192,9 @@ class ToolSources:
         return McpServerSource(setting, workspace, self._server_resources)
 
     def _protection_rules(self, workspace: Path) -> ProtectionRules:
-        return ProtectionRules.of(scopes_of(workspace, self._settings), self._settings.command_writes, lasting=True)
+        return ProtectionRules.from_scopes(
+            scopes_of(workspace, self._settings), self._settings.command_writes, long_lived=True
+        )
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
         plain: JsonObject = self._redactor.json(listed)[0]

@@ -97,7 +97,7 @@ async def test_a_server_that_was_killed_between_rounds_is_started_again(place: P
         (pid,) = [int(line.split()[1]) for line in (place.root / "log").read_text().splitlines() if "start" in line]
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(20):
-            while server._lined()._link is not None and server._lined()._link.alive:  # noqa: ASYNC110 - the kernel's word
+            while server._get_client()._connection is not None and server._get_client()._connection.is_alive:  # noqa: ASYNC110 - the kernel's word
                 await asyncio.sleep(0.005)
         report = await rests(host, await run_with(host, "x__*"))
     assert report.status == "completed"

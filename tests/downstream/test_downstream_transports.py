@@ -21,7 +21,7 @@ from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import McpServerSource
-from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES
+from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES
 from kairos_mcp.tools.tool import ToolMemory
 
 MODERN = Path(__file__).parent / "modern.py"
@@ -103,7 +103,7 @@ def test_a_server_of_the_newer_protocol_is_listed_called_and_heard(modern: Calla
     server = modern()
     assert called(server, "echo", text="hello").content == "hello"
     assert not called(server, "grow").is_error
-    awaited(lambda: server._lined().stale, WITHIN_S)
+    awaited(lambda: server._get_client().is_stale, WITHIN_S)
     assert called(server, "echo", text="again").content == "again"
     assert "grown" in " ".join(server.notes())
     assert "m__grown" not in names(server)
@@ -195,7 +195,7 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
         connection.recv(65_536)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
         with suppress(OSError):
-            while sent[0] < 64 * LINE_BYTES:
+            while sent[0] < 64 * MAX_MESSAGE_BYTES:
                 sent[0] += connection.send(b" " * 1_048_576)
         connection.close()
 
@@ -207,7 +207,7 @@ def test_a_body_without_end_is_not_read(bench: Bench) -> None:
     listening.close()
     assert server.tools() == ()
     assert "could not be started" in server.notes()[0]
-    assert sent[0] < 4 * LINE_BYTES  # what is under way in buffers beside it
+    assert sent[0] < 4 * MAX_MESSAGE_BYTES  # what is under way in buffers beside it
 
 
 def test_a_header_that_would_become_two_is_refused(bench: Bench) -> None:

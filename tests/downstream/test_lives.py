@@ -17,7 +17,7 @@ from waiting import awaited
 
 from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.tools.mcp_servers import child, client, flood_guard
-from kairos_mcp.tools.mcp_servers.enclosure import CACHES, PROGRAMS
+from kairos_mcp.tools.mcp_servers.server_sandbox import HOME_CACHES, HOME_PROGRAMS
 from kairos_mcp.tools.tool import StopSignal, ToolMemory
 
 
@@ -152,7 +152,7 @@ def test_a_call_ends_in_time_though_the_server_hangs(bench: Bench) -> None:
 
 def test_a_server_that_stays_silent_is_started_anew(bench: Bench) -> None:
     server = bench.met(timeout_s=0.3)
-    assert [called(server, "hang").code for _ in range(client.SILENT)] == ["timeout"] * client.SILENT
+    assert [called(server, "hang").code for _ in range(client.MAX_UNANSWERED)] == ["timeout"] * client.MAX_UNANSWERED
     called(server, "echo", text="anew")
     until = time.monotonic() + WITHIN_S  # the call has 0.3 s, which a start may take longer than
     while len(bench.logged("start")) < 2 and time.monotonic() < until:
@@ -190,7 +190,7 @@ def test_notifications_without_end_cost_the_server_its_line_and_the_run_goes_on(
     server = bench.met()
     flooded = called(server, "many")
     assert flooded.code == "timeout"
-    assert f"{flood_guard.MESSAGES:,} messages" in flooded.content
+    assert f"{flood_guard.MAX_BURST:,} messages" in flooded.content
     assert called(server, "echo", text="after").content == "after"
 
 
@@ -359,4 +359,4 @@ def test_a_sandboxed_server_sees_neither_the_state_folder_nor_what_lies_in_the_h
     assert state is False
     own = [Path(sys.prefix), Path(__file__)]  # its Python and its script are let in, where this tree lies in the home
     own_folders = {path.relative_to(Path.home()).parts[0] for path in own if path.is_relative_to(Path.home())}
-    assert set(home) <= own_folders | {name.split("/")[0] for name in (*PROGRAMS, *CACHES)}
+    assert set(home) <= own_folders | {name.split("/")[0] for name in (*HOME_PROGRAMS, *HOME_CACHES)}

@@ -16,16 +16,16 @@ from kairos_mcp.core.errors import NotFound, ToolNotOffered
 from kairos_mcp.core.messages import ToolResult, ToolSpec, canonical_json
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE
-from kairos_mcp.tools.mcp_servers import McpServerSource, offered_as, source_of
+from kairos_mcp.tools.mcp_servers import McpServerSource, offered_name_of, pin_source
 from kairos_mcp.tools.mcp_servers.definition import (
-    DEFINITION_BYTES,
     DESCRIPTION_CHARS,
-    TOOLS,
+    MAX_DEFINITION_BYTES,
+    MAX_TOOLS,
     ServerToolDefinition,
     canonical_body,
-    effect_of,
-    listing,
+    classify_effect,
     offered_name,
+    read_listing,
 )
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.tool import Tool
@@ -39,7 +39,7 @@ def soon() -> float:
 
 
 def listed(*tools: dict[str, Any], globs: tuple[str, ...] = ("*",), more: bool = False) -> Any:
-    return listing("x", [{"inputSchema": {"type": "object"}, **tool} for tool in tools], globs, more=more)
+    return read_listing("x", [{"inputSchema": {"type": "object"}, **tool} for tool in tools], globs, is_incomplete=more)
 
 
 # -- trust on first use, and after -----------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def listed(*tools: dict[str, Any], globs: tuple[str, ...] = ("*",), more: bool =
 
 def test_what_is_listed_first_is_approved_and_that_is_said(bench: Bench) -> None:
     server = bench.met(bench.lists(ECHO))
-    (row,) = bench.definitions.of(source_of(server._setting)) or ()
+    (row,) = bench.definitions.of(pin_source(server._setting)) or ()
     assert (row.name, row.state, row.by) == ("echo", "approved", FIRST_USE)
     assert "at first use" in server.notes()[-1]
 
@@ -76,7 +76,7 @@ def test_a_change_in_mid_session_is_noticed_by_its_notification(bench: Bench) ->
     bench.lists(POISONED)
     first = called(server, "echo")  # with its answer the server says that its list has changed
     assert not first.is_error
-    awaited(lambda: server._lined().stale, WITHIN_S)
+    awaited(lambda: server._get_client().is_stale, WITHIN_S)
     assert called(server, "echo").code == "tool_not_offered"
     assert len(bench.logged("call")) == 1
 
@@ -89,7 +89,7 @@ def test_a_tool_that_appears_later_waits_too(bench: Bench) -> None:
     assert not called(server, "echo").is_error
     assert names(server) == ["x__echo"]
     assert "approval" in str(server.why_withheld("x__delete_all"))
-    assert [offered_as(row) for row in bench.definitions.pending()] == ["x__delete_all"]
+    assert [offered_name_of(row) for row in bench.definitions.pending()] == ["x__delete_all"]
 
 
 def test_a_definition_that_comes_back_is_the_approved_one(bench: Bench) -> None:
@@ -104,7 +104,7 @@ def test_a_definition_that_comes_back_is_the_approved_one(bench: Bench) -> None:
 def test_what_a_person_removed_stays_away_though_the_server_lists_it(bench: Bench) -> None:
     how = bench.lists(ECHO)
     server = bench.met(how)
-    (row,) = bench.definitions.of(source_of(server._setting)) or ()
+    (row,) = bench.definitions.of(pin_source(server._setting)) or ()
     tool = server.tools()[0]
     bench.definitions.remove(row.source, row.name, row.hash, "me", 1)
     assert ToolRegistry([], [server]).find("x__echo") is tool  # as known here, until it is asked or called
@@ -116,7 +116,7 @@ def test_what_a_person_removed_stays_away_though_the_server_lists_it(bench: Benc
 
 def test_a_server_that_makes_up_definitions_does_not_fill_the_store(bench: Bench) -> None:
     bench.met(bench.lists(ECHO))
-    source = source_of(bench.servers[0]._setting)
+    source = pin_source(bench.servers[0]._setting)
     for n in range(5):
         bench.definitions.meet(source, {f"t{i}": (f"{n}-{i}", "{}") for i in range(300 * (n + 1))}, n)
     assert len(bench.definitions.pending()) <= 500
@@ -156,7 +156,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     with pytest.raises(ToolNotOffered):
         ToolRegistry([], [other]).current(before.tools()[0].spec)
     (waiting,) = bench.definitions.pending()
-    assert (waiting.source, waiting.name) == (source_of(other._setting), "echo")
+    assert (waiting.source, waiting.name) == (pin_source(other._setting), "echo")
     assert names(server(**changed)) == []  # met by now, and waiting all the same
 
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
@@ -169,7 +169,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
 
 def test_another_address_or_header_is_another_source_and_another_secret_is_not() -> None:
     def source(url: str, *headers: tuple[str, str]) -> str:
-        return source_of(ServerSetting("x", url=url, headers=headers))
+        return pin_source(ServerSetting("x", url=url, headers=headers))
 
     one = source("https://a.example/mcp", ("Authorization", "env:ONE"))
     assert source("https://a.example/mcp", ("authorization", "env:OTHER")) == one
@@ -194,10 +194,10 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
     bench.definitions.remove(earlier, "erase", found["erase"].hash, "me", 1)
 
     server = bench.server("x", command, env=(("MODE", "a"),))
-    assert bench.definitions.adopted() == {source_of(server._setting): earlier}
+    assert bench.definitions.adopted() == {pin_source(server._setting): earlier}
     server.wait_ready(soon())
     assert (names(server), bench.logged("start")) == (["x__echo"], [])
-    assert server.tools()[0].spec == found["echo"].spec("x", (), earlier)
+    assert server.tools()[0].spec == found["echo"].build_spec("x", (), earlier)
     assert not called(server, "echo").is_error
     assert names(bench.server("x", command, env=(("MODE", "b"),))) == ["x__echo"]
 
@@ -298,7 +298,7 @@ DESTROYS = {"destructiveHint": True}
     ],
 )
 def test_annotations_only_raise_caution(annotations: dict[str, Any], stated: Any, effect: str) -> None:
-    assert effect_of("echo", annotations, stated) == effect
+    assert classify_effect("echo", annotations, stated) == effect
 
 
 def test_words_of_a_server_are_marked_as_its_own_and_hide_nothing() -> None:
@@ -313,14 +313,14 @@ def test_words_of_a_server_are_marked_as_its_own_and_hide_nothing() -> None:
 def test_too_many_tools_are_cut_and_a_huge_definition_is_left_out() -> None:
     """DOWNSTREAM-006."""
     many = listed(*({"name": f"t{n}"} for n in range(10_000)))
-    assert len(many.definitions) == TOOLS
+    assert len(many.definitions) == MAX_TOOLS
     assert "10,000 tools" in many.notes[0]
     huge = listed(ECHO, {"name": "huge", "description": "d" * 1_000_000})
     assert list(huge.definitions) == ["echo"]
     long = listed({"name": "long", "description": "d" * (DESCRIPTION_CHARS + 1)})
     assert len(long.definitions["long"].spec("x", (), "x@1").description) < DESCRIPTION_CHARS + 120
     assert "long" in long.notes[0]
-    together = listed(*({"name": f"t{n}", "description": "d" * (DEFINITION_BYTES - 200)} for n in range(40)))
+    together = listed(*({"name": f"t{n}", "description": "d" * (MAX_DEFINITION_BYTES - 200)} for n in range(40)))
     assert 15 < len(together.definitions) < 25
 
 
@@ -361,14 +361,14 @@ def test_a_pin_covers_all_that_a_model_or_the_gate_goes_by() -> None:
 
 def test_listings_over_pages_without_end_are_read_in_part(bench: Bench) -> None:
     server = bench.met("pages")
-    assert 0 < len(names(server)) <= TOOLS
+    assert 0 < len(names(server)) <= MAX_TOOLS
     assert len(bench.logged("list")) <= 50
     assert "some are left out" in server.notes()[0]
 
 
 def test_ten_thousand_tools_of_a_real_server_are_bounded(bench: Bench) -> None:
     server = bench.met("many=10000")
-    assert len(names(server)) == TOOLS
+    assert len(names(server)) == MAX_TOOLS
     assert called(server, "t7", text="seven").content == "seven"
 
 

@@ -41,7 +41,7 @@ def test_a_server_that_was_silent_twice_is_started_anew_once_another_s_call_has_
     came = bench.root / "came"
     patient = bench.server("x", server._setting.command, timeout_s=60)
     with ThreadPoolExecutor(1) as threads:
-        patient._line = server._lined()
+        patient._client = server._get_client()
         other = threads.submit(called, patient, "await", text=str(came))
         awaited(lambda: bench.logged("call await"))
         for _ in range(2):

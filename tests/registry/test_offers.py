@@ -249,6 +249,6 @@ async def test_with_a_crowd_the_name_of_the_search_is_taken(desk: Desk) -> None:
 
 
 def _source(host: App) -> str:
-    from kairos_mcp.tools.mcp_servers import source_of
+    from kairos_mcp.tools.mcp_servers import pin_source
 
-    return source_of(host.settings.servers[0])
+    return pin_source(host.settings.servers[0])

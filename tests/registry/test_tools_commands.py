@@ -20,7 +20,7 @@ from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store.tool_pins import DefinitionTable
-from kairos_mcp.tools.mcp_servers.definition import listing
+from kairos_mcp.tools.mcp_servers.definition import read_listing
 
 DOCUMENT = {
     "openapi": "3.0.0",
@@ -95,7 +95,7 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     desk.configured()
     reached = canonical_json([list(desk.argv), None, None])
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
-    definition = listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
+    definition = read_listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
     async with App.open(desk.place.settings(), via="mcp") as host:
         DefinitionTable(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
 

@@ -13,7 +13,7 @@ import pytest
 from toolsdesk import has_openat2
 
 from kairos_mcp.core.errors import ConfigError, KairosError, NotFound, NotRegularFile, PathDenied, TooLarge
-from kairos_mcp.tools.commands.name_holders import covered
+from kairos_mcp.tools.commands.placeholders import hold_names
 from kairos_mcp.tools.files.safe_open import (
     EXCHANGE,
     FILE,
@@ -294,7 +294,7 @@ def test_what_holds_a_name_while_programs_run_is_no_file_and_nothing_else_is_tak
 ) -> None:
     (workspace / "real" / ".git").mkdir()
     (workspace / "real" / ".git").chmod(0o1555)
-    with covered(root, [".git", ".kairos"]):
+    with hold_names(root, [".git", ".kairos"]):
         assert opener.read_whole(".git", 10) is None
         (workspace / ".kairos" / "a").write_text("somebody's")
         for path in (".kairos", "real/.git", "real"):

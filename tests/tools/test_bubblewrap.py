@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kairos_mcp.core.errors import CommandDenied
-from kairos_mcp.tools.commands.bubblewrap import NEEDED, find_bubblewrap
+from kairos_mcp.tools.commands.bubblewrap import REQUIRED_OPTIONS, find_bubblewrap
 from kairos_mcp.tools.commands.protected_paths import HeldEntry
 from kairos_mcp.tools.commands.sandbox import Sandbox
 
@@ -74,7 +74,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def options(text: str) -> str:
-    return "echo '" + " ".join(option.decode() for option in NEEDED) + f"'\n{text}"
+    return "echo '" + " ".join(option.decode() for option in REQUIRED_OPTIONS) + f"'\n{text}"
 
 
 def test_the_system_s_goes_first_where_it_knows_what_is_asked_of_it(
@@ -148,7 +148,7 @@ def test_every_option_that_a_sandbox_is_made_with_is_known_to_the_one_that_is_us
     (tmp_path / ".git").mkdir()
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
-        held = (HeldEntry("sub", handle, sealed=True), HeldEntry("other", handle, sealed=False))
+        held = (HeldEntry("sub", handle, is_protected=True), HeldEntry("other", handle, is_protected=False))
         box = Sandbox(tmp_path, hidden=(tmp_path / ".git",), reads=(HERE,), writes=(HERE,))
         argv = box.wrap(["/bin/true"], status_fd=4, leash_fd=3, protected=held)
     finally:

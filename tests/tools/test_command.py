@@ -26,7 +26,7 @@ import sandboxed
 from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
-from kairos_mcp.tools.commands.protected_paths import FOLDERS
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS
 from kairos_mcp.tools.commands.run_command import CommandSettings, command_tools
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
@@ -35,10 +35,10 @@ from kairos_mcp.tools.commands.runner import (
     CapturedStream,
     LaunchRequest,
     ProcessResult,
-    run_to_end,
+    run_process,
 )
-from kairos_mcp.tools.commands.sandbox import Sandbox, scrubbed
-from kairos_mcp.tools.commands.task_limits import parent_of
+from kairos_mcp.tools.commands.sandbox import Sandbox, scrub_environment
+from kairos_mcp.tools.commands.task_limits import read_parent_pid
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Preview, StopSignal, Tool, ToolContext, call_tool, preview_call
 
@@ -377,7 +377,7 @@ def test_it_is_told_of_the_environment_what_it_needs(either: Board) -> None:
     assert set(told) <= {"PATH", "LANG", "HOME", "PWD", "TERM", "_"}  # COMMAND-037
     assert told["HOME"] != str(Path.home())
     assert SECRET not in str(told)
-    assert scrubbed({"LC_ALL": "C", "TERM": "x", "AWS_KEY": "k", "LD_PRELOAD": "p"}, "/bin").keys() == {
+    assert scrub_environment({"LC_ALL": "C", "TERM": "x", "AWS_KEY": "k", "LD_PRELOAD": "p"}, "/bin").keys() == {
         "LC_ALL",
         "TERM",
         "PATH",
@@ -493,7 +493,7 @@ def test_a_nested_git_that_is_a_link_is_left_out_and_leads_nowhere(board: Board,
 
 def test_repositories_beyond_what_is_looked_at_are_said_to_be_open(board: Board) -> None:
     (board.workspace / "near" / ".git").mkdir(parents=True)
-    for number in range(FOLDERS):
+    for number in range(MAX_FOLDERS):
         (board.workspace / "many" / str(number)).mkdir(parents=True)
     result = board.run("sh", "-c", "echo x > near/.git/config")
     assert result.is_error
@@ -615,7 +615,7 @@ def test_who_holds_a_pipe_beyond_the_group_is_not_waited_for(bare: Board) -> Non
 
 def _descendants(parent: int) -> list[int]:
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if parent_of(pid) == parent]
+    return [pid for pid in pids if read_parent_pid(pid) == parent]
 
 
 def killed_server_leaves_nothing(workspace: Path, mode: str, after: float) -> None:
@@ -707,14 +707,14 @@ def bounded(workspace: Path, memory: int, code: str) -> ProcessResult:
     until = time.monotonic() + 20
     argv = [PYTHON, "-I", "-c", code]
     wrapped = sandbox.wrap(argv, status_fd=STATUS_FD, leash_fd=LEASH_FD)
-    return run_to_end(LaunchRequest(wrapped, True, "/", scrubbed({}, "/bin"), until, lambda: False, memory))
+    return run_process(LaunchRequest(wrapped, True, "/", scrub_environment({}, "/bin"), until, lambda: False, memory))
 
 
 @pytest.mark.sandbox
 def test_one_process_has_so_much_memory(workspace: Path) -> None:
     ended = bounded(workspace, 128 << 20, "b = bytearray(256 << 20)")
-    assert (ended.why, ended.exit_code) == ("exit", 1)
-    assert "MemoryError" in ended.err.text()
+    assert (ended.reason, ended.exit_code) == ("exit", 1)
+    assert "MemoryError" in ended.stderr.text()
 
 
 @pytest.mark.sandbox
@@ -725,7 +725,7 @@ def test_all_together_have_so_much_memory(workspace: Path, held: str) -> None:
     children = f"for n in range(8):\n    if os.fork() == 0:\n        m = {held}\n        time.sleep(60)"
     code = f"import os, time\n{children}\ntime.sleep(60)"
     began = time.monotonic()
-    assert bounded(workspace, 200 << 20, code).why == "memory"
+    assert bounded(workspace, 200 << 20, code).reason == "memory"
     assert time.monotonic() - began < 10
 
 

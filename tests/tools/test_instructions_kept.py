@@ -15,7 +15,7 @@ from waiting import awaited
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import INSTRUCTIONS
-from kairos_mcp.tools.commands.protected_paths import FOLDERS, HELD
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
@@ -194,7 +194,7 @@ def test_what_a_person_lets_a_run_write_waits_for_programs_and_stays(board: Boar
 
 
 def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failure(board: Board) -> None:
-    for number in range(HELD + 20):
+    for number in range(MAX_HELD + 20):
         (board.workspace / "sub" / f"{number:03}").mkdir()
         (board.workspace / "sub" / f"{number:03}" / "AGENTS.md").write_text("ours")
     quiet, _ = recorded(board, "true")
@@ -203,11 +203,11 @@ def test_what_was_there_beyond_all_bounds_is_left_and_a_change_of_it_is_a_failur
     changed, record = recorded(board, "for x in sub/*; do echo x > $x/AGENTS.md; done; true")
     assert (changed.code, record) == ("path_denied", [])
     assert (board.workspace / "sub" / "000" / "AGENTS.md").read_text() == "ours"
-    assert f"sub/{HELD + 19:03}/AGENTS.md was changed" in changed.content
+    assert f"sub/{MAX_HELD + 19:03}/AGENTS.md was changed" in changed.content
 
 
 def test_what_was_there_and_was_not_seen_before_is_not_taken_for_new(board: Board) -> None:
-    for number in range(FOLDERS):
+    for number in range(MAX_FOLDERS):
         (board.workspace / "many" / str(number)).mkdir(parents=True)
     (board.workspace / "zeal" / "deep").mkdir(parents=True)
     (board.workspace / "zeal" / "deep" / "AGENTS.md").write_text("somebody's")

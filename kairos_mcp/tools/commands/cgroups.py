@@ -1,6 +1,6 @@
-"""A control group that bounds how many tasks there are, for root alone: the kernel exempts root from RLIMIT_NPROC.
+"""Makes a control group that bounds the number of tasks. Only for root, whom the kernel exempts from RLIMIT_NPROC.
 
-Where control groups can't be written, as in most containers, there is none, and the looks of spawned.py have to do.
+Where control groups can't be written, as in most containers, none is made, and only the checks of runner.py remain.
 """
 
 from __future__ import annotations
@@ -13,76 +13,81 @@ from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 
-EMPTY_S = 1.0  # until what has ended has left
-_OURS = re.compile(r"kairos-(\d+)-[0-9a-f]+")
+REMOVAL_S = 1.0  # for killed tasks to leave the group, so that it can be removed
+_GROUP_NAME = re.compile(r"kairos-(\d+)-[0-9a-f]+")
 
 
 @contextlib.contextmanager
-def bounded(tasks: int) -> Iterator[Path | None]:
-    """The file by which a process joins a new group of at most so many tasks; None where there can be none."""
-    group = _made(tasks) if os.geteuid() == 0 else None
+def task_limit_group(task_limit: int) -> Iterator[Path | None]:
+    """Make a group of at most so many tasks; yield the file by which a process joins it, None if it can't be made."""
+    cgroup = _create_group(task_limit) if os.geteuid() == 0 else None
     try:
-        yield None if group is None else group / "cgroup.procs"
+        yield None if cgroup is None else cgroup / "cgroup.procs"
     finally:
-        if group is not None:
-            _remove(group)
+        if cgroup is not None:
+            _remove_group(cgroup)
 
 
-def _made(tasks: int) -> Path | None:
-    for parent in _parents():
-        group = parent / f"kairos-{os.getpid()}-{token_hex(4)}"
+def _create_group(task_limit: int) -> Path | None:
+    for parent in _find_parents():
+        cgroup = parent / f"kairos-{os.getpid()}-{token_hex(4)}"
         try:
-            _sweep(parent)
-            group.mkdir()
+            _remove_abandoned(parent)
+            cgroup.mkdir()
         except OSError:
             continue
         try:
-            (group / "pids.max").write_text(str(tasks), encoding="ascii")
+            (cgroup / "pids.max").write_text(str(task_limit), encoding="ascii")
         except OSError:
             with contextlib.suppress(OSError):
-                group.rmdir()
+                cgroup.rmdir()
             continue
-        return group
+        return cgroup
     return None
 
 
-def _parents() -> Iterator[Path]:
-    """Groups that may hold one of ours: of the first version our own, of the second the one above, since a group that
-    has tasks of its own can't divide them."""
+def _find_parents() -> Iterator[Path]:
+    """Find the groups that ours can be made in: our own group in version 1 of cgroups; in version 2 its parent, since
+    there a group that has tasks of its own can't have limited subgroups."""
     try:
         groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
-    own = {controllers: path for _, controllers, path in (line.split(":", 2) for line in groups)}
+    own_paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in groups)}
     for line in mounts:
         left, _, right = line.partition(" - ")
-        kind, _, options = right.split(" ", 2)
-        root, point = left.split()[3:5]
-        if kind == "cgroup" and "pids" in options.rpartition(" ")[2].split(",") and root == "/" and "pids" in own:
-            yield Path(point + own["pids"])
-        elif kind == "cgroup2" and root == "/" and "" in own:
-            here = Path(point + own[""])
-            yield here if here == Path(point) else here.parent
+        file_system, _, options = right.split(" ", 2)
+        root, mount_point = left.split()[3:5]
+        if (
+            file_system == "cgroup"
+            and "pids" in options.rpartition(" ")[2].split(",")
+            and root == "/"
+            and "pids" in own_paths
+        ):
+            yield Path(mount_point + own_paths["pids"])
+        elif file_system == "cgroup2" and root == "/" and "" in own_paths:
+            own_group = Path(mount_point + own_paths[""])
+            yield own_group if own_group == Path(mount_point) else own_group.parent
 
 
-def _sweep(parent: Path) -> None:
-    """Groups that a killed server left."""
-    for group in parent.glob("kairos-*"):
-        named = _OURS.fullmatch(group.name)
-        if named is not None and not Path("/proc", named[1]).exists():
+def _remove_abandoned(parent: Path) -> None:
+    """Remove groups that killed servers left behind."""
+    for cgroup in parent.glob("kairos-*"):
+        match = _GROUP_NAME.fullmatch(cgroup.name)
+        if match is not None and not Path("/proc", match[1]).exists():
             with contextlib.suppress(OSError):
-                group.rmdir()
+                cgroup.rmdir()
 
 
-def _remove(group: Path) -> None:
-    until = time.monotonic() + EMPTY_S
-    while time.monotonic() < until:
+def _remove_group(cgroup: Path) -> None:
+    deadline = time.monotonic() + REMOVAL_S
+    while time.monotonic() < deadline:
         try:
-            group.rmdir()
+            cgroup.rmdir()
         except FileNotFoundError:
             return
-        except OSError:  # the last of it is not gone yet
+        except OSError:  # a task in it is still dying
             time.sleep(0.005)  # between two tries
         else:
             return

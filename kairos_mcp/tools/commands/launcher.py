@@ -1,9 +1,12 @@
-"""Bounds this process and becomes a program: `limited.py LEASH:3 STATUS:4 KEEP LIMIT=N [GROUP] -- PROGRAM ...`.
+"""Sets limits on this process, then replaces it by a program.
 
-Run as a script of its own, so that nothing is done between a fork and an exec in a process with threads. It is the
-first that the kernel ends when memory runs out, and tells STATUS `errno N` where it can't begin. With KEEP 1 the
-program has both descriptors, under the second numbers, and ends by the leash; with 0 it is a supervised child, which
-ends by the leash with all that it started.
+Run as a script: `launcher.py LEASH:3 STATUS:4 KEEP LIMIT=N ... [GROUP] -- PROGRAM ARGUMENT ...`. A script of its own,
+since a process with threads must do nothing between fork and exec. If memory runs out, the kernel kills this process
+first. If the program can't be executed, `errno N` is written to STATUS.
+
+KEEP 1 (in a sandbox): the program inherits both descriptors under the numbers after the colon, and watches the leash
+itself. KEEP 0: the program runs as the child of a supervisor, which kills it with all that it started when the leash
+is closed.
 """
 
 from __future__ import annotations
@@ -13,51 +16,52 @@ import os
 import resource
 import sys
 
-ABOVE = 10  # where descriptors stay out of each other's way
+PARKED_FD = 10  # descriptors are first moved here and above, so that no move overwrites another
 
 
-def bound(limits: dict[str, int]) -> None:
-    """Set the limits, by their names in `resource`; none is raised."""
+def set_limits(limits: dict[str, int]) -> None:
+    """Set resource limits, given by their names in `resource` in lower case; a hard limit is never raised."""
     for name, most in limits.items():
-        which = getattr(resource, f"RLIMIT_{name.upper()}", None)
-        if which is not None:
-            _, hard = resource.getrlimit(which)
-            least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(which, (least, least))
+        resource_id = getattr(resource, f"RLIMIT_{name.upper()}", None)
+        if resource_id is not None:
+            _, hard = resource.getrlimit(resource_id)
+            value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(resource_id, (value, value))
 
 
-def join(group: str) -> None:
-    """Be a member of a control group. One that is gone bounds nobody, and whoever starts this looks as well."""
+def join_group(procs_file: str) -> None:
+    """Join a control group. If it is gone, there is no limit by it; the server counts the tasks too."""
     try:
-        with open(group, "w", encoding="ascii") as members:
+        with open(procs_file, "w", encoding="ascii") as members:
             members.write("0")
     except OSError:
         return
 
 
-def move(pairs: list[str], keep: bool) -> None:
-    """Descriptors to where the program expects them, and nowhere else."""
-    apart: list[tuple[int, int]] = []
-    for pair in pairs:
+def move_descriptors(moves: list[str], inheritable: bool) -> None:
+    """Move descriptors, given as `old:new`, to the numbers at which the program expects them."""
+    parked: list[tuple[int, int]] = []
+    for pair in moves:
         old, new = (int(number) for number in pair.split(":"))
-        apart.append((fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, ABOVE), new))
+        parked.append((fcntl.fcntl(old, fcntl.F_DUPFD_CLOEXEC, PARKED_FD), new))
         os.close(old)
-    for old, new in apart:
-        os.dup2(old, new, inheritable=keep)
+    for old, new in parked:
+        os.dup2(old, new, inheritable=inheritable)
 
 
-def become(leash: str, status: str, keep: str, *rest: str) -> None:
-    """This is the program then; returns where it can't be begun, which STATUS was told."""
-    split = rest.index("--")
-    argv = list(rest[split + 1 :])
+def exec_program(leash: str, status: str, keep: str, *rest: str) -> None:
+    """Set all limits and replace this process by the program. Returns only if that fails, after writing to STATUS."""
+    separator = rest.index("--")
+    argv = list(rest[separator + 1 :])
     if sys.platform.startswith("linux"):
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
             score.write("1000")
-    os.nice(10)  # the server, and whoever works here, go first
-    move([leash, status] if keep == "1" else [status], keep == "1")
-    for group in (each for each in rest[:split] if each.startswith("/")):
-        join(group)
-    bound({name: int(most) for name, _, most in (each.partition("=") for each in rest[:split]) if most})
+    os.nice(10)  # the server, and people at this machine, go first
+    move_descriptors([leash, status] if keep == "1" else [status], keep == "1")
+    settings = rest[:separator]
+    for group in (text for text in settings if text.startswith("/")):
+        join_group(group)
+    set_limits({name: int(most) for name, _, most in (text.partition("=") for text in settings) if most})
     try:
         os.execv(argv[0], argv)
     except OSError as error:
@@ -65,14 +69,16 @@ def become(leash: str, status: str, keep: str, *rest: str) -> None:
 
 
 def main(leash: str, status: str, keep: str, *rest: str) -> None:
-    """Never returns."""
+    """Run the program as KEEP says. Never returns."""
     if keep == "1":
-        become(leash, status, keep, *rest)
+        exec_program(leash, status, keep, *rest)
         os._exit(127)
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # last: nothing of the standard library is hidden
+    sys.path.append(
+        os.path.dirname(os.path.abspath(__file__))
+    )  # last, so that it hides no module of the standard library
     from supervisor import supervise  # type: ignore[import-not-found]  # found beside this script, not as a package's
 
-    supervise(int(leash.partition(":")[0]), lambda: become(leash, status, keep, *rest))
+    supervise(int(leash.partition(":")[0]), lambda: exec_program(leash, status, keep, *rest))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Finds what in a workspace no program may write: `.git` of repositories, and what instructs agents or their hosts.
+"""Finds what no program may write in a workspace: the `.git` of repositories, and what instructs agents or hosts.
 
-Who writes a `.git` decides what git does for the next one who works in that folder; who writes `.mcp.json` or
-`.vscode` decides what a host starts. What is found is held open while a sandbox is built of it: by a path another
-program could lead the sandbox elsewhere, by a descriptor nobody can.
+Whoever writes into `.git` decides what git does for the next person working there; whoever writes `.mcp.json` or
+`.vscode` decides what a host starts. What is found is held open while a sandbox is built on it: a path could be made
+to lead elsewhere meanwhile, a descriptor can't.
 """
 
 from __future__ import annotations
@@ -17,232 +17,249 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kairos_mcp.core.scopes import Globs, Scopes
-from kairos_mcp.tools.commands.name_holders import NAMES, is_placeholder
+from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES, is_placeholder
 
-FOLDERS = 5_000  # that are looked into, the nearest first: some 100 ms
-REPOSITORIES = 32
-INSTRUCTIONS = 500
-HELD = 160  # descriptors: of what is found, and of the folders above it
-ABOVE = 20  # the numbers below are the program's own streams, its leash, its status
-DEPENDENCIES = frozenset(("node_modules", ".venv", "site-packages", "vendor"))  # others' files, instructions to nobody
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_FOLDERS = 5_000  # to look into, those nearest to the top first: this takes some 100 ms
+MAX_REPOSITORIES = 32
+MAX_INSTRUCTIONS = 500
+MAX_HELD = 160  # descriptors of protected entries and the folders above them
+MIN_HELD_FD = 20  # lower descriptors are the program's streams, its leash and its status file
+DEPENDENCIES = frozenset(
+    ("node_modules", ".venv", "site-packages", "vendor")
+)  # others' packages: they instruct nobody here
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ENTRY_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_Where = Literal["open", "within", "free"]  # as usual; in an instruction folder with exceptions; only `.git` counts
+# How a folder is searched. open: for all that is protected. within: it is an instruction folder with exceptions, so
+# everything but those is protected. free: for `.git` alone.
+_FolderKind = Literal["open", "within", "free"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectionRules:
-    """Which paths are instructions that no program writes, and which of them a person has left open (`excepted`).
+    """Which paths are instructions that no program may write, and which of them a person has allowed (`exceptions`).
 
-    `lasting`: for what runs longer than placeholders are held, for which they count as nothing.
+    `long_lived`: for a program that runs longer than placeholders stand; they are not protected then.
     """
 
     instructions: Globs = field(default_factory=Globs)
-    excepted: Globs = field(default_factory=Globs)
-    lasting: bool = False
+    exceptions: Globs = field(default_factory=Globs)
+    long_lived: bool = False
 
     @staticmethod
-    def of(scopes: Scopes, excepted: Collection[str] = (), *, lasting: bool = False) -> ProtectionRules:
-        return ProtectionRules(Globs.compile(scopes.instructions), Globs.compile(excepted), lasting)
+    def from_scopes(scopes: Scopes, exceptions: Collection[str] = (), *, long_lived: bool = False) -> ProtectionRules:
+        return ProtectionRules(Globs.compile(scopes.instructions), Globs.compile(exceptions), long_lived)
 
-    def placeholders(self) -> tuple[str, ...]:
-        """The names to be held at the top of a workspace where nothing is."""
+    def placeholder_names(self) -> tuple[str, ...]:
+        """Return the names that need a placeholder at the top of a workspace if nothing stands there."""
         names = self.instructions.names
         return tuple(
-            each for each in names if not self.excepted.matches(each) and not self.excepted.may_match_below(each)
+            name for name in names if not self.exceptions.matches(name) and not self.exceptions.may_match_below(name)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedEntry:
-    """What stands at a protected path. `link`: where it leads, for a symbolic link, which no mount can cover.
-    `mark` is another one when it was changed or replaced."""
+    """What stands at a protected path.
 
-    repository: bool
-    link: str | None
-    mark: tuple[int, ...]
+    `link_target` is set for a symbolic link, which no mount can cover. `fingerprint` differs once it was changed or
+    replaced.
+    """
+
+    is_repository: bool
+    link_target: str | None
+    fingerprint: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedSurvey:
-    """Everything protected that is there, by its plain path; `unseen` are the folders (`a/b/`) that were too many, or
-    too deep, to be looked into."""
+    """Everything protected that was found, by its plain path. `unvisited` are folders (`a/b/`) beyond MAX_FOLDERS."""
 
-    found: Mapping[str, ProtectedEntry] = field(default_factory=dict)
-    unseen: frozenset[str] = frozenset()
+    entries: Mapping[str, ProtectedEntry] = field(default_factory=dict)
+    unvisited: frozenset[str] = frozenset()
 
-    def saw(self, path: str) -> bool:
-        """Whether the path would be in `found` if it had been there."""
-        return not any(path.startswith(folder) for folder in self.unseen)
+    def has_visited(self, path: str) -> bool:
+        """Return whether the path's folder was searched, so that `entries` would have it."""
+        return not any(path.startswith(folder) for folder in self.unvisited)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEntry:
-    """Something in the workspace, opened: what is protected (`sealed`), or a folder above it, which stays in place."""
+    """An open descriptor of something protected, or of a folder above it, which must not be moved away."""
 
     path: str
     descriptor: int
-    sealed: bool
+    is_protected: bool
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPaths:
-    """What was found, and what of it is held open, a folder before what lies in it."""
+    """What a survey found, and what of it is held open; a folder comes before what lies in it."""
 
     survey: ProtectedSurvey = field(default_factory=ProtectedSurvey)
-    held: tuple[HeldEntry, ...] = ()
+    entries: tuple[HeldEntry, ...] = ()
 
-    def loose(self) -> list[str]:
-        """What is protected and not held, since there was too much."""
-        sealed = {each.path for each in self.held if each.sealed}
-        return [path for path, each in self.survey.found.items() if path not in sealed and each.link is None]
+    def list_unheld(self) -> list[str]:
+        """Return the protected paths that are not held open, since there were too many; links are never held."""
+        held = {entry.path for entry in self.entries if entry.is_protected}
+        return [path for path, entry in self.survey.entries.items() if path not in held and entry.link_target is None]
 
 
 @contextlib.contextmanager
-def protected(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> Iterator[HeldPaths]:
-    """What is protected in the workspace that is open as `root`, held open inside the block; without what lies in the
-    `skipped` names at its top."""
-    survey = surveyed(root, rules, skipped)
-    with contextlib.ExitStack() as opened:
+def hold_protected_paths(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> Iterator[HeldPaths]:
+    """Find what is protected in the workspace that is open as `root`, and hold it open inside the block.
+
+    `skipped` are names at the top of the workspace that are protected otherwise.
+    """
+    survey = survey_protected_paths(root, rules, skipped)
+    # The nearest first, repositories before instructions: there are MAX_HELD descriptors at most.
+    ordered = sorted(survey.entries, key=lambda path: (path.count("/"), not survey.entries[path].is_repository, path))
+    with contextlib.ExitStack() as stack:
         held: dict[str, HeldEntry] = {}
-        for path in sorted(survey.found, key=lambda each: (each.count("/"), not survey.found[each].repository, each)):
-            if survey.found[path].link is None and len(held) + path.count("/") < HELD:
-                with contextlib.suppress(OSError):  # it went, or something else came: there is nothing to cover then
-                    held |= _hold(root, path, held, opened)
-        yield HeldPaths(survey, tuple(sorted(held.values(), key=lambda each: each.path.count("/"))))
+        for path in ordered:
+            if survey.entries[path].link_target is None and len(held) + path.count("/") < MAX_HELD:
+                with contextlib.suppress(OSError):  # it was removed or replaced: there is nothing to cover
+                    held |= _open_held(root, path, held, stack)
+        yield HeldPaths(survey, tuple(sorted(held.values(), key=lambda entry: entry.path.count("/"))))
 
 
-def surveyed(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> ProtectedSurvey:
-    """Look for what is protected: nearest first, folders of dependencies last. Links are not followed."""
-    look = _SurveyWalk(root, rules)
-    near: deque[tuple[str, _Where]] = deque([("", "open")])
-    far: deque[tuple[str, _Where]] = deque()
-    for _ in range(FOLDERS):
-        if look.is_full or not (near or far):
+def survey_protected_paths(root: int, rules: ProtectionRules, skipped: Collection[str] = ()) -> ProtectedSurvey:
+    """Search a workspace for what is protected: top folders first, dependencies last. Links are not followed."""
+    walk = _SurveyWalk(root, rules)
+    near: deque[tuple[str, _FolderKind]] = deque([("", "open")])
+    far: deque[tuple[str, _FolderKind]] = deque()
+    for _ in range(MAX_FOLDERS):
+        if walk.is_full or not (near or far):
             break
-        folder, where = (near or far).popleft()
-        for name, below in look.into(folder, where, skipped if not folder else ()):
-            (far if below == "free" else near).append((f"{folder}{name}/", below))
-    look.follow_links()
-    return ProtectedSurvey(look.found, frozenset(folder for folder, _ in (*near, *far)))
+        folder, kind = (near or far).popleft()
+        for name, subkind in walk.visit_folder(folder, kind, skipped if not folder else ()):
+            (far if subkind == "free" else near).append((f"{folder}{name}/", subkind))
+    walk.add_link_targets()
+    return ProtectedSurvey(walk.entries, frozenset(folder for folder, _ in (*near, *far)))
 
 
 class _SurveyWalk:
-    """One look through a workspace, and what it has found so far."""
+    """One search of a workspace, and what it has found so far."""
 
     def __init__(self, root: int, rules: ProtectionRules) -> None:
-        self.found: dict[str, ProtectedEntry] = {}
+        self.entries: dict[str, ProtectedEntry] = {}
         self._root = root
         self._rules = rules
         self._repositories = 0
 
     @property
     def is_full(self) -> bool:
-        return self._repositories >= REPOSITORIES or len(self.found) >= INSTRUCTIONS
+        return self._repositories >= MAX_REPOSITORIES or len(self.entries) >= MAX_INSTRUCTIONS
 
-    def into(self, folder: str, where: _Where, skipped: Collection[str]) -> list[tuple[str, _Where]]:
-        """Note what is protected in a folder (`a/b/`, or empty); the folders in it that are to be looked into."""
-        below: list[tuple[str, _Where]] = []
-        with contextlib.suppress(OSError):  # it went, or may not be read, and so not be written
-            # By its path, in one step: a name that was led elsewhere is only looked at, and is held by no descriptor.
-            opened = os.open(folder or ".", _FOLDER, dir_fd=self._root)
+    def visit_folder(self, folder: str, kind: _FolderKind, skipped: Collection[str]) -> list[tuple[str, _FolderKind]]:
+        """Record what is protected in a folder (`a/b/`, or empty for the top); return its subfolders to search."""
+        subfolders: list[tuple[str, _FolderKind]] = []
+        with contextlib.suppress(OSError):  # it is gone, or may not be read: then no program can write it
+            # Opened by its path: a folder that was swapped for a link is at most looked into, never held.
+            folder_fd = os.open(folder or ".", _FOLDER_FLAGS, dir_fd=self._root)
             try:
-                with os.scandir(opened) as entries:
-                    for entry in sorted(entries, key=lambda each: each.name):
-                        if entry.name not in skipped and (how := self._entry(entry, folder, opened, where)):
-                            below.append((entry.name, how))
+                with os.scandir(folder_fd) as entries:
+                    for entry in sorted(entries, key=lambda entry: entry.name):
+                        if entry.name not in skipped and (subkind := self._visit_entry(entry, folder, folder_fd, kind)):
+                            subfolders.append((entry.name, subkind))
             finally:
-                os.close(opened)
-        return below
+                os.close(folder_fd)
+        return subfolders
 
-    def _entry(self, entry: os.DirEntry[str], folder: str, opened: int, where: _Where) -> _Where | None:
-        """Note an entry that is protected; else, for a folder, how that is looked into."""
+    def _visit_entry(
+        self, entry: os.DirEntry[str], folder: str, folder_fd: int, kind: _FolderKind
+    ) -> _FolderKind | None:
+        """Record an entry if it is protected; else return how to search it if it is a folder."""
         path, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
-        if not folder and entry.name in NAMES:
-            self._note(path, opened, repository=False)  # as an instruction: it can't be made anew
+        if not folder and entry.name in RESERVED_NAMES:
+            self._record(path, folder_fd, is_repository=False)  # like an instruction: no program may make it
             return None
         if entry.name == ".git":
             if not entry.is_symlink():
-                self._note(path, opened, repository=True)
+                self._record(path, folder_fd, is_repository=True)
                 self._repositories += 1
             return None
-        below: _Where = "free" if where == "free" or entry.name in DEPENDENCIES else "open"
-        if below == "open" and (where == "within" or self._rules.instructions.matches(path)):
-            if self._rules.excepted.matches(path):
-                below = "free"
-            elif is_folder and self._rules.excepted.may_match_below(path):
-                below = "within"
+        subkind: _FolderKind = "free" if kind == "free" or entry.name in DEPENDENCIES else "open"
+        if subkind == "open" and (kind == "within" or self._rules.instructions.matches(path)):
+            if self._rules.exceptions.matches(path):
+                subkind = "free"
+            elif is_folder and self._rules.exceptions.may_match_below(path):
+                subkind = "within"
             else:
-                self._note(path, opened, repository=False)
+                self._record(path, folder_fd, is_repository=False)
                 return None
-        return below if is_folder else None
+        return subkind if is_folder else None
 
-    def _note(self, path: str, opened: int, *, repository: bool) -> None:
+    def _record(self, path: str, folder_fd: int, *, is_repository: bool) -> None:
         name = path.rpartition("/")[2]
-        with contextlib.suppress(OSError):  # it went
-            kind = os.stat(name, dir_fd=opened, follow_symlinks=False)
-            if self._rules.lasting and path == name and is_placeholder(kind) and _is_empty(opened, name):
+        with contextlib.suppress(OSError):  # it is gone
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if self._rules.long_lived and path == name and is_placeholder(status) and _is_empty(folder_fd, name):
                 return
-            link = os.readlink(name, dir_fd=opened) if stat.S_ISLNK(kind.st_mode) else None
-            self.found[path] = ProtectedEntry(repository, link, _mark(kind))
+            link_target = os.readlink(name, dir_fd=folder_fd) if stat.S_ISLNK(status.st_mode) else None
+            self.entries[path] = ProtectedEntry(is_repository, link_target, _fingerprint(status))
 
-    def follow_links(self) -> None:
-        """What a link of a protected name leads to inside the workspace is protected as well."""
+    def add_link_targets(self) -> None:
+        """Record what protected links lead to inside the workspace, since writing that changes what they show."""
         top = os.path.realpath(f"/proc/self/fd/{self._root}")
-        for path in [path for path, each in self.found.items() if each.link is not None]:
+        for path in [path for path, entry in self.entries.items() if entry.link_target is not None]:
             real = os.path.realpath(f"{top}/{path}")
-            within = real.removeprefix(f"{top}/")
-            if within in (real, "") or within.split("/")[0] == ".git" or path.startswith(f"{within}/"):
-                continue  # elsewhere, where nothing is written; or a folder that holds the link itself
-            if not any(within == each or within.startswith(f"{each}/") for each in self.found):
+            target = real.removeprefix(f"{top}/")
+            if target in (real, "") or target.split("/")[0] == ".git" or path.startswith(f"{target}/"):
+                continue  # outside, where nothing can be written; or a folder that holds the link itself
+            if not any(target == known or target.startswith(f"{known}/") for known in self.entries):
                 with contextlib.suppress(OSError):
-                    self.found[within] = ProtectedEntry(False, None, _mark(os.lstat(real)))
+                    self.entries[target] = ProtectedEntry(False, None, _fingerprint(os.lstat(real)))
 
 
-def _is_empty(above: int, name: str) -> bool:
-    opened = os.open(name, _FOLDER, dir_fd=above)
+def _is_empty(folder_fd: int, name: str) -> bool:
+    fd = os.open(name, _FOLDER_FLAGS, dir_fd=folder_fd)
     try:
-        return not os.listdir(opened)
+        return not os.listdir(fd)
     finally:
-        os.close(opened)
+        os.close(fd)
 
 
-def _mark(kind: os.stat_result) -> tuple[int, ...]:
-    return kind.st_ino, kind.st_ctime_ns, kind.st_size, stat.S_IFMT(kind.st_mode)
+def _fingerprint(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_ctime_ns, status.st_size, stat.S_IFMT(status.st_mode)
 
 
-def _hold(root: int, path: str, known: Mapping[str, HeldEntry], opened: contextlib.ExitStack) -> dict[str, HeldEntry]:
-    """A protected path and the folders above it that are not held yet. Raises OSError for a link, or what is gone."""
+def _open_held(
+    root: int, path: str, known: Mapping[str, HeldEntry], stack: contextlib.ExitStack
+) -> dict[str, HeldEntry]:
+    """Open a protected path, and the folders above it that are not `known` yet. Raises OSError if it is a link or gone.
+
+    The descriptors are closed by `stack`.
+    """
     held: dict[str, HeldEntry] = {}
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
-        place = "/".join(parts[:depth])
-        if place in known:
+        partial_path = "/".join(parts[:depth])
+        if partial_path in known:
             continue
-        above = opened_beneath(root, parts[: depth - 1])
+        folder_fd = open_without_links(root, parts[: depth - 1])
         try:
-            low = os.open(parts[depth - 1], _PLACE, dir_fd=above)
+            fd = os.open(parts[depth - 1], _ENTRY_FLAGS, dir_fd=folder_fd)
         finally:
-            os.close(above)
+            os.close(folder_fd)
         try:
-            if stat.S_ISLNK(os.fstat(low).st_mode):
-                raise NotADirectoryError(place)
-            descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, ABOVE)
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise NotADirectoryError(partial_path)
+            descriptor = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, MIN_HELD_FD)
         finally:
-            os.close(low)
-        opened.callback(os.close, descriptor)
-        held[place] = HeldEntry(place, descriptor, sealed=depth == len(parts))
+            os.close(fd)
+        stack.callback(os.close, descriptor)
+        held[partial_path] = HeldEntry(partial_path, descriptor, is_protected=depth == len(parts))
     return held
 
 
-def opened_beneath(root: int, parts: Collection[str]) -> int:
-    """A folder opened name by name, no link followed. Raises OSError."""
-    here = os.open(".", _FOLDER, dir_fd=root)
+def open_without_links(root: int, parts: Collection[str]) -> int:
+    """Open a folder below `root` name by name, so that no link is followed. Raises OSError."""
+    fd = os.open(".", _FOLDER_FLAGS, dir_fd=root)
     for part in parts:
         try:
-            inner = os.open(part, _FOLDER, dir_fd=here)
+            inner_fd = os.open(part, _FOLDER_FLAGS, dir_fd=fd)
         finally:
-            os.close(here)
-        here = inner
-    return here
+            os.close(fd)
+        fd = inner_fd
+    return fd

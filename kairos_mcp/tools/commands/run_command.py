@@ -1,6 +1,7 @@
-"""Runs a program: run_command. An argument list, never a shell; in a sandbox, or not at all unless a person said so.
+"""The tool run_command: runs a program, given as an argument list and never through a shell, in a sandbox.
 
-A program that fails is a failed call. What it changes can't be known before, so its effect class is irreversible.
+Without a sandbox nothing runs unless a person configured that. A program that fails is a failed call. What it changes
+can't be known in advance, so the tool's effect is irreversible.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from kairos_mcp.core.messages import JsonObject, ToolResult, ToolSpec
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.settings.settings import CommandMode, Settings
-from kairos_mcp.tools.commands.executable import ResolvedProgram, folder, resolve_program
-from kairos_mcp.tools.commands.name_holders import NAMES, covered
-from kairos_mcp.tools.commands.protected_paths import FOLDERS, HeldPaths, ProtectionRules, protected
+from kairos_mcp.tools.commands.executable import ResolvedProgram, open_folder, resolve_program
+from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES, hold_names
+from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, HeldPaths, ProtectionRules, hold_protected_paths
 from kairos_mcp.tools.commands.runner import (
     FLOOD_BYTES,
     LEASH_FD,
@@ -30,17 +31,17 @@ from kairos_mcp.tools.commands.runner import (
     CapturedStream,
     LaunchRequest,
     ProcessResult,
-    run_to_end,
+    run_process,
 )
-from kairos_mcp.tools.commands.sandbox import Sandbox, rooted, scrubbed
-from kairos_mcp.tools.commands.undo_writes import WriteWatch, failed_by
+from kairos_mcp.tools.commands.sandbox import Sandbox, check_workspace_path, scrub_environment
+from kairos_mcp.tools.commands.undo_writes import WriteWatch, mark_failed
 from kairos_mcp.tools.files.scopes import package_folder, scopes_of
 from kairos_mcp.tools.files.workspace import Workspace
 from kairos_mcp.tools.tool import Preview, Tool, ToolContext, error_result
 
-DEFAULT_S = 60
-MOST_S = 600
-MARGIN_S = 5  # of the call's time, for ending what runs and telling what came of it
+DEFAULT_TIMEOUT_S = 60
+MAX_TIMEOUT_S = 600
+MARGIN_S = 5  # of the call's time, left for killing the program and reporting the result
 LEAST_MEMORY = 1 << 30
 
 COMMAND_SPEC = ToolSpec(
@@ -64,8 +65,8 @@ COMMAND_SPEC = ToolSpec(
             "timeout_s": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "maximum": MOST_S,
-                "description": f"Time limit in seconds; default {DEFAULT_S}",
+                "maximum": MAX_TIMEOUT_S,
+                "description": f"Time limit in seconds; default {DEFAULT_TIMEOUT_S}",
             },
         },
         "required": ["argv"],
@@ -78,10 +79,10 @@ COMMAND_SPEC = ToolSpec(
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
-    """What a person has decided about programs: in a sandbox, without one (`bare`), or none at all.
+    """What a person has configured about programs: run them in a sandbox, without one (`bare`), or never (`off`).
 
-    `hidden` is what no program sees, `reads` what it may read in the home folder and /tmp, `writes` are globs of
-    instructions (L1) that it may write. `environ` is the server's environment, of which a program is told the least.
+    `hidden` are paths that no program sees; `reads` what it may read in the home folder and /tmp; `writes` are globs of
+    instruction files that it may write. `environ` is the server's environment; a program gets very little of it.
     """
 
     mode: CommandMode = "sandboxed"
@@ -91,39 +92,42 @@ class CommandSettings:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @staticmethod
-    def of(settings: Settings) -> CommandSettings:
-        own = (settings.home, settings.config_dirs[-1], settings.config_file)
-        hidden = tuple(path for path in own if path is not None)
+    def from_settings(settings: Settings) -> CommandSettings:
+        own_paths = (settings.home, settings.config_dirs[-1], settings.config_file)
+        hidden = tuple(path for path in own_paths if path is not None)
         return CommandSettings(settings.commands, hidden, settings.command_reads, settings.command_writes)
 
 
 def command_tools(workspace: Workspace, commands: CommandSettings, scopes: Scopes | None = None) -> list[Tool]:
-    """run_command, if a person has not switched it off. `scopes` says which files are instructions; without it, those
-    that are so everywhere."""
+    """Return run_command, unless a person has switched it off.
+
+    `scopes` says which files are instructions; by default, those that are so in every workspace.
+    """
     if commands.mode == "off":
         return []
-    running = _RunningCommand(
-        workspace, commands, ProtectionRules.of(scopes or scopes_of(workspace.path), commands.writes)
+    runner = _CommandRunner(
+        workspace, commands, ProtectionRules.from_scopes(scopes or scopes_of(workspace.path), commands.writes)
     )
     examples = ({"argv": ["pytest", "-q"]}, {"argv": ["make", "test"], "cwd": "src", "timeout_s": 300})
-    return [Tool(COMMAND_SPEC, running.run, MOST_S + MARGIN_S, examples, running.preview)]
+    return [Tool(COMMAND_SPEC, runner.run, MAX_TIMEOUT_S + MARGIN_S, examples, runner.preview)]
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedCommand:
-    """How a program is started: the whole argument list, where that stands, what it is told, and the descriptors that
-    its sandbox takes. `uncovered`: what of the workspace it could write although it is protected, in words; `watch`
-    tells what was made there all the same."""
+    """How a program is started: the whole argument list, its folder, environment, and descriptors for its sandbox.
+
+    `warning` says which protected paths it could write all the same, if any; `watch` finds out what it did there.
+    """
 
     argv: Sequence[str]
     cwd: str
     environ: Mapping[str, str]
-    lent: tuple[int, ...] = ()
-    uncovered: str | None = None
+    pass_fds: tuple[int, ...] = ()
+    warning: str | None = None
     watch: WriteWatch | None = None
 
 
-class _RunningCommand:
+class _CommandRunner:
     def __init__(self, workspace: Workspace, commands: CommandSettings, rules: ProtectionRules) -> None:
         self._workspace = workspace
         self._rules = rules
@@ -132,54 +136,60 @@ class _RunningCommand:
         )
         self._bare = commands.mode == "bare"
         self._environ = commands.environ
-        self._works = self._bare  # or was seen to; what does not work is looked at again, since a person may mend it
+        self._works = self._bare  # True also once a try succeeded; a failure is tried again, since a person may mend it
 
     def preview(self, arguments: JsonObject, ctx: ToolContext) -> Preview:
-        with folder(self._workspace, ".") as root:
+        with open_folder(self._workspace, ".") as root:
             program = self._resolve(arguments, self._sandbox_for(root))
-            self._check_works()  # nobody is asked about a program that can't be run
-        how = "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
-        return Preview(f"{program.shown()}\nruns {how}", program.base)
+            self._check_works()  # so that nobody is asked to approve what can't be run
+        protection = (
+            "WITHOUT A SANDBOX: it can do whatever this server can" if self._bare else "in a sandbox, without network"
+        )
+        return Preview(f"{program.describe()}\nruns {protection}", program.base_hashes)
 
     def run(self, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         remaining_s = ctx.deadline - time.monotonic()
-        timeout_s = min(float(arguments.get("timeout_s") or DEFAULT_S), max(remaining_s - MARGIN_S, remaining_s / 2))
-        with folder(self._workspace, ".") as root:
+        timeout_s = min(
+            float(arguments.get("timeout_s") or DEFAULT_TIMEOUT_S), max(remaining_s - MARGIN_S, remaining_s / 2)
+        )
+        with open_folder(self._workspace, ".") as root:
             sandbox = self._sandbox_for(root)
             program = self._resolve(arguments, sandbox)
-            _check_base(program, ctx.base_hashes)
+            _check_approved_program(program, ctx.base_hashes)
             self._check_works()
-            until = time.monotonic() + timeout_s
-            result, remark, undone = self._run_program(program, sandbox, root, ctx, until)
-            if result.why == "no_sandbox":  # what it was built of may have changed under it; nothing has begun yet
-                result, remark, undone = self._run_program(program, self._sandbox_for(root), root, ctx, until)
-        return failed_by(_command_result(program, result, timeout_s, remark), undone)
+            deadline = time.monotonic() + timeout_s
+            result, note, undone = self._run_program(program, sandbox, root, ctx, deadline)
+            if (
+                result.reason == "no_sandbox"
+            ):  # the workspace may have changed meanwhile; nothing has run yet, so try once more
+                result, note, undone = self._run_program(program, self._sandbox_for(root), root, ctx, deadline)
+        return mark_failed(_command_result(program, result, timeout_s, note), undone)
 
     def _run_program(
-        self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, until: float
+        self, program: ResolvedProgram, sandbox: Sandbox, root: int, ctx: ToolContext, deadline: float
     ) -> tuple[ProcessResult, str | None, list[str]]:
-        """Run it to its end; what should be known of how it ran, and what of its changes was undone."""
+        """Run it to its end. Returns also a note on how it ran, and what was undone of its changes."""
         with self._prepare(program, sandbox, root) as prepared:
-            result = run_to_end(
+            result = run_process(
                 LaunchRequest(
                     prepared.argv,
                     not self._bare,
                     prepared.cwd,
                     prepared.environ,
-                    until,
+                    deadline,
                     lambda: ctx.stop.is_set,
-                    _memory(),
-                    prepared.lent,
+                    _memory_limit(),
+                    prepared.pass_fds,
                     ctx.recheck_for(COMMAND_SPEC.effect),
                 )
             )
             undone = prepared.watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out") if prepared.watch else []
-        return result, "without a sandbox" if self._bare else prepared.uncovered, undone
+        return result, "without a sandbox" if self._bare else prepared.warning, undone
 
     def _sandbox_for(self, root: int) -> Sandbox:
-        """The sandbox around the workspace that is open as `root`."""
+        """Return the sandbox around the workspace that is open as `root`."""
         assert self._sandbox.workspace is not None, "run_command is made for a workspace"
-        return replace(self._sandbox, workspace=rooted(self._sandbox.workspace, root))
+        return replace(self._sandbox, workspace=check_workspace_path(self._sandbox.workspace, root))
 
     def _resolve(self, arguments: JsonObject, sandbox: Sandbox) -> ResolvedProgram:
         assert sandbox.workspace is not None
@@ -188,7 +198,7 @@ class _RunningCommand:
         )
 
     def _check_works(self) -> None:
-        if not self._works and (why := self._sandbox.why_not()) is not None:
+        if not self._works and (why := self._sandbox.find_problem()) is not None:
             raise CommandDenied(f"Programs can't be run here: {why.message}", why.hint)
         self._works = True
 
@@ -197,88 +207,95 @@ class _RunningCommand:
         assert sandbox.workspace is not None
         cwd_path = sandbox.workspace / program.cwd
         if not self._bare:
-            names, tops = (*NAMES, *self._rules.placeholders()), sandbox.tops()
-            with covered(root, names), protected(root, self._rules, {*NAMES, *tops}) as found:
+            names, top_names = (*RESERVED_NAMES, *self._rules.placeholder_names()), sandbox.protected_top_names()
+            with (
+                hold_names(root, names),
+                hold_protected_paths(root, self._rules, {*RESERVED_NAMES, *top_names}) as held,
+            ):
                 argv = sandbox.wrap(
-                    program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=found.held
+                    program.argv, cwd=cwd_path, status_fd=STATUS_FD, leash_fd=LEASH_FD, protected=held.entries
                 )
-                lent, environ = tuple(each.descriptor for each in found.held), scrubbed(self._environ, program.search)
-                watch = WriteWatch.over(root, self._rules, found, {*NAMES, *tops})
-                yield _PreparedCommand(argv, "/", environ, lent, _uncovered(found), watch)
+                pass_fds, environ = (
+                    tuple(entry.descriptor for entry in held.entries),
+                    scrub_environment(self._environ, program.search_path),
+                )
+                watch = WriteWatch.start(root, self._rules, held, {*RESERVED_NAMES, *top_names})
+                yield _PreparedCommand(argv, "/", environ, pass_fds, _describe_uncovered(held), watch)
             return
-        with tempfile.TemporaryDirectory(prefix="kairos-") as home, folder(self._workspace, program.cwd) as cwd_fd:
-            # The folder that was opened, wherever it is by now; elsewhere than on Linux the path has to do.
-            exact = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(cwd_path)
-            yield _PreparedCommand(program.argv, exact, scrubbed(self._environ, program.search, home))
+        with tempfile.TemporaryDirectory(prefix="kairos-") as home, open_folder(self._workspace, program.cwd) as cwd_fd:
+            # Exactly the folder that was opened, even if it was moved; only Linux can do that.
+            cwd = f"/proc/self/fd/{cwd_fd}" if sys.platform.startswith("linux") else str(cwd_path)
+            yield _PreparedCommand(program.argv, cwd, scrub_environment(self._environ, program.search_path, home))
 
 
-def _uncovered(found: HeldPaths) -> str | None:
-    if found.survey.unseen:
-        return f"beyond the first {FOLDERS:,} folders of the workspace it could write a .git, or instructions"
-    if loose := found.loose():
-        return f"it could write {len(loose)} that lie deep in the workspace of its .git and instructions"
+def _describe_uncovered(held: HeldPaths) -> str | None:
+    if held.survey.unvisited:
+        return f"beyond the first {MAX_FOLDERS:,} folders of the workspace it could write a .git, or instructions"
+    if unheld := held.list_unheld():
+        return f"it could write {len(unheld)} that lie deep in the workspace of its .git and instructions"
     return None
 
 
-def _check_base(program: ResolvedProgram, shown: Mapping[str, str | None]) -> None:
-    """Raises StaleFile where the program is not the one that a person was shown."""
-    for path, before in shown.items():
-        if program.base.get(path) != before:
+def _check_approved_program(program: ResolvedProgram, approved: Mapping[str, str | None]) -> None:
+    """Raise StaleFile if the program's content is not the one that a person approved."""
+    for path, approved_hash in approved.items():
+        if program.base_hashes.get(path) != approved_hash:
             raise StaleFile(f"{shorten_path(path)} has changed since this call was approved.", "Ask again.")
 
 
-def _memory() -> int:
-    """Bytes for a program and all that it starts: half of what the machine has."""
+def _memory_limit() -> int:
+    """Return the bytes that a program and all that it starts may use: half of the machine's memory."""
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, LEAST_MEMORY)
 
 
-def _command_result(
-    program: ResolvedProgram, result: ProcessResult, timeout_s: float, remark: str | None
-) -> ToolResult:
-    """Exit and both streams; `remark` is what should be known of how it ran. No times: the same call with the same
-    outcome is the same result."""
+def _command_result(program: ResolvedProgram, result: ProcessResult, timeout_s: float, note: str | None) -> ToolResult:
+    """Build the result: how it ended, a `note` on how it ran, and both streams.
+
+    It states no duration, so that the same call with the same outcome gives the same result.
+    """
     code: str | None = None
-    match result.why:
+    match result.reason:
         case "exit":
-            how = f"exit code {result.exit_code}"
+            ending = f"exit code {result.exit_code}"
         case "timeout":
-            code, how = "timeout", f"ended after {timeout_s:.3g} s, its time; what it changed until then stays"
+            code, ending = "timeout", f"ended after {timeout_s:.3g} s, its time; what it changed until then stays"
         case "stopped":
-            code, how = "cancelled", "ended, since the call was stopped; what it changed until then stays"
+            code, ending = "cancelled", "ended, since the call was stopped; what it changed until then stays"
         case "memory":
-            how = f"ended: it and what it started took more than {_memory() >> 20:,} MB"
+            ending = f"ended: it and what it started took more than {_memory_limit() >> 20:,} MB"
         case "tasks":
-            how = f"ended: it started more than {TASKS} processes and threads"
+            ending = f"ended: it started more than {TASKS} processes and threads"
         case "flood":
-            how = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
+            ending = f"ended: it wrote more than {FLOOD_BYTES >> 20} MB of output"
         case "not_started":
-            return error_result(_not_started(program, result))
+            return error_result(_not_started_error(program, result))
         case "no_sandbox":
-            return error_result(_no_sandbox(result))
-    notes = f"[{how}{f'; {remark}' if remark else ''}]"
-    content = "\n".join([notes, *_stream("stdout", result.out), *_stream("stderr", result.err)])
+            return error_result(_no_sandbox_error(result))
+    notes = f"[{ending}{f'; {note}' if note else ''}]"
+    content = "\n".join([notes, *_format_stream("stdout", result.stdout), *_format_stream("stderr", result.stderr)])
     return ToolResult(content, result.exit_code != 0, {"exit_code": result.exit_code}, code)
 
 
-def _stream(name: str, stream: CapturedStream) -> Iterator[str]:
+def _format_stream(name: str, stream: CapturedStream) -> Iterator[str]:
     if stream.total:
         yield f"[{name}, {stream.total:,} bytes]"
         yield stream.text().removesuffix("\n")
 
 
-def _not_started(program: ResolvedProgram, result: ProcessResult) -> CommandDenied:
-    why = os.strerror(result.errno) if result.errno is not None else "no reason given"
+def _not_started_error(program: ResolvedProgram, result: ProcessResult) -> CommandDenied:
+    reason = os.strerror(result.errno) if result.errno is not None else "no reason given"
     return CommandDenied(
-        f"{shorten_path(Path(program.argv[0]).name)} could not be begun ({why}).",
+        f"{shorten_path(Path(program.argv[0]).name)} could not be begun ({reason}).",
         "Is it a program for this machine, with its interpreter installed, and is its folder still there?",
     )
 
 
-def _no_sandbox(result: ProcessResult) -> CommandDenied:
-    """bubblewrap's own words end with the system's, which name no path."""
-    last = result.err.text().strip().rpartition("\n")[2].rpartition(": ")[2]
-    why = os.strerror(result.errno) if result.errno is not None else last[:120] or "no reason given"
+def _no_sandbox_error(result: ProcessResult) -> CommandDenied:
+    """Build the error for a sandbox that could not be made. Of bubblewrap's message only the last part is quoted: it is
+    the system's own and names no path."""
+    last = result.stderr.text().strip().rpartition("\n")[2].rpartition(": ")[2]
+    reason = os.strerror(result.errno) if result.errno is not None else last[:120] or "no reason given"
     return CommandDenied(
-        f"The sandbox could not be made, in two tries ({why}); the program was not begun.",
+        f"The sandbox could not be made, in two tries ({reason}); the program was not begun.",
         "Something in the workspace may be changing all the time: call again. `kairos-mcp doctor` tries the sandbox.",
     )

@@ -1,6 +1,6 @@
-"""One program, run to its end: started in a session of its own, read while it runs, ended with all that it started.
+"""Runs one program to its end: in a session of its own, its output read as it comes, killed with all that it started.
 
-It is bounded in time, output, memory and number of tasks, whatever it does; what came out is kept head and tail.
+Time, output, memory and the number of tasks are bounded. Of each output stream the beginning and the end are kept.
 """
 
 from __future__ import annotations
@@ -19,290 +19,303 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from kairos_mcp.tools.commands.cgroups import bounded
-from kairos_mcp.tools.commands.task_limits import SandboxTasks, parent_of
+from kairos_mcp.tools.commands.cgroups import task_limit_group
+from kairos_mcp.tools.commands.task_limits import SandboxTasks, read_parent_pid
 
-Why = Literal["exit", "timeout", "stopped", "memory", "tasks", "flood", "not_started", "no_sandbox"]
+EndReason = Literal["exit", "timeout", "stopped", "memory", "tasks", "flood", "not_started", "no_sandbox"]
 
-HEAD_BYTES = 128 * 1024  # kept of each stream: how it began,
-TAIL_BYTES = 384 * 1024  # and how it ended, where failures are told
-FLOOD_BYTES = 64 << 20  # of both: more is nothing that anybody reads, and `yes` writes it in a second
-FILE_BYTES = 1 << 30  # the largest file
-TASKS = 512  # threads and children: with more it is ended
-MOST_TASKS = 2 * TASKS  # what the kernel lets it have until that was seen
+HEAD_BYTES = 128 * 1024  # kept of the beginning of each stream
+TAIL_BYTES = 384 * 1024  # and of its end, where failures are reported
+FLOOD_BYTES = 64 << 20  # of both streams together: nobody reads more, and `yes` writes it in a second
+FILE_BYTES = 1 << 30  # the largest file that the program may write
+TASKS = 512  # processes and threads: a program with more is killed
+KERNEL_TASKS = 2 * TASKS  # the kernel's limit, which holds until we notice
 OPEN_FILES = 4096
-TICK_S = 0.02  # between two looks at the clock, the tasks and the wish to stop: what doubles grows fast
-SOON_S = 0.002  # until the sandbox has told what it started
-MEMORY_S = 0.1  # between two sums of memory, which cost more
-LAST_WORDS_S = 1.0  # for what has ended to be gone
-LEASH_FD, STATUS_FD = 3, 4  # in the process that is started
+POLL_S = 0.02  # between two checks of time, tasks and the stop signal: short, since a fork bomb doubles fast
+START_POLL_S = 0.002  # between two checks while the sandbox has not yet reported the pid of what it started
+MEMORY_POLL_S = 0.1  # between two sums of the memory in use, which cost more
+DRAIN_S = 1.0  # to read what is left in the pipes, and for killed processes to be gone
+LEASH_FD, STATUS_FD = 3, 4  # descriptor numbers in the process that is started
 LAUNCHER = Path(__file__).with_name("launcher.py")
-_PIECE = 64 * 1024
-_CHILD = re.compile(rb'"child-pid": (\d+)[,\s}]')
-_EXIT = re.compile(rb'"exit-code": (\d+)[,\s}]')
+_CHUNK_BYTES = 64 * 1024
+_CHILD_PID = re.compile(rb'"child-pid": (\d+)[,\s}]')
+_EXIT_CODE = re.compile(rb'"exit-code": (\d+)[,\s}]')
 _ERRNO = re.compile(rb"errno (\d+)")
 
 
 @dataclass(slots=True)
 class CapturedStream:
-    """What a stream brought: its first bytes, its last, and how many there were."""
+    """The output of one stream: its first bytes, its last bytes, and how many there were."""
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
     total: int = 0
 
-    def add(self, piece: bytes) -> None:
-        self.total += len(piece)
-        room = HEAD_BYTES - len(self.head)
-        if room > 0:
-            self.head += piece[:room]
-            piece = piece[room:]
-        self.tail += piece
+    def add(self, chunk: bytes) -> None:
+        self.total += len(chunk)
+        head_space = HEAD_BYTES - len(self.head)
+        if head_space > 0:
+            self.head += chunk[:head_space]
+            chunk = chunk[head_space:]
+        self.tail += chunk
         if len(self.tail) > 2 * TAIL_BYTES:
             del self.tail[:-TAIL_BYTES]
 
     def text(self) -> str:
-        """Bytes that are no UTF-8 become U+FFFD; what is left out is said in its place."""
+        """Decode what was kept. Invalid UTF-8 becomes U+FFFD; a note stands where bytes were left out."""
         if self.total <= HEAD_BYTES + TAIL_BYTES:
             return bytes(self.head + self.tail).decode("utf-8", "replace")
         head, tail = bytes(self.head), bytes(self.tail[-TAIL_BYTES:])
-        left_out = self.total - len(head) - len(tail)
-        note = f"\n[{left_out:,} of {self.total:,} bytes were not kept]\n"
+        omitted = self.total - len(head) - len(tail)
+        note = f"\n[{omitted:,} of {self.total:,} bytes were not kept]\n"
         return head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """How it ended. `exit_code` is 128 and the signal for one that a signal ended, None where that was done from here.
+    """How a program ended.
 
-    `not_started`: the program could not be begun. `no_sandbox`: the sandbox around it could not be made, so it was not
-    begun either. `errno` says why, None where only bubblewrap's words on standard error do.
+    `exit_code` is 128 plus the signal's number if a signal killed the program, and None if we killed it or it never
+    started. Reason `not_started`: the program could not be executed. `no_sandbox`: the sandbox could not be built, so
+    nothing ran. `errno` gives the cause of these two; it is None if only bubblewrap's message on stderr tells.
     """
 
-    why: Why
+    reason: EndReason
     exit_code: int | None
-    out: CapturedStream
-    err: CapturedStream
+    stdout: CapturedStream
+    stderr: CapturedStream
     errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What to run: the whole argument list, a sandbox included, which has its status at STATUS_FD and its leash at
-    LEASH_FD; `lent` are further descriptors that it is started with. `cwd` is where the process starts. `until` is a
-    deadline on `time.monotonic()`, `stop_wanted` whether it is to be stopped now, `memory` bytes for all together;
-    `still` is called right before it is started, which it isn't where that raises.
+    """What to run, and within which bounds.
+
+    `argv` is the whole argument list, including the sandbox, which finds its status file at STATUS_FD and its leash at
+    LEASH_FD. `pass_fds` are further descriptors to inherit. `deadline` is on `time.monotonic()`; `memory_bytes` is for
+    all processes together. `recheck` is called right before the start; if it raises, nothing is started.
     """
 
     argv: Sequence[str]
     sandboxed: bool
     cwd: str
     environ: Mapping[str, str]
-    until: float
-    stop_wanted: Callable[[], bool]
-    memory: int
-    lent: Sequence[int] = ()
-    still: Callable[[], None] = lambda: None
+    deadline: float
+    is_stopped: Callable[[], bool]
+    memory_bytes: int
+    pass_fds: Sequence[int] = ()
+    recheck: Callable[[], None] = lambda: None
 
 
-def run_to_end(order: LaunchRequest) -> ProcessResult:
-    """Blocks until it has ended, and with it, in a sandbox, all that it started. The calling thread must live as long:
-    the kernel ends the program with it."""
-    # A file, since bubblewrap gives up, half begun, where it writes to a pipe that nobody reads any more.
-    with tempfile.TemporaryFile(buffering=0) as status, bounded(MOST_TASKS) as group:
-        leash_r, leash_w = os.pipe()  # held until all is over, or this process is
-        with os.fdopen(leash_w, "wb", buffering=0) as leash:
+def run_process(request: LaunchRequest) -> ProcessResult:
+    """Run a program to its end. Blocks until it has ended and, in a sandbox, everything that it started.
+
+    The calling thread must live that long: the kernel kills the program together with it.
+    """
+    # A file, not a pipe: bubblewrap gives up halfway if it writes to a pipe whose reader is gone.
+    with tempfile.TemporaryFile(buffering=0) as status, task_limit_group(KERNEL_TASKS) as cgroup:
+        leash_read, leash_write = os.pipe()  # kept open until the program has ended or this process dies
+        with os.fdopen(leash_write, "wb", buffering=0) as leash:
             try:
-                child = _start(order, status.fileno(), leash_r, group)
+                child = _start_process(request, status.fileno(), leash_read, cgroup)
             finally:
-                os.close(leash_r)
+                os.close(leash_read)
             with child:
-                return _WatchedChild(order, child, status.fileno(), leash).to_end()
+                return _WatchedChild(request, child, status.fileno(), leash).run_to_end()
 
 
-def _start(order: LaunchRequest, status: int, leash: int, group: Path | None) -> subprocess.Popen[bytes]:
+def _start_process(
+    request: LaunchRequest, status_fd: int, leash_fd: int, cgroup: Path | None
+) -> subprocess.Popen[bytes]:
     with open("/proc/loadavg" if sys.platform.startswith("linux") else os.devnull, encoding="ascii") as load:
         running = int((load.read() or "0/0").split("/")[1].split()[0])
     limits = {
         "core": 0,
         "fsize": FILE_BYTES,
         "nofile": OPEN_FILES,
-        "data": order.memory,
-        "nproc": running + MOST_TASKS,  # the kernel counts all of a user's tasks, here and outside
+        "data": request.memory_bytes,
+        "nproc": running + KERNEL_TASKS,  # the kernel counts all tasks of the user, not only these
     }
-    bounds = [f"{name}={most}" for name, most in limits.items()]
-    joined = [] if group is None else [str(group)]
-    given = [f"{leash}:{LEASH_FD}", f"{status}:{STATUS_FD}", "1" if order.sandboxed else "0"]
-    order.still()
+    limit_arguments = [f"{name}={limit}" for name, limit in limits.items()]
+    group_arguments = [] if cgroup is None else [str(cgroup)]
+    channels = [f"{leash_fd}:{LEASH_FD}", f"{status_fd}:{STATUS_FD}", "1" if request.sandboxed else "0"]
+    request.recheck()
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(LAUNCHER), *given, *bounds, *joined, "--", *order.argv],
+        [sys.executable, "-I", "-S", str(LAUNCHER), *channels, *limit_arguments, *group_arguments, "--", *request.argv],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=order.cwd,
-        env=dict(order.environ),
-        pass_fds=(status, leash, *order.lent),
+        cwd=request.cwd,
+        env=dict(request.environ),
+        pass_fds=(status_fd, leash_fd, *request.pass_fds),
         start_new_session=True,
     )
 
 
 class _WatchedChild:
-    """A child while it runs. Everything happens in one thread: no callback can meet a pid that was given away."""
+    """A running child. Everything happens in one thread, so nothing can signal a pid that was reused meanwhile."""
 
-    def __init__(self, order: LaunchRequest, child: subprocess.Popen[bytes], status: int, leash: IO[bytes]) -> None:
-        self._order = order
+    def __init__(
+        self, request: LaunchRequest, child: subprocess.Popen[bytes], status_fd: int, leash: IO[bytes]
+    ) -> None:
+        self._request = request
         self._child = child
         self._leash = leash
         self._reaped = False
-        self._status = status
-        self._inner: int | None = None  # a pidfd of what dies last inside
+        self._status_fd = status_fd
+        self._inner_pidfd: int | None = None  # pidfd of the sandbox's first process, which dies last
         self._inner_pid = 0
         self._tasks: SandboxTasks | None = None
-        self.out, self.err = CapturedStream(), CapturedStream()
-        self._open = selectors.DefaultSelector()
+        self.stdout, self.stderr = CapturedStream(), CapturedStream()
+        self._selector = selectors.DefaultSelector()
         assert child.stdout is not None
         assert child.stderr is not None
-        for number, stream in ((child.stdout.fileno(), self.out), (child.stderr.fileno(), self.err)):
+        for number, stream in ((child.stdout.fileno(), self.stdout), (child.stderr.fileno(), self.stderr)):
             os.set_blocking(number, False)
-            self._open.register(number, selectors.EVENT_READ, stream)
-        self._end = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
+            self._selector.register(number, selectors.EVENT_READ, stream)
+        self._child_pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
 
-    def to_end(self) -> ProcessResult:
+    def run_to_end(self) -> ProcessResult:
         try:
-            why = self._read()
+            reason = self._watch_until_end()
             self._kill()
             self._drain()
             code = self._child.wait()
             self._reaped = True
-            return self._told(why, code)
+            return self._result(reason, code)
         finally:
             self._kill()
-            self._open.close()
-            for held in (self._inner, self._end):
-                if held is not None:
-                    os.close(held)
+            self._selector.close()
+            for pidfd in (self._inner_pidfd, self._child_pidfd):
+                if pidfd is not None:
+                    os.close(pidfd)
             if self._tasks is not None:
                 self._tasks.close()
 
-    def _read(self) -> Why:
-        """Until the program has ended, or has to. Its streams may be closed before, or be held by others after."""
-        if self._end is not None:
-            self._open.register(self._end, selectors.EVENT_READ, self._end)
-        counted = weighed = time.monotonic()
+    def _watch_until_end(self) -> EndReason:
+        """Read its output until the program has ended or must be killed; return which.
+
+        The end of its streams tells neither: it may close them early, and others may hold them open afterwards.
+        """
+        if self._child_pidfd is not None:
+            self._selector.register(self._child_pidfd, selectors.EVENT_READ, self._child_pidfd)
+        counted_at = measured_at = time.monotonic()
         while True:
-            unknown = self._order.sandboxed and self._inner is None
-            if unknown:
-                self._hold()
-            if self._take(SOON_S if unknown else TICK_S):
+            is_inner_unknown = self._request.sandboxed and self._inner_pidfd is None
+            if is_inner_unknown:
+                self._find_inner_process()
+            if self._read_output(START_POLL_S if is_inner_unknown else POLL_S):
                 return "exit"
             now = time.monotonic()
-            if self._order.stop_wanted():
+            if self._request.is_stopped():
                 return "stopped"
-            if now >= self._order.until:
+            if now >= self._request.deadline:
                 return "timeout"
-            if self.out.total + self.err.total > FLOOD_BYTES:
+            if self.stdout.total + self.stderr.total > FLOOD_BYTES:
                 return "flood"
-            if now - counted >= TICK_S:
-                counted = now
-                over = self._over(weigh=now - weighed >= MEMORY_S)
-                weighed = now if now - weighed >= MEMORY_S else weighed
-                if over is not None:
-                    return over
+            if now - counted_at >= POLL_S:
+                counted_at = now
+                exceeded = self._exceeded_limit(measure_memory=now - measured_at >= MEMORY_POLL_S)
+                measured_at = now if now - measured_at >= MEMORY_POLL_S else measured_at
+                if exceeded is not None:
+                    return exceeded
 
-    def _over(self, *, weigh: bool) -> Why | None:
-        """Whether all together are too many or too large. The kernel bounds each process; this bounds the sum, and the
-        number where the kernel doesn't, as for root."""
-        if self._tasks is None and self._inner is not None:
-            self._tasks = SandboxTasks.of(self._inner_pid)
+    def _exceeded_limit(self, *, measure_memory: bool) -> EndReason | None:
+        """Return the limit that all tasks together exceed, if any.
+
+        The kernel bounds each process; this bounds the sum, and also the number where the kernel doesn't, as for root.
+        """
+        if self._tasks is None and self._inner_pidfd is not None:
+            self._tasks = SandboxTasks.open_of(self._inner_pid)
         if self._tasks is None:
             return None
-        if self._tasks.processes() > TASKS:
+        if self._tasks.count_processes() > TASKS:
             return "tasks"
-        if not weigh:
+        if not measure_memory:
             return None
-        count, memory = self._tasks.count(TASKS)
+        count, memory = self._tasks.measure(TASKS)
         if count > TASKS:
             return "tasks"
-        return "memory" if memory > self._order.memory else None
+        return "memory" if memory > self._request.memory_bytes else None
 
-    def _take(self, patience: float) -> bool:
-        """Read what has come; whether the program has ended."""
-        ended = self._end is None and self._child.poll() is not None
-        for key, _ in self._open.select(0 if ended else patience):
-            if key.fd == self._end:
-                ended = True
+    def _read_output(self, timeout_s: float) -> bool:
+        """Read the output that is there, waiting `timeout_s` for some. Return whether the program has ended."""
+        has_ended = self._child_pidfd is None and self._child.poll() is not None
+        for key, _ in self._selector.select(0 if has_ended else timeout_s):
+            if key.fd == self._child_pidfd:
+                has_ended = True
                 continue
-            piece = os.read(key.fd, _PIECE)
-            if not piece:
-                self._open.unregister(key.fd)
+            chunk = os.read(key.fd, _CHUNK_BYTES)
+            if not chunk:
+                self._selector.unregister(key.fd)
             else:
-                key.data.add(piece)
-        return ended
+                key.data.add(chunk)
+        return has_ended
 
-    def _hold(self) -> None:
-        """Know the first process inside, once the sandbox has told of it. It is a child of our child, else the number
-        was given to somebody else by now."""
-        found = _CHILD.search(self._said())
-        if found is None or not hasattr(os, "pidfd_open"):
+    def _find_inner_process(self) -> None:
+        """Open a pidfd of the first process inside, once the sandbox has reported its pid."""
+        match = _CHILD_PID.search(self._read_status())
+        if match is None or not hasattr(os, "pidfd_open"):
             return
-        pid = int(found[1])
-        with contextlib.suppress(OSError):  # it has ended
-            held = os.pidfd_open(pid)
-            if parent_of(pid) == self._child.pid:
-                self._inner, self._inner_pid = held, pid
+        pid = int(match[1])
+        with contextlib.suppress(OSError):  # it has ended already
+            # If it is no child of our child, the pid was reused meanwhile.
+            pidfd = os.pidfd_open(pid)
+            if read_parent_pid(pid) == self._child.pid:
+                self._inner_pidfd, self._inner_pid = pidfd, pid
             else:
-                os.close(held)
+                os.close(pidfd)
 
-    def _said(self) -> bytes:
-        """What the sandbox, or the starter, has written of itself."""
-        return os.pread(self._status, 4096, 0)
+    def _read_status(self) -> bytes:
+        """Return what the sandbox, or our launcher, has written to the status file."""
+        return os.pread(self._status_fd, 4096, 0)
 
     def _kill(self) -> None:
-        """The whole session; in a sandbox the first of it takes the rest along, whatever session that is in. Without
-        one the child is a supervisor: it ends what left the session, and must live until it has.
+        """Kill the program and everything that it started.
 
-        What is inside goes first, and before all others: a thousand that want the processor must not keep it from
-        dying.
+        In a sandbox the death of its first process takes along all others, whatever session they are in. Without one
+        the child is a supervisor, which kills what left the session and must live until it has done so.
         """
-        if not self._order.sandboxed and not self._reaped:
+        if not self._request.sandboxed and not self._reaped:
             self._leash.close()
-            until = time.monotonic() + LAST_WORDS_S
-            while self._child.poll() is None and time.monotonic() < until:
-                time.sleep(SOON_S)  # between two looks
-        if self._inner is not None:
+            deadline = time.monotonic() + DRAIN_S
+            while self._child.poll() is None and time.monotonic() < deadline:
+                time.sleep(START_POLL_S)  # between two looks
+        if self._inner_pidfd is not None:
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self._inner_pid, -20)  # root alone may, and root alone has no NPROC
+                # Else a thousand busy tasks delay its death. Only root may, and only root has no limit of tasks.
+                os.setpriority(os.PRIO_PROCESS, self._inner_pid, -20)
             with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
         if not self._reaped:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS has the latter for dead ones
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the latter for dead ones
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def _drain(self) -> None:
-        """What is still in the pipes, and the end of all that runs inside. Somebody who holds a pipe without being of
-        the session is not waited for long."""
-        if self._end is not None:
-            self._open.unregister(self._end)
-        until = time.monotonic() + LAST_WORDS_S
-        while self._open.get_map() and self.out.total + self.err.total <= 2 * FLOOD_BYTES:
-            left = until - time.monotonic()
-            if left <= 0:
+        """Read what is still in the pipes, and wait for the sandbox to end; both for DRAIN_S at most, since a process
+        outside the session may hold a pipe open."""
+        if self._child_pidfd is not None:
+            self._selector.unregister(self._child_pidfd)
+        deadline = time.monotonic() + DRAIN_S
+        while self._selector.get_map() and self.stdout.total + self.stderr.total <= 2 * FLOOD_BYTES:
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 break
-            self._take(left)
-        if self._inner is not None:
-            with selectors.DefaultSelector() as last:
-                last.register(self._inner, selectors.EVENT_READ)
-                last.select(LAST_WORDS_S)
+            self._read_output(remaining_s)
+        if self._inner_pidfd is not None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._inner_pidfd, selectors.EVENT_READ)
+                selector.select(DRAIN_S)
 
-    def _told(self, why: Why, code: int) -> ProcessResult:
-        if why != "exit":
-            return ProcessResult(why, None, self.out, self.err)
-        said = self._said()
-        unmade: Why = "no_sandbox" if self._order.sandboxed else "not_started"
-        if found := _ERRNO.search(said):
-            return ProcessResult(unmade, None, self.out, self.err, int(found[1]))
-        if found := _EXIT.search(said):
-            return ProcessResult("exit", int(found[1]), self.out, self.err)
-        if self._order.sandboxed and code >= 0:  # it gave up by itself, which it does only before the program begins
-            return ProcessResult(unmade, None, self.out, self.err)
-        return ProcessResult("exit", code if code >= 0 else 128 - code, self.out, self.err)
+    def _result(self, reason: EndReason, code: int) -> ProcessResult:
+        if reason != "exit":
+            return ProcessResult(reason, None, self.stdout, self.stderr)
+        status = self._read_status()
+        not_begun: EndReason = "no_sandbox" if self._request.sandboxed else "not_started"
+        if found := _ERRNO.search(status):
+            return ProcessResult(not_begun, None, self.stdout, self.stderr, int(found[1]))
+        if found := _EXIT_CODE.search(status):
+            return ProcessResult("exit", int(found[1]), self.stdout, self.stderr)
+        if self._request.sandboxed and code >= 0:  # bubblewrap gives up by itself only before the program begins
+            return ProcessResult(not_begun, None, self.stdout, self.stderr)
+        return ProcessResult("exit", code if code >= 0 else 128 - code, self.stdout, self.stderr)

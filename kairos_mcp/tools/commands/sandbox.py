@@ -1,7 +1,8 @@
-"""What a program of somebody else's may see and touch: one value that builds bubblewrap's list of arguments.
+"""Says what a foreign program may see and touch: one value that builds bubblewrap's list of arguments.
 
-The file system is the machine's own, read-only, with holes: the homes and /run are empty, what is hidden is gone, /tmp
-is private, the workspace is at its real path. Nothing here starts a program but the one look whether bubblewrap works.
+Inside, the file system is this machine's, read-only, except that the homes and /run are empty, hidden paths are gone,
+/tmp is private, and the workspace stands at its real path. Nothing here starts a program but `find_problem`, which
+tries whether bubblewrap works.
 """
 
 from __future__ import annotations
@@ -15,43 +16,52 @@ from pathlib import Path
 from typing import Literal
 
 from kairos_mcp.core.errors import CommandDenied
-from kairos_mcp.tools.commands.bubblewrap import PROBE_S, cannot_work, find_bubblewrap
-from kairos_mcp.tools.commands.name_holders import is_placeholder
+from kairos_mcp.tools.commands.bubblewrap import PROBE_S, explain_failure, find_bubblewrap
+from kairos_mcp.tools.commands.placeholders import is_placeholder
 from kairos_mcp.tools.commands.protected_paths import HeldEntry
 
-Kind = Literal["seen", "empty", "private", "written", "sealed", "hidden"]
+MountKind = Literal["readable", "empty", "private", "writable", "sealed", "hidden"]
 
 SHARED_MEMORY = "/dev/shm"
-HOME = f"{SHARED_MEMORY}/home"  # inside the sandbox; /dev is always its own there, where /tmp may be the workspace
-PRIVATE = (Path("/tmp"), Path("/var/tmp"))
-PRIVATE_BYTES = 1 << 30  # each of them and shared memory: it is memory
-_EMPTY = (Path("/home"), Path("/root"), Path("/run"))  # /run holds sockets of daemons, which no namespace closes
-_RUN_SEEN = (Path("/run/current-system"),)  # where NixOS has its programs
-_RESOLVER = Path("/etc/resolv.conf")  # often a link into /run
+HOME = f"{SHARED_MEMORY}/home"  # inside the sandbox: /dev is always private there, while /tmp may be the workspace
+PRIVATE_FOLDERS = (Path("/tmp"), Path("/var/tmp"))
+PRIVATE_BYTES = 1 << 30  # of each of these and of shared memory; they are kept in memory
+_EMPTIED = (Path("/home"), Path("/root"), Path("/run"))  # /run holds sockets of daemons, which no namespace closes
+_READABLE_IN_RUN = (Path("/run/current-system"),)  # where NixOS has its programs
+_RESOLVER_FILE = Path("/etc/resolv.conf")  # often a link into /run
 _USUAL_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
-_RANK: Mapping[Kind, int] = {"seen": 0, "empty": 1, "private": 1, "written": 2, "sealed": 3, "hidden": 4}
+_STRICTNESS: Mapping[MountKind, int] = {
+    "readable": 0,
+    "empty": 1,
+    "private": 1,
+    "writable": 2,
+    "sealed": 3,
+    "hidden": 4,
+}
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-# No shell reads the arguments. It ends that one program, never "all": without a namespace around it, that would be us.
+# Waits for the leash to close, then kills the program ($$). Never "all" processes (kill -9 -1): without a PID namespace
+# those would be ours. The program's arguments are passed on as they are; the shell does not read them.
 _LEASH = '( (read -r _ <&$FD; kill -9 $$) >/dev/null 2>&1 & ); exec "$@" $FD<&-'
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxPath:
-    """A path and what is there inside; the deepest place above a path says what holds for it."""
+class SandboxMount:
+    """A path and what stands there inside the sandbox; for any path, the deepest mount above it decides."""
 
     path: Path
-    kind: Kind
+    kind: MountKind
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """`workspace` is bound at its real path, to be written or only read; `.git` and `.kairos` in it are never written.
+    """What one sandbox lets in.
 
-    `hidden` folders and files are never seen (the state folder with its keys, the configuration), whatever else is
-    said; `sealed` ones are never written, nor what lies beside them in the same top folder of the workspace. `lasting`:
-    it runs on when placeholders in the workspace, which are there for others, are gone: they are left out. `reads`
-    and `writes` are let in beside, as a toolchain or a cache in the home folder, which is empty otherwise. Without
-    `network` there is a loopback interface of its own and no other.
+    `workspace` stands at its real path, writable or read-only; `.git` and `.kairos` in it are never writable.
+    `hidden` paths (the state folder with its keys, the configuration) are never visible, whatever else is set.
+    `sealed` paths are never writable, nor is the rest of the workspace's top folder that holds one. `reads` and
+    `writes` are also let in, such as a toolchain or a cache in the home folder, which is empty otherwise. `long_lived`:
+    the program outlives the placeholders in the workspace, so they are ignored. Without `network` there is only a
+    loopback interface of its own.
     """
 
     workspace: Path | None
@@ -61,7 +71,7 @@ class Sandbox:
     sealed: tuple[Path, ...] = ()
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
-    lasting: bool = False
+    long_lived: bool = False
 
     def wrap(
         self,
@@ -72,66 +82,72 @@ class Sandbox:
         leash_fd: int | None = None,
         protected: Sequence[HeldEntry] = (),
     ) -> list[str]:
-        """`argv` inside the sandbox: for a process started with a scrubbed environment, in a session of its own.
+        """Return the argument list that runs `argv` in the sandbox.
 
-        bubblewrap writes JSON to `status_fd`, the child's pid first and, where the program was begun, its exit code.
-        All that runs inside dies with the *thread* that starts this; but for the milliseconds in which bubblewrap sets
-        itself up it would not. `leash_fd` (3 to 9) is the reading end of a pipe that nobody writes to: the program
-        ends when its other end is closed, which covers them. `protected` is what of the workspace is not written
-        (`sealed`), and what lies above, which can't be moved away. Raises CommandDenied where it can't be built.
+        It is to be started with a scrubbed environment, in a new session.
+
+        bubblewrap writes JSON to `status_fd`: first the child's pid, later the exit code if the program was begun.
+        Everything inside dies with the *thread* that starts this, but not during the milliseconds in which bubblewrap
+        sets itself up. `leash_fd` (3 to 9), the reading end of a pipe that nobody writes to, covers these: the program
+        is killed when the other end is closed. `protected` are open descriptors of what must not be written in the
+        workspace, and of the folders above it, which must not be moved. Raises CommandDenied if it can't be built.
         """
-        places = self.places()
-        built = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
-        built += [] if self.network else ["--unshare-net"]
-        built += ["--ro-bind", "/", "/", "--proc", "/proc", *_sealed_kernel(), "--dev", "/dev"]
-        built += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
-        for place in places:
-            built += _mount(place)
+        mounts = self.mounts()
+        arguments = [str(find_bubblewrap().path), *_NAMESPACES, "--new-session", "--die-with-parent"]
+        arguments += ["--cap-drop", "ALL"]
+        arguments += [] if self.network else ["--unshare-net"]
+        arguments += ["--ro-bind", "/", "/", "--proc", "/proc", *_kernel_setting_arguments(), "--dev", "/dev"]
+        arguments += ["--size", str(PRIVATE_BYTES), "--tmpfs", SHARED_MEMORY, "--dir", HOME]
+        for mount in mounts:
+            arguments += _mount_arguments(mount)
         for held in protected:
             assert self.workspace is not None, "what is protected lies in a workspace"
-            bind = "--ro-bind-fd" if held.sealed or not self.writable else "--bind-fd"
-            built += [bind, str(held.descriptor), str(self.workspace / held.path)]
-        for place in places:
-            if place.kind in ("empty", "hidden") and os.path.isdir(place.path):
-                built += ["--remount-ro", str(place.path)]
-        standing = cwd or self.workspace
-        built += ["--chdir", str(standing) if standing is not None else HOME]
-        built += [] if status_fd is None else ["--json-status-fd", str(status_fd)]
+            bind = "--ro-bind-fd" if held.is_protected or not self.writable else "--bind-fd"
+            arguments += [bind, str(held.descriptor), str(self.workspace / held.path)]
+        for mount in mounts:
+            if mount.kind in ("empty", "hidden") and os.path.isdir(mount.path):
+                arguments += ["--remount-ro", str(mount.path)]
+        start_folder = cwd or self.workspace
+        arguments += ["--chdir", str(start_folder) if start_folder is not None else HOME]
+        arguments += [] if status_fd is None else ["--json-status-fd", str(status_fd)]
         leash = [] if leash_fd is None else ["/bin/sh", "-c", _LEASH.replace("$FD", str(leash_fd)), "sh"]
-        return [*built, "--", *leash, *argv]
+        return [*arguments, "--", *leash, *argv]
 
-    def places(self) -> list[SandboxPath]:
-        """What is where, in the order of mounting: a deeper place after the one that it is in. Raises CommandDenied."""
-        found = list(self._places())
-        shut = [place.path for place in found if place.kind == "hidden"]
+    def mounts(self) -> list[SandboxMount]:
+        """Return all mounts in the order of mounting: outer ones before inner ones. Raises CommandDenied."""
+        mounts = list(self._list_mounts())
+        hidden = [mount.path for mount in mounts if mount.kind == "hidden"]
         if self.workspace is not None:
-            if _beneath(self.workspace, shut):
+            if _is_in_any(self.workspace, hidden):
                 raise CommandDenied("The workspace lies in a folder of the server's own.", "Name another workspace.")
-            if any(path.parent != self.workspace and path.is_relative_to(self.workspace) for path in shut):
+            if any(path.parent != self.workspace and path.is_relative_to(self.workspace) for path in hidden):
                 raise CommandDenied(
                     "A folder of the server's own lies deep in the workspace, where a sandbox can't hide it.",
                     "A person has to start the server with another --home, outside the workspace.",
                 )
-        open_to = [place for place in found if place.kind not in ("seen", "written") or not _beneath(place.path, shut)]
-        ranked = sorted(open_to, key=lambda place: (len(place.path.parts), _RANK[place.kind]))
-        return list({place.path: place for place in ranked}.values())  # of two at one path the stricter one
+        visible = [
+            mount
+            for mount in mounts
+            if mount.kind not in ("readable", "writable") or not _is_in_any(mount.path, hidden)
+        ]
+        ordered = sorted(visible, key=lambda mount: (len(mount.path.parts), _STRICTNESS[mount.kind]))
+        return list({mount.path: mount for mount in ordered}.values())  # of two at one path the stricter wins
 
-    def tops(self) -> frozenset[str]:
-        """The names at the workspace's top that the program can't write anyway."""
-        shut = [place.path for place in self.places() if place.kind in ("sealed", "hidden")]
-        return frozenset(path.name for path in shut if path.parent == self.workspace)
+    def protected_top_names(self) -> frozenset[str]:
+        """Return the names at the top of the workspace that the program can't write anyway."""
+        protected = [mount.path for mount in self.mounts() if mount.kind in ("sealed", "hidden")]
+        return frozenset(path.name for path in protected if path.parent == self.workspace)
 
-    def sees(self, path: Path) -> bool:
-        """Whether the program can open what is there now."""
+    def can_read(self, path: Path) -> bool:
+        """Return whether the program can open what stands at this path now."""
         real = Path(os.path.realpath(path))
-        above = [place.kind for place in self.places() if real.is_relative_to(place.path)]
-        return not above or above[-1] in ("seen", "written", "sealed")
+        kinds = [mount.kind for mount in self.mounts() if real.is_relative_to(mount.path)]
+        return not kinds or kinds[-1] in ("readable", "writable", "sealed")
 
-    def why_not(self) -> CommandDenied | None:
-        """Why nothing can run inside this sandbox here, and what helps; None where it works. It is tried, which takes
-        10 ms."""
+    def find_problem(self) -> CommandDenied | None:
+        """Try the sandbox, which takes 10 ms; return why nothing can run in it and what helps, or None if it works."""
         try:
-            tried = subprocess.run(
+            process = subprocess.run(
                 replace(self, workspace=None).wrap(["/bin/true"]),
                 capture_output=True,
                 timeout=PROBE_S,
@@ -142,129 +158,139 @@ class Sandbox:
         except CommandDenied as error:
             return error
         except (OSError, subprocess.TimeoutExpired) as error:
-            return cannot_work(f"it can't be started, {type(error).__name__}")
-        if tried.returncode == 0:
+            return explain_failure(f"it can't be started, {type(error).__name__}")
+        if process.returncode == 0:
             return None
-        last_words = tried.stderr.decode("utf-8", "replace").strip().splitlines()
-        return cannot_work((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
+        last_words = process.stderr.decode("utf-8", "replace").strip().splitlines()
+        return explain_failure((last_words or ["no reason given"])[-1].removeprefix("bwrap: ")[:200])
 
-    def _places(self) -> Iterator[SandboxPath]:
-        for folder in dict.fromkeys(Path(os.path.realpath(each)) for each in (*_EMPTY, *_home())):
+    def _list_mounts(self) -> Iterator[SandboxMount]:
+        for folder in dict.fromkeys(Path(os.path.realpath(path)) for path in (*_EMPTIED, *_home_folder())):
             if os.path.isdir(folder) and folder != Path("/"):
-                yield SandboxPath(folder, "empty")
-        for folder in PRIVATE:
+                yield SandboxMount(folder, "empty")
+        for folder in PRIVATE_FOLDERS:
             if os.path.isdir(folder) and not folder.is_symlink():
-                yield SandboxPath(folder, "private")
-        yield from _there("seen", (*self.reads, *_RUN_SEEN, *((_RESOLVER,) if self.network else ())))
-        yield from _there("written", self.writes)
+                yield SandboxMount(folder, "private")
+        yield from _existing_mounts(
+            "readable", (*self.reads, *_READABLE_IN_RUN, *((_RESOLVER_FILE,) if self.network else ()))
+        )
+        yield from _existing_mounts("writable", self.writes)
         if self.workspace is not None:
-            yield SandboxPath(self.workspace, "written" if self.writable else "seen")
-            yield from _own(self.workspace, placeholders=not self.lasting)
-        # Elsewhere nothing can be written anyway, and a mount in an empty home would show what it is called there.
-        writable = [Path(os.path.realpath(each)) for each in (*self.writes, *filter(None, [self.workspace]))]
-        for sealed in _there("sealed", (*self.sealed, *find_bubblewrap().installed)):
-            if _beneath(sealed.path, writable):
-                yield SandboxPath(_topmost(sealed.path, self.workspace), "sealed")
-        hidden = list(_there("hidden", self.hidden))  # what lies in another one is gone with it
-        yield from (each for each in hidden if not any(other.path in each.path.parents for other in hidden))
+            yield SandboxMount(self.workspace, "writable" if self.writable else "readable")
+            yield from _repository_mounts(self.workspace, including_placeholders=not self.long_lived)
+        # Elsewhere nothing can be written anyway, and a mount in an emptied home would reveal a name in it.
+        writable = [Path(os.path.realpath(path)) for path in (*self.writes, *filter(None, [self.workspace]))]
+        for sealed in _existing_mounts("sealed", (*self.sealed, *find_bubblewrap().installed)):
+            if _is_in_any(sealed.path, writable):
+                yield SandboxMount(_top_entry(sealed.path, self.workspace), "sealed")
+        hidden = list(_existing_mounts("hidden", self.hidden))  # one inside another is hidden by it
+        yield from (mount for mount in hidden if not any(other.path in mount.path.parents for other in hidden))
 
 
-def rooted(workspace: Path, root: int) -> Path:
-    """The real path of a workspace that is open as `root`. Raises CommandDenied where another folder is there now.
+def check_workspace_path(workspace: Path, root: int) -> Path:
+    """Return the real path of a workspace that is open as `root`. Raises CommandDenied if another folder is there now.
 
-    The path is bound, not the descriptor: one that was lent to a program would lead it out of every sandbox. Nothing
+    The sandbox binds the path, not the descriptor: a program that inherited it could leave every sandbox by it. Nothing
     inside can move the workspace, since the folders above it are read-only there.
     """
     real = Path(os.path.realpath(workspace))
     try:
-        same = os.path.samestat(real.stat(), os.fstat(root))
+        is_same = os.path.samestat(real.stat(), os.fstat(root))
     except OSError:
-        same = False
-    if not same or real == Path("/"):
+        is_same = False
+    if not is_same or real == Path("/"):
         raise CommandDenied("The workspace is not where it was opened, or is the whole machine.", "Start anew, on one.")
     return real
 
 
-def scrubbed(environ: Mapping[str, str], path: str, home: str = HOME) -> dict[str, str]:
-    """What a program is told of its environment: the language, the terminal's kind, PATH and a private home."""
-    told = {name: environ[name] for name in sorted(environ) if name in ("LANG", "TERM") or name.startswith("LC_")}
-    return {**told, "PATH": path, "HOME": home}
+def scrub_environment(environ: Mapping[str, str], search_path: str, home: str = HOME) -> dict[str, str]:
+    """Return the environment for a program: the language, the kind of terminal, PATH and a private home."""
+    kept = {name: environ[name] for name in sorted(environ) if name in ("LANG", "TERM") or name.startswith("LC_")}
+    return {**kept, "PATH": search_path, "HOME": home}
 
 
-def search_path(environ: Mapping[str, str], shut_out: Sequence[Path], sandbox: Sandbox | None) -> str:
-    """The server's own PATH without folders that are relative, missing, not seen, or inside `shut_out`: a program that
-    a run wrote is never found by its bare name."""
-    named = [Path(part) for part in environ.get("PATH", "").split(os.pathsep) if part.startswith("/")]
-    fit = [
+def build_search_path(environ: Mapping[str, str], excluded: Sequence[Path], sandbox: Sandbox | None) -> str:
+    """Return the server's PATH, then the usual folders, without those that are relative, missing, unreadable in the
+    sandbox or inside `excluded`. So a program that a run wrote is never found by its bare name."""
+    folders = [Path(part) for part in environ.get("PATH", "").split(os.pathsep) if part.startswith("/")]
+    usable = [
         str(folder)
-        for folder in dict.fromkeys((*named, *map(Path, _USUAL_PATH)))
+        for folder in dict.fromkeys((*folders, *map(Path, _USUAL_PATH)))
         if os.path.isdir(folder)
-        and not _beneath(Path(os.path.realpath(folder)), shut_out)
-        and (sandbox is None or sandbox.sees(folder))
+        and not _is_in_any(Path(os.path.realpath(folder)), excluded)
+        and (sandbox is None or sandbox.can_read(folder))
     ]
-    return os.pathsep.join(fit)
+    return os.pathsep.join(usable)
 
 
-def _own(workspace: Path, *, placeholders: bool) -> Iterator[SandboxPath]:
-    """What no run writes, where it is there: `.git`, a folder or the file of a linked worktree, and `.kairos`. Raises
-    CommandDenied for a link, which nothing can cover."""
-    for found in (workspace / ".kairos", workspace / ".git"):
+def _repository_mounts(workspace: Path, *, including_placeholders: bool) -> Iterator[SandboxMount]:
+    """Seal `.git` (a folder, or the file of a linked worktree) and `.kairos` if they exist.
+
+    Raises CommandDenied if one is a link, which no mount can cover.
+    """
+    for path in (workspace / ".kairos", workspace / ".git"):
         try:
-            kind = found.lstat()
+            kind = path.lstat()
         except OSError:
             continue
-        if is_placeholder(kind) and not placeholders:
+        if is_placeholder(kind) and not including_placeholders:
             continue
         if stat.S_ISLNK(kind.st_mode):
             raise CommandDenied(
-                f"{found.name} of the workspace is a symbolic link, which a sandbox can't protect.",
-                "A person has to put what it names in its place.",
+                f"{path.name} of the workspace is a symbolic link, which a sandbox can't protect.",
+                "A person has to put what it names in its mount.",
             )
-        yield SandboxPath(found, "sealed")
+        yield SandboxMount(path, "sealed")
 
 
-def _sealed_kernel() -> Iterator[str]:
-    """Arguments that make read-only what of /proc belongs to no process: settings of the kernel, which a root's program
-    could write although it has no capability, since it owns the files. /sys is read-only already, as a part of /."""
-    for entry in sorted(os.scandir("/proc"), key=lambda each: each.name):
+def _kernel_setting_arguments() -> Iterator[str]:
+    """Yield arguments that make the kernel's settings in /proc read-only.
+
+    A program of root could write them even without capabilities, since root owns the files. /sys, a part of /, is
+    read-only already.
+    """
+    for entry in sorted(os.scandir("/proc"), key=lambda entry: entry.name):
         if entry.name.isdigit() or entry.is_symlink():
-            continue  # of processes, or a name for something of the reader's own process
+            continue  # a process, or a link to something of the reader's own process
         if entry.is_dir() or entry.stat().st_mode & 0o222:
-            yield from ("--ro-bind-try", entry.path, entry.path)  # try: a kernel's module may go meanwhile
+            yield from ("--ro-bind-try", entry.path, entry.path)  # try: a kernel module may be unloaded meanwhile
 
 
-def _topmost(path: Path, workspace: Path | None) -> Path:
-    """Of a path inside the workspace the part right below it: what is mounted over can't be moved away by a program,
-    but the folders above it could, and the next program would find something else at that path."""
+def _top_entry(path: Path, workspace: Path | None) -> Path:
+    """Return the workspace's top entry that holds the path, or the path itself if it lies outside.
+
+    A program can't move a mount, but it could move the folders above one, and so put something else at the path for
+    the next program.
+    """
     if workspace is None or path == workspace or not path.is_relative_to(workspace):
         return path
     return workspace / path.relative_to(workspace).parts[0]
 
 
-def _there(kind: Kind, paths: Sequence[Path]) -> Iterator[SandboxPath]:
-    return (SandboxPath(Path(os.path.realpath(path)), kind) for path in paths if os.path.exists(path))
+def _existing_mounts(kind: MountKind, paths: Sequence[Path]) -> Iterator[SandboxMount]:
+    return (SandboxMount(Path(os.path.realpath(path)), kind) for path in paths if os.path.exists(path))
 
 
-def _mount(place: SandboxPath) -> list[str]:
-    path = str(place.path)
-    match place.kind:
-        case "seen" | "sealed":
+def _mount_arguments(mount: SandboxMount) -> list[str]:
+    path = str(mount.path)
+    match mount.kind:
+        case "readable" | "sealed":
             return ["--ro-bind", path, path]
-        case "written":
+        case "writable":
             return ["--bind", path, path]
         case "private":
             return ["--size", str(PRIVATE_BYTES), "--tmpfs", path]
-        case "hidden" if not os.path.isdir(place.path):
+        case "hidden" if not os.path.isdir(mount.path):
             return ["--ro-bind", os.devnull, path]
         case _:
             return ["--tmpfs", path]
 
 
-def _beneath(path: Path, folders: Sequence[Path]) -> bool:
+def _is_in_any(path: Path, folders: Sequence[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-def _home() -> Iterator[Path]:
+def _home_folder() -> Iterator[Path]:
     try:
         yield Path.home()
     except RuntimeError:  # a user without a home has nothing to hide there

@@ -1,8 +1,8 @@
-"""Runs a program and ends it with all that it started, also where the process that wanted it dies.
+"""Runs a program, and kills it with everything that it started as soon as it ends or our server dies.
 
-`supervisor.py LEASH PROGRAM ARGUMENT ...`, a script of its own. The leash is the reading end of a pipe that nobody
-writes to: its other end closes when the process that holds it dies, by whatever signal. On Linux what left the group
-or the session is ended as well, since orphans become children of this process; elsewhere the group alone.
+Run as a script: `supervisor.py LEASH PROGRAM ARGUMENT ...`. LEASH is the reading end of a pipe that nobody writes to.
+The server holds the other end, which closes when the server dies, by whatever signal. On Linux also processes that
+left the group or the session are killed, since orphans become children of this process; elsewhere only the group.
 """
 
 from __future__ import annotations
@@ -18,76 +18,82 @@ from collections.abc import Callable
 from typing import NoReturn
 
 PR_SET_CHILD_SUBREAPER = 36
-END_S = 5.0  # for all to be gone: what belongs to another user can't be ended
-LOOK_S = 0.001  # between two looks at what is left
-NOT_BEGUN = 127  # as shells say it
-_LEFT_ALONE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # they are the program's to answer
+KILL_ALL_S = 5.0  # then it gives up: processes of another user can't be killed
+POLL_S = 0.001  # between two listings of what is left
+NOT_STARTED = 127  # the exit code that shells use
+_IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the program decides what they do
 
 
-def supervise(leash: int, begin: Callable[[], None]) -> NoReturn:
-    """Have a child `begin` the program, and exit as it does. `begin` returns only where the program can't be begun."""
+def supervise(leash_fd: int, start_program: Callable[[], None]) -> NoReturn:
+    """Start the program in a child, wait for its end, and exit as it did. Never returns.
+
+    `start_program` replaces the child by the program; it returns only if that fails.
+    """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(woken, False)
-    signal.set_wakeup_fd(wake)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    os.set_blocking(wake_read, False)
+    signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for which in _LEFT_ALONE:
-        signal.signal(which, signal.SIG_IGN)
+    for number in _IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     program = os.fork()
     if program == 0:
         signal.set_wakeup_fd(-1)
-        for which in (*_LEFT_ALONE, signal.SIGCHLD):
-            signal.signal(which, signal.SIG_DFL)
-        os.close(leash)
+        for number in (*_IGNORED_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.close(leash_fd)
         with contextlib.suppress(OSError):
-            begin()
-        os._exit(NOT_BEGUN)
-    silent = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # or nobody would see that the program closed them
-        os.dup2(silent, stream)
-    status = _ended(program, leash, woken)
-    _end_all(mine_too=status is None)
+            start_program()
+        os._exit(NOT_STARTED)
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # else a stream stays open here after the program closed it
+        os.dup2(devnull, stream)
+    status = _wait_for_program(program, leash_fd, wake_read)
+    _kill_all(including_self=status is None)
     _exit_as(status)
 
 
-def _ended(program: int, leash: int, woken: int) -> int | None:
-    """The program's status once it has ended; None where the leash went first."""
-    looked = select.poll()
-    looked.register(leash)
-    looked.register(woken, select.POLLIN)
+def _wait_for_program(program: int, leash_fd: int, wake_read: int) -> int | None:
+    """Wait for the program; return its wait status, or None if the leash was closed first."""
+    poll = select.poll()
+    poll.register(leash_fd)
+    poll.register(wake_read, select.POLLIN)
     while True:
-        for descriptor, _ in looked.poll():
-            if descriptor == leash:
+        for descriptor, _ in poll.poll():
+            if descriptor == leash_fd:
                 return None
-            os.read(woken, 4096)
+            os.read(wake_read, 4096)
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 if found[0] == program:
                     return found[1]
 
 
-def _end_all(*, mine_too: bool) -> None:
-    """`mine_too`: nobody asks how the program ended. Elsewhere than on Linux the group is ended with this process in
-    it, or else, by its number, by the process that is told the status."""
+def _kill_all(*, including_self: bool) -> None:
+    """Kill everything that the program started.
+
+    Only Linux lets us find what left the group. Elsewhere the group is killed with this process in it, if
+    `including_self`: nobody asks for the exit status then. Otherwise the server kills the group once it has the status.
+    """
     if not sys.platform.startswith("linux"):
-        if mine_too:
+        if including_self:
             os.killpg(0, signal.SIGKILL)
         return
-    until = time.monotonic() + END_S
-    while time.monotonic() < until:
-        # Those that were just ended leave their own children here: it is looked again until there are none.
-        if not [child for child in _children() if _killed(child)]:
+    deadline = time.monotonic() + KILL_ALL_S
+    while time.monotonic() < deadline:
+        # The children of those just killed become ours: repeat until there are none.
+        if not [child for child in _list_children() if _try_kill(child)]:
             return
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
-def _killed(pid: int) -> bool:
-    """Whether it was there and could be."""
+def _try_kill(pid: int) -> bool:
+    """Kill a process; return whether it was there and could be killed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except OSError:
@@ -95,16 +101,16 @@ def _killed(pid: int) -> bool:
     return True
 
 
-def _children() -> list[int]:
-    me = os.getpid()
+def _list_children() -> list[int]:
+    own_pid = os.getpid()
     try:
-        with open(f"/proc/self/task/{me}/children", encoding="ascii") as children:
-            return [int(each) for each in children.read().split()]
-    except OSError:  # a kernel that is built without that file
-        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == me]
+        with open(f"/proc/self/task/{own_pid}/children", encoding="ascii") as children:
+            return [int(pid) for pid in children.read().split()]
+    except OSError:  # some kernels are built without that file
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _read_parent_pid(pid) == own_pid]
 
 
-def _parent(pid: int) -> int | None:
+def _read_parent_pid(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[1])
@@ -115,16 +121,16 @@ def _parent(pid: int) -> int | None:
 def _exit_as(status: int | None) -> NoReturn:
     if status is None or not os.WIFSIGNALED(status):
         os._exit(128 + signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status))
-    which = os.WTERMSIG(status)
-    if which != signal.SIGKILL:
-        signal.signal(which, signal.SIG_DFL)
-    os.kill(os.getpid(), which)
-    os._exit(128 + which)  # for a signal that is blocked
+    number = os.WTERMSIG(status)
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # if the signal is blocked
 
 
-def _begin(argv: list[str]) -> None:
+def _exec_program(argv: list[str]) -> None:
     os.execvp(argv[0], argv)
 
 
 if __name__ == "__main__":
-    supervise(int(sys.argv[1]), lambda: _begin(sys.argv[2:]))
+    supervise(int(sys.argv[1]), lambda: _exec_program(sys.argv[2:]))

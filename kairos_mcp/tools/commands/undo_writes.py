@@ -1,8 +1,8 @@
-"""Undoes what was made at protected paths while a program ran, as far as no sandbox could prevent it.
+"""Undoes what a program created at protected paths, where its sandbox could not prevent that.
 
-A mount covers what is there. What is made elsewhere in the workspace, at any depth, is found by a second look: it is
-moved into the record, and whatever made it has failed. Also somebody else's may be found so, who worked there at the
-same time: so nothing is removed that the record does not hold.
+A sandbox protects only what exists when it is built. What appears deeper in the workspace is found by a second survey
+afterwards: it is moved into the run's record, and the call counts as failed. It may be the work of somebody else who
+was busy there at the same time, so nothing is removed before the record holds it.
 """
 
 from __future__ import annotations
@@ -20,182 +20,204 @@ from types import MappingProxyType
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.paths import printable_name, shorten_path
 from kairos_mcp.core.text import truncate
-from kairos_mcp.tools.commands.name_holders import NAMES
+from kairos_mcp.tools.commands.placeholders import RESERVED_NAMES
 from kairos_mcp.tools.commands.protected_paths import (
     HeldPaths,
     ProtectedEntry,
     ProtectedSurvey,
     ProtectionRules,
-    opened_beneath,
-    surveyed,
+    open_without_links,
+    survey_protected_paths,
 )
 
-FILES = 64  # of a folder that is moved into the record,
-TEXT_BYTES = 256 * 1024  # and of all their texts; what is larger, or no text, is put aside under another name
-_DEPTH = 8
-_ENTRIES = 500  # of a folder whose change is looked for
-SHOWN_CHARS = 4_000  # of each text, in the result; the record holds it whole
+MAX_FILES = 64  # in a folder that is moved into the record
+MAX_TEXT_BYTES = 256 * 1024  # of all their texts; what is larger, or no text, is only renamed
+_MAX_DEPTH = 8
+_MAX_ENTRIES = 500  # compared in a folder to find out whether it changed
+SHOWN_CHARS = 4_000  # of each text, in the result; the record holds all of it
 
-WHY = (
+UNDONE_REASON = (
     "What agents and their hosts take instructions from, or start programs by, is not for programs to write. What "
     "appeared there meanwhile is undone; a person can allow paths by command_writes."
 )
-Keep = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
+SaveText = Callable[[str, str], None]  # (name, text): returns once the text survives a crash
 
 
 @dataclass(frozen=True, slots=True)
 class WriteWatch:
-    """What was there `before`, and what was `inside` of that which may not be covered. `root` is the workspace's
-    descriptor, which is open as long; `skipped` names at its top are covered otherwise."""
+    """What was protected in a workspace `before` a program ran, to be compared with what is there afterwards.
+
+    `root` is a descriptor of the workspace, which must stay open. `skipped` are names at its top that are protected
+    otherwise. `unheld_states` tells what was in protected folders that the sandbox does not cover.
+    """
 
     root: int
     rules: ProtectionRules
     before: ProtectedSurvey
     skipped: Collection[str]
-    inside: dict[str, tuple[tuple[str, ...], ...]]
+    unheld_states: dict[str, tuple[tuple[str, ...], ...]]
 
     @staticmethod
-    def over(root: int, rules: ProtectionRules, found: HeldPaths, skipped: Collection[str]) -> WriteWatch:
-        """Over what a sandbox was built of just now."""
-        return WriteWatch(root, rules, found.survey, skipped, {path: _inside(root, path) for path in found.loose()})
+    def start(root: int, rules: ProtectionRules, held: HeldPaths, skipped: Collection[str]) -> WriteWatch:
+        """Start from the survey that a sandbox was just built on."""
+        states = {path: _folder_state(root, path) for path in held.list_unheld()}
+        return WriteWatch(root, rules, held.survey, skipped, states)
 
     @staticmethod
-    def begun(root: int, rules: ProtectionRules) -> WriteWatch:
-        """Over what was in its sandbox long before."""
-        before = HeldPaths(surveyed(root, rules))
-        loose = [path for path in before.loose() if path not in NAMES and not before.survey.found[path].repository]
-        return WriteWatch(root, rules, before.survey, (), {path: _inside(root, path) for path in loose})
+    def start_late(root: int, rules: ProtectionRules) -> WriteWatch:
+        """Start for a program whose sandbox was built long ago: a new survey tells what is there now."""
+        before = HeldPaths(survey_protected_paths(root, rules))
+        states = {
+            path: _folder_state(root, path)
+            for path in before.list_unheld()
+            if path not in RESERVED_NAMES and not before.survey.entries[path].is_repository
+        }
+        return WriteWatch(root, rules, before.survey, (), states)
 
-    def undo(self, keep: Keep, name: str, covered: Mapping[str, int] = MappingProxyType({})) -> list[str]:
-        """Take out what was made, put back links that were changed; a sentence for each, and for each other change.
+    def undo(
+        self, save: SaveText, key_prefix: str, covered_inodes: Mapping[str, int] = MappingProxyType({})
+    ) -> list[str]:
+        """Remove what was created and restore links that were changed. Returns a sentence for each change found.
 
-        `keep` is called with names that begin with `name`. `covered` are inodes by path that could not be written: who
-        changed them is somebody else.
+        What is removed is given to `save`, under keys that begin with `key_prefix`. `covered_inodes`, by path, are
+        those that the program could not write: if they changed, somebody else did it, and that is not reported.
         """
-        after = surveyed(self.root, self.rules, self.skipped)
-        told: list[str] = []
-        for path in sorted({*after.found, *self.before.found}):
-            was, now = self.before.found.get(path), after.found.get(path)
-            if was is None and now is not None and not now.repository and self.before.saw(path):
-                told.append(self._take_out(path, keep, f"{name}/{len(told)}"))
-            elif was is not None and was.link is not None and (now is None or now.link != was.link):
-                told.append(self._put_back(path, was, now, keep, f"{name}/{len(told)}"))
-            elif was is not None and covered.get(path) != was.mark[0] and self._is_changed(path, was, now):
-                told.append(f"{_named(path)} was changed; it could not be covered, and is as it was left.")
-        return told
+        after = survey_protected_paths(self.root, self.rules, self.skipped)
+        notes: list[str] = []
+        for path in sorted({*after.entries, *self.before.entries}):
+            old, new = self.before.entries.get(path), after.entries.get(path)
+            if old is None and new is not None and not new.is_repository and self.before.has_visited(path):
+                notes.append(self._move_to_record(path, save, f"{key_prefix}/{len(notes)}"))
+            elif (
+                old is not None and old.link_target is not None and (new is None or new.link_target != old.link_target)
+            ):
+                notes.append(self._restore_link(path, old, new, save, f"{key_prefix}/{len(notes)}"))
+            elif (
+                old is not None and covered_inodes.get(path) != old.fingerprint[0] and self._is_changed(path, old, new)
+            ):
+                notes.append(f"{_format_path(path)} was changed; it could not be covered, and is as it was left.")
+        return notes
 
-    def _is_changed(self, path: str, was: ProtectedEntry, now: ProtectedEntry | None) -> bool:
-        if path not in self.inside:
+    def _is_changed(self, path: str, old: ProtectedEntry, new: ProtectedEntry | None) -> bool:
+        if path not in self.unheld_states:
             return False
-        return now is None or now.mark != was.mark or _inside(self.root, path) != self.inside[path]
+        return (
+            new is None
+            or new.fingerprint != old.fingerprint
+            or _folder_state(self.root, path) != self.unheld_states[path]
+        )
 
-    def _put_back(self, path: str, was: ProtectedEntry, now: ProtectedEntry | None, keep: Keep, name: str) -> str:
-        *above, last = path.split("/")
-        taken = self._take_out(path, keep, name) if now is not None else f"{_named(path)} was removed."
+    def _restore_link(
+        self, path: str, old: ProtectedEntry, new: ProtectedEntry | None, save: SaveText, key: str
+    ) -> str:
+        *folders, name = path.split("/")
+        outcome = self._move_to_record(path, save, key) if new is not None else f"{_format_path(path)} was removed."
         with contextlib.suppress(OSError):
-            folder = opened_beneath(self.root, above)
+            folder_fd = open_without_links(self.root, folders)
             try:
-                os.symlink(was.link or "", last, dir_fd=folder)
+                os.symlink(old.link_target or "", name, dir_fd=folder_fd)
             finally:
-                os.close(folder)
-            return f"{taken} The link that stood there was put back."
-        return f"{taken} The link that stood there, to {_named(was.link or '')}, could not be put back."
+                os.close(folder_fd)
+            return f"{outcome} The link that stood there was put back."
+        return f"{outcome} The link that stood there, to {_format_path(old.link_target or '')}, could not be put back."
 
-    def _take_out(self, path: str, keep: Keep, name: str) -> str:
-        """Give it a name that instructs nobody, in one step; then move it into the record, where it fits."""
-        *above, last = path.split("/")
+    def _move_to_record(self, path: str, save: SaveText, key: str) -> str:
+        """Take a path away in one step, by renaming it; then move it into the record if it fits. Returns a sentence."""
+        *folders, name = path.split("/")
         aside = f".kairos-aside-{secrets.token_hex(4)}"
         try:
-            folder = opened_beneath(self.root, above)
+            folder_fd = open_without_links(self.root, folders)
         except OSError:
-            return f"{_named(path)} was made, and is gone again."
+            return f"{_format_path(path)} was made, and is gone again."
         try:
-            os.rename(last, aside, src_dir_fd=folder, dst_dir_fd=folder)
-            texts = _texts(folder, aside)
+            os.rename(name, aside, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            texts = _read_texts(folder_fd, aside)
             if texts is None:
-                beside = _named("/".join((*above, aside)))
-                return f"{_named(path)} was made; it is too large or no text, and was put aside as {beside}."
-            keep(name, json.dumps({"path": path, "texts": texts}))
-            _remove(folder, aside)
+                new_path = _format_path("/".join((*folders, aside)))
+                return f"{_format_path(path)} was made; it is too large or no text, and was put aside as {new_path}."
+            save(key, json.dumps({"path": path, "texts": texts}))
+            _remove_entry(folder_fd, aside)
         except OSError as error:
-            return f"{_named(path)} was made, and could not be taken out ({os.strerror(error.errno or 0)})."
+            return f"{_format_path(path)} was made, and could not be taken out ({os.strerror(error.errno or 0)})."
         finally:
-            os.close(folder)
-        return f"{_named(path)} was made, and was taken out.{''.join(_shown(texts))}"
+            os.close(folder_fd)
+        return f"{_format_path(path)} was made, and was taken out.{''.join(_quote_texts(texts))}"
 
 
-def failed_by(result: ToolResult, undone: list[str]) -> ToolResult:
-    """The result of a call during which such a thing was made: a failure, whatever it says itself."""
-    if not undone:
+def mark_failed(result: ToolResult, changes: list[str]) -> ToolResult:
+    """Return the result as a failure if `changes` were found at protected paths, whatever the result itself says."""
+    if not changes:
         return result
-    notes = "\n".join(f"[{each}]" for each in undone)
-    return replace(result, content=f"{result.content}\n[{WHY}]\n{notes}", is_error=True, code="path_denied")
+    notes = "\n".join(f"[{change}]" for change in changes)
+    return replace(result, content=f"{result.content}\n[{UNDONE_REASON}]\n{notes}", is_error=True, code="path_denied")
 
 
-def _named(path: str) -> str:
+def _format_path(path: str) -> str:
     return shorten_path(printable_name(path))
 
 
-def _shown(texts: dict[str, str]) -> Iterator[str]:
+def _quote_texts(texts: dict[str, str]) -> Iterator[str]:
     for path, text in texts.items():
         shown = truncate(text, SHOWN_CHARS, "\n[{left_out:,} more characters in the record]")
-        yield f" It held{f' {_named(path)}' if path else ''}:\n{shown}"
+        yield f" It held{f' {_format_path(path)}' if path else ''}:\n{shown}"
 
 
-def _texts(folder: int, name: str) -> dict[str, str] | None:
-    """The texts of a file (under an empty path), or of all files in a folder; of a link where it leads. None for what
-    the record does not take."""
+def _read_texts(folder_fd: int, name: str) -> dict[str, str] | None:
+    """Read a file's text (under an empty path), or the texts of all files in a folder; of a link, its target's name.
+
+    None for what is too large, too deep or no text: the record doesn't take that.
+    """
     texts: dict[str, str] = {}
-    left = TEXT_BYTES
+    remaining = MAX_TEXT_BYTES
 
     def read(above: int, name: str, path: str, depth: int) -> bool:
-        nonlocal left
+        nonlocal remaining
         kind = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
-        if stat.S_ISDIR(kind) and depth < _DEPTH:
-            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        if stat.S_ISDIR(kind) and depth < _MAX_DEPTH:
+            inner_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
             try:
                 return all(
-                    read(inner, each, f"{path}/{each}" if path else each, depth + 1)
-                    for each in sorted(os.listdir(inner))
+                    read(inner_fd, child, f"{path}/{child}" if path else child, depth + 1)
+                    for child in sorted(os.listdir(inner_fd))
                 )
             finally:
-                os.close(inner)
+                os.close(inner_fd)
         if stat.S_ISLNK(kind):
             content = b"[a link to] " + os.fsencode(os.readlink(name, dir_fd=above))
         elif stat.S_ISREG(kind):
-            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
-            with os.fdopen(opened, "rb") as file:
-                content = file.read(left + 1)
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+            with os.fdopen(fd, "rb") as file:
+                content = file.read(remaining + 1)
         else:
             return False
-        left -= len(content)
-        if left < 0 or len(texts) == FILES:
+        remaining -= len(content)
+        if remaining < 0 or len(texts) == MAX_FILES:
             return False
         texts[path] = content.decode()
         return True
 
     try:
-        return texts if read(folder, name, "", 0) else None
+        return texts if read(folder_fd, name, "", 0) else None
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def _remove(folder: int, name: str) -> None:
-    if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        shutil.rmtree(name, dir_fd=folder)
+def _remove_entry(folder_fd: int, name: str) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+        shutil.rmtree(name, dir_fd=folder_fd)
     else:
-        os.unlink(name, dir_fd=folder)
+        os.unlink(name, dir_fd=folder_fd)
 
 
-def _inside(root: int, path: str) -> tuple[tuple[str, ...], ...]:
-    """What tells one state of a folder's content from another, as far as it is looked into."""
-    found: list[tuple[str, ...]] = []
-    for above, folders, files in os.walk(f"/proc/self/fd/{root}/{path}"):
-        for each in sorted((*folders, *files)):
+def _folder_state(root: int, path: str) -> tuple[tuple[str, ...], ...]:
+    """Return a value that differs if the folder's content changed, by its first _MAX_ENTRIES entries or so."""
+    state: list[tuple[str, ...]] = []
+    for folder, folders, files in os.walk(f"/proc/self/fd/{root}/{path}"):
+        for name in sorted((*folders, *files)):
             with contextlib.suppress(OSError):
-                kind = os.lstat(f"{above}/{each}")
-                found.append((above, each, str(kind.st_ino), str(kind.st_ctime_ns), str(kind.st_size)))
+                status = os.lstat(f"{folder}/{name}")
+                state.append((folder, name, str(status.st_ino), str(status.st_ctime_ns), str(status.st_size)))
         folders.sort()
-        if len(found) >= _ENTRIES:
+        if len(state) >= _MAX_ENTRIES:
             break
-    return tuple(found)
+    return tuple(state)

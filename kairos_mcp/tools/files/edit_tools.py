@@ -19,7 +19,7 @@ from kairos_mcp.core.paths import plain_path, shorten_path
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.core.scopes import Scopes
 from kairos_mcp.core.secret_forms import MASK
-from kairos_mcp.tools.commands.name_holders import alone
+from kairos_mcp.tools.commands.placeholders import lock_out_programs
 from kairos_mcp.tools.files.diff import hash_of, unified_diff
 from kairos_mcp.tools.files.edit import TextEdit, apply_text_edits, overwrite_text
 from kairos_mcp.tools.files.safe_open import FOLDER
@@ -165,7 +165,7 @@ def _exclude_programs(
     root = workspace.open_fd(".", FOLDER)
     now = time.monotonic()
     try:
-        with alone(root, now + (ctx.deadline - now) / 2, lambda: ctx.stop.is_set, instructions):
+        with lock_out_programs(root, now + (ctx.deadline - now) / 2, lambda: ctx.stop.is_set, instructions):
             yield
     finally:
         os.close(root)

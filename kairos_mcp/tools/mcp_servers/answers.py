@@ -1,4 +1,4 @@
-"""The protocol's tool result as ours: text as it is, all else said in words, nothing without a bound."""
+"""Converts a tool result of the protocol into ours: text stays text, other content is described; all within bounds."""
 
 from __future__ import annotations
 
@@ -13,96 +13,96 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.outside import show_with_note
 from kairos_mcp.core.text import truncate
-from kairos_mcp.tools.mcp_servers.definition import plain
+from kairos_mcp.tools.mcp_servers.definition import quote_server
 
-RESULT_CHARS = 1_000_000  # of one result; what a model is shown of it is cut far earlier, and the rest kept
-CHECKED_BYTES = 1_000_000  # of structured content; to check more takes seconds
-DATA_BYTES = 8_000  # a structured result that is small goes beside the text, for callers that are programs
+RESULT_CHARS = 1_000_000  # of one result; a model is shown far less, and the rest is kept for it to read
+CHECKED_BYTES = 1_000_000  # of structured content; checking more would take seconds
+DATA_BYTES = 8_000  # structured content up to this size is also returned as data, for callers that are programs
 
 
 @dataclass(frozen=True, slots=True)
 class ServerResult:
-    """The result with all that can be read in it, and the structured content that came with it, if any did."""
+    """A result as a model reads it, and the structured content that came with it, if any."""
 
     result: ToolResult
     structured: Any = None
 
 
-def answered(answer: wire.CallToolResult) -> ServerResult:
-    """What a server answered as a result; an error stays one."""
-    texts = [_said(block) for block in answer.content]
+def convert_answer(answer: wire.CallToolResult) -> ServerResult:
+    """Convert a server's answer; an error stays an error."""
+    texts = [_describe_block(block) for block in answer.content]
     structured = _plain_json(answer.structured_content)
-    if structured is not None and not _repeats(structured, texts):
+    if structured is not None and not _is_repeated(structured, texts):
         texts.append(f"[structured content]\n{to_json(structured).decode()}" if texts else to_json(structured).decode())
     marker = "\n[cut here: the server sent {total:,} characters, {limit:,} are kept]"
     text = show_with_note(truncate("\n".join(texts), RESULT_CHARS, marker))
     if answer.is_error:
         return ServerResult(ToolResult(text or "It failed, and said nothing more.", is_error=True))
-    small = structured is not None and len(to_json(structured)) <= DATA_BYTES
-    result = ToolResult(text or "[it gave nothing back]", data=structured if small else None)
+    is_small = structured is not None and len(to_json(structured)) <= DATA_BYTES
+    result = ToolResult(text or "[it gave nothing back]", data=structured if is_small else None)
     return ServerResult(result, answer.structured_content)
 
 
-def held_to(schema: JsonObject | None, told: ServerResult, tool: str) -> ToolResult:
-    """The result, if its structured content is what the tool's `outputSchema` says; else an error that shows what came.
+def check_output_schema(schema: JsonObject | None, answer: ServerResult, tool: str) -> ToolResult:
+    """Check structured content against the tool's `outputSchema`. Returns the result, or an error that shows it.
 
-    It takes its time: for a worker thread. What is too large to be checked is let through, and says so.
+    Slow, so call it in a worker thread. Content that is too large to check is accepted, with a note.
     """
-    result = told.result
+    result = answer.result
     if schema is None or result.is_error:
         return result
-    if told.structured is None:
-        return _broken(result, tool, "it has none")
-    if len(to_json(told.structured, inf_nan_mode="constants")) > CHECKED_BYTES:
+    if answer.structured is None:
+        return _schema_broken_result(result, tool, "it has none")
+    if len(to_json(answer.structured, inf_nan_mode="constants")) > CHECKED_BYTES:
         note = f"[over {CHECKED_BYTES:,} bytes of structured content: not held against the tool's outputSchema]"
         return replace(result, content=f"{result.content}\n{note}")
-    if problems := compile_schema(schema).problems(told.structured):
-        return _broken(result, tool, "; ".join(plain(problem) for problem in problems))
+    if problems := compile_schema(schema).problems(answer.structured):
+        return _schema_broken_result(result, tool, "; ".join(quote_server(problem) for problem in problems))
     return result
 
 
-def _broken(result: ToolResult, tool: str, why: str) -> ToolResult:
+def _schema_broken_result(result: ToolResult, tool: str, problem: str) -> ToolResult:
     return ToolResult(
         f"{tool} was called, and may have done its work, but its structured content does not fit its own outputSchema: "
-        f"{why}. Don't rely on what it answered, and look before you call it again. It answered:\n{result.content}",
+        f"{problem}. Don't rely on what it answered, and look before you call it again. It answered:\n{result.content}",
         is_error=True,
     )
 
 
-def _said(block: wire.ContentBlock) -> str:
+def _describe_block(block: wire.ContentBlock) -> str:
     match block:
         case wire.TextContent(text=text):
             return text
         case wire.ImageContent(mime_type=kind, data=encoded):
-            return f"[an image, {plain(kind, 40)}, {_bytes(encoded)} bytes; not shown]"
+            return f"[an image, {quote_server(kind, 40)}, {_format_size(encoded)} bytes; not shown]"
         case wire.AudioContent(mime_type=kind, data=encoded):
-            return f"[a sound, {plain(kind, 40)}, {_bytes(encoded)} bytes; not shown]"
+            return f"[a sound, {quote_server(kind, 40)}, {_format_size(encoded)} bytes; not shown]"
         case wire.ResourceLink(uri=uri, name=name):
-            return f"[a link to the resource {plain(name, 80)}: {plain(str(uri), 300)}; not fetched]"
+            return f"[a link to the resource {quote_server(name, 80)}: {quote_server(str(uri), 300)}; not fetched]"
         case wire.EmbeddedResource(resource=resource):
-            return _held(resource)
+            return _describe_resource(resource)
 
 
-def _held(resource: wire.TextResourceContents | wire.BlobResourceContents) -> str:
-    where = plain(str(resource.uri), 300)
+def _describe_resource(resource: wire.TextResourceContents | wire.BlobResourceContents) -> str:
+    where = quote_server(str(resource.uri), 300)
     match resource:
         case wire.TextResourceContents(text=text):
             return f"[the resource {where}]\n{text}"
         case wire.BlobResourceContents(blob=encoded):
-            return f"[the resource {where}, {_bytes(encoded)} bytes; not shown]"
+            return f"[the resource {where}, {_format_size(encoded)} bytes; not shown]"
 
 
-def _bytes(encoded: str) -> str:
+def _format_size(encoded: str) -> str:
     return f"{len(encoded) * 3 // 4:,}"
 
 
 def _plain_json(structured: Any) -> Any:
-    """Structured content without what no JSON holds: NaN becomes null."""
+    """Return structured content as plain JSON: NaN becomes null."""
     return None if structured is None else json.loads(to_json(structured, inf_nan_mode="null"))
 
 
-def _repeats(structured: Any, texts: list[str]) -> bool:
-    """Whether the text says the same already, as the protocol asks of servers."""
+def _is_repeated(structured: Any, texts: list[str]) -> bool:
+    """Return whether the text holds the structured content already, as the protocol asks of servers."""
     text = "\n".join(texts)
     if isinstance(structured, dict) and len(structured) == 1 and text in structured.values():
         return True

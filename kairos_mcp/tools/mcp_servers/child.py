@@ -1,4 +1,5 @@
-"""A downstream server as a child process: started with the environment given, read in bounds, ended with its own."""
+"""Runs a downstream server as a child process: started with a given environment, read within bounds, and ended
+together with everything that it started."""
 
 from __future__ import annotations
 
@@ -19,197 +20,200 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from kairos_mcp.tools.commands import supervisor
-from kairos_mcp.tools.mcp_servers.enclosure import ServerSandbox
-from kairos_mcp.tools.mcp_servers.flood_guard import LINE_BYTES, ConnectionWatch, FloodError
+from kairos_mcp.tools.mcp_servers.flood_guard import MAX_MESSAGE_BYTES, ConnectionWatch, FloodError
+from kairos_mcp.tools.mcp_servers.server_sandbox import ServerSandbox
 
-CHUNK = 65_536
-STDERR_BYTES = 2_000  # of its end, for a person who looks for the cause
-STDERR_FREE = 8 * 1024 * 1024  # read as it comes
-STDERR_PAUSE_S = 0.05  # and from then on after each chunk: a server that never stops is slowed down, and goes on
-GRACE_S = 1.0  # between each of: its input is closed, SIGTERM, SIGKILL
-INSIDE = Path(__file__).with_name("launcher.py")
-OUTSIDE = Path(supervisor.__file__)
-ENDED_S = 0.1  # between two looks whether it has ended
-LAST_WORDS_S = 0.5  # for what a server that has ended wrote before
+CHUNK_BYTES = 65_536
+STDERR_BYTES = 2_000  # the last of its stderr, kept for a person who looks for a cause
+STDERR_FREE_BYTES = 8 * 1024 * 1024  # of stderr, read at full speed
+STDERR_PAUSE_S = 0.05  # after each further chunk: a server that writes without end is slowed down, not stopped
+GRACE_S = 1.0  # after each step of: close its stdin, SIGTERM, SIGKILL
+SANDBOX_LAUNCHER = Path(__file__).with_name("launcher.py")
+SUPERVISOR = Path(supervisor.__file__)
+POLL_S = 0.1  # between two checks whether it has ended
+DRAIN_S = 0.5  # to read what a server wrote before it ended
 
-Read = MemoryObjectReceiveStream[SessionMessage | Exception]
-Write = MemoryObjectSendStream[SessionMessage]
+ReadStream = MemoryObjectReceiveStream[SessionMessage | Exception]
+WriteStream = MemoryObjectSendStream[SessionMessage]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildStart:
-    """How a child is started: its argument list, its whole environment, its folder. `enclosure`: the sandbox that it is
-    started in, which reads the leash itself."""
+    """How to start a child: argument list, complete environment, working folder. With a `sandbox`, which watches the
+    leash itself, the argument list is built anew at each start."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None
-    enclosure: ServerSandbox | None = None
+    sandbox: ServerSandbox | None = None
 
 
 @dataclass(slots=True)
 class ChildServer:
-    """A running server, and what is known of it."""
+    """A running server process; `ended` is set once nothing more will come from it."""
 
     process: asyncio.subprocess.Process
     watch: ConnectionWatch
-    over: asyncio.Event
+    ended: asyncio.Event
 
 
 @asynccontextmanager
-async def spawned(start: ChildStart, watch: ConnectionWatch, over: asyncio.Event) -> AsyncIterator[tuple[Read, Write]]:
-    """The streams of a new child; `over` is set when it has ended. Raises OSError where it can't be started."""
-    leash_r, leash_w = os.pipe()
-    leash = os.fdopen(leash_w, "wb", buffering=0)  # held until the child has ended, or this process is
+async def spawn_child(
+    start: ChildStart, watch: ConnectionWatch, ended: asyncio.Event
+) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
+    """Start a child and yield its streams of messages; set `ended` when it has ended. Raises OSError."""
+    leash_read, leash_write = os.pipe()
+    leash = os.fdopen(leash_write, "wb", buffering=0)  # open until the child has ended or this process dies
     try:
-        process = await _started(start, leash_r)
+        process = await _start_process(start, leash_read)
     except BaseException:
         leash.close()
         raise
     finally:
-        os.close(leash_r)
-    child = ChildServer(process, watch, over)
-    heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, said = anyio.create_memory_object_stream[SessionMessage](0)
+        os.close(leash_read)
+    child = ChildServer(process, watch, ended)
+    incoming_send, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing_receive = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
-        asyncio.create_task(_hear(child, heard)),
-        asyncio.create_task(_say(child, said)),
-        asyncio.create_task(_drain(child)),
-        asyncio.create_task(_outlived(child)),
+        asyncio.create_task(_read_messages(child, incoming_send)),
+        asyncio.create_task(_write_messages(child, outgoing_receive)),
+        asyncio.create_task(_read_stderr(child)),
+        asyncio.create_task(_end_with_server(child)),
     ]
     try:
         yield read, write
     finally:
-        await asyncio.shield(asyncio.create_task(_end(child, tasks, leash)))
-        for stream in (heard, read, write, said):
+        await asyncio.shield(asyncio.create_task(_stop(child, tasks, leash)))
+        for stream in (incoming_send, read, write, outgoing_receive):
             stream.close()
 
 
-async def _started(start: ChildStart, leash: int) -> asyncio.subprocess.Process:
-    if start.enclosure is None:
-        return await _launched(start, start.argv, leash)
-    with ExitStack() as opened:
-        # In a thread: it looks through the workspace.
-        argv, lent = await asyncio.to_thread(opened.enter_context, start.enclosure.built())
-        return await _launched(start, argv, leash, lent)
+async def _start_process(start: ChildStart, leash_fd: int) -> asyncio.subprocess.Process:
+    if start.sandbox is None:
+        return await _exec_launcher(start, start.argv, leash_fd)
+    with ExitStack() as stack:
+        # In a thread, since it searches the workspace.
+        argv, pass_fds = await asyncio.to_thread(stack.enter_context, start.sandbox.open_arguments())
+        return await _exec_launcher(start, argv, leash_fd, pass_fds)
 
 
-async def _launched(
-    start: ChildStart, argv: tuple[str, ...], leash: int, lent: tuple[int, ...] = ()
+async def _exec_launcher(
+    start: ChildStart, argv: tuple[str, ...], leash_fd: int, pass_fds: tuple[int, ...] = ()
 ) -> asyncio.subprocess.Process:
-    """Raises OSError for a program that is not there, as `exec` would: what starts it here can't be missed."""
-    found = shutil.which(argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
-    if found is None:
+    """Start the child by a launcher script. Raises OSError if the program is missing, as `exec` would: the launcher
+    itself always starts, so its failure would show only in an exit status."""
+    program = shutil.which(argv[0], os.F_OK, path=start.env.get("PATH", os.defpath))
+    if program is None:
         raise FileNotFoundError(argv[0])
-    if not os.access(found, os.X_OK):
+    if not os.access(program, os.X_OK):
         raise PermissionError(argv[0])
-    launcher = OUTSIDE if start.enclosure is None else INSIDE
+    launcher = SUPERVISOR if start.sandbox is None else SANDBOX_LAUNCHER
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", str(launcher), str(leash), *argv),
+        *(sys.executable, "-I", "-S", str(launcher), str(leash_fd), *argv),
         stdin=pipe,
         stdout=pipe,
         stderr=pipe,
         env=start.env,
         cwd=start.cwd,
         start_new_session=True,
-        pass_fds=(leash, *lent),
+        pass_fds=(leash_fd, *pass_fds),
     )
 
 
-async def _hear(child: ChildServer, heard: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-    """Read messages until the child ends or sends too much."""
+async def _read_messages(child: ChildServer, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    """Pass on messages until the child ends or sends too much; record why it ended."""
     try:
-        async for line in _lines(child):
-            message = _message(line, child.watch)
-            if message is not None and child.watch.admit(message):
-                await heard.send(SessionMessage(message))
-        status = await _status(child.process)
-        child.watch.ended(f"it ended{status}")
+        async for line in _read_lines(child):
+            message = _parse_message(line, child.watch)
+            if message is not None and child.watch.passes_on(message):
+                await incoming.send(SessionMessage(message))
+        status = await _describe_exit(child.process)
+        child.watch.record_end(f"it ended{status}")
     except FloodError as flood:
-        child.watch.ended(str(flood))
+        child.watch.record_end(str(flood))
     except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        child.watch.ended("the line to it was closed")
+        child.watch.record_end("the connection to it was closed")
     finally:
-        child.over.set()
-        heard.close()
+        child.ended.set()
+        incoming.close()
 
 
-async def _lines(child: ChildServer) -> AsyncIterator[bytes]:
+async def _read_lines(child: ChildServer) -> AsyncIterator[bytes]:
     assert child.process.stdout is not None
     pending = bytearray()
-    while chunk := await child.process.stdout.read(CHUNK):
-        first, *others = chunk.split(b"\n")
-        pending += first
-        if len(pending) > LINE_BYTES:
-            raise FloodError(f"it sent a message of over {LINE_BYTES // 2**20} MiB")
-        for other in others:
+    while chunk := await child.process.stdout.read(CHUNK_BYTES):
+        rest_of_line, *lines = chunk.split(b"\n")
+        pending += rest_of_line
+        if len(pending) > MAX_MESSAGE_BYTES:
+            raise FloodError(f"it sent a message of over {MAX_MESSAGE_BYTES // 2**20} MiB")
+        for other in lines:
             yield bytes(pending)
             pending = bytearray(other)
 
 
-def _message(line: bytes, watch: ConnectionWatch) -> wire.JSONRPCMessage | None:
+def _parse_message(line: bytes, watch: ConnectionWatch) -> wire.JSONRPCMessage | None:
     if not line.strip():
         return None
     try:
         return wire.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        watch.garbled()
+        watch.count_unreadable()
         return None
 
 
-async def _say(child: ChildServer, said: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write_messages(child: ChildServer, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert child.process.stdin is not None
     with suppress(OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-        async for each in said:
-            line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+        async for item in outgoing:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             child.process.stdin.write(line.encode() + b"\n")
             await child.process.stdin.drain()
 
 
-async def _drain(child: ChildServer) -> None:
+async def _read_stderr(child: ChildServer) -> None:
     assert child.process.stderr is not None
     read = 0
     with suppress(OSError):
-        while chunk := await child.process.stderr.read(CHUNK):
+        while chunk := await child.process.stderr.read(CHUNK_BYTES):
             child.watch.stderr += chunk
             del child.watch.stderr[:-STDERR_BYTES]
             read += len(chunk)
-            if read > STDERR_FREE:
+            if read > STDERR_FREE_BYTES:
                 await asyncio.sleep(STDERR_PAUSE_S)
 
 
-async def _outlived(child: ChildServer) -> None:
-    """Once the server has ended, end what it started: that may hold its streams, so that its death would go unseen."""
+async def _end_with_server(child: ChildServer) -> None:
+    """Once the server has ended, kill what it started, which may hold its streams open and so hide its end."""
     while child.process.returncode is None:  # noqa: ASYNC110 - `wait` would also wait for its pipes
-        await asyncio.sleep(ENDED_S)
-    await asyncio.sleep(LAST_WORDS_S)
-    if not child.over.is_set():
-        _signal(child.process, signal.SIGKILL)
+        await asyncio.sleep(POLL_S)
+    await asyncio.sleep(DRAIN_S)
+    if not child.ended.is_set():
+        _signal_group(child.process, signal.SIGKILL)
 
 
-async def _status(process: asyncio.subprocess.Process) -> str:
-    """How it ended, in words; it may have closed its output and live on."""
-    if not await _exited(process, GRACE_S):
-        return " its side of the line"
+async def _describe_exit(process: asyncio.subprocess.Process) -> str:
+    """Return how it ended, in words that follow "it ended"; it may have closed its output and live on."""
+    if not await _wait_for_exit(process, GRACE_S):
+        return " its side of the connection"
     code = process.returncode or 0
     return f" with status {code}" if code >= 0 else f", killed by {signal.Signals(-code).name}"
 
 
-async def _end(child: ChildServer, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
+async def _stop(child: ChildServer, tasks: list[asyncio.Task[None]], leash: IO[bytes]) -> None:
     process = child.process
     assert process.stdin is not None
-    flooding = child.watch.why is not None
-    child.watch.ended("the line to it was closed")
+    has_failed = child.watch.end_reason is not None
+    child.watch.record_end("the connection to it was closed")
     process.stdin.close()
-    if not flooding:
-        await _exited(process, GRACE_S)
-    _signal(process, signal.SIGTERM)
-    await _exited(process, GRACE_S)
-    leash.close()  # what is left of it and of what it started is ended by who holds the other end
-    await _exited(process, GRACE_S)
-    _signal(process, signal.SIGKILL)
-    await _exited(process, GRACE_S)
+    if not has_failed:
+        await _wait_for_exit(process, GRACE_S)
+    _signal_group(process, signal.SIGTERM)
+    await _wait_for_exit(process, GRACE_S)
+    leash.close()  # the supervisor or the sandbox now kills what is left of it and of what it started
+    await _wait_for_exit(process, GRACE_S)
+    _signal_group(process, signal.SIGKILL)
+    await _wait_for_exit(process, GRACE_S)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -219,8 +223,8 @@ async def _end(child: ChildServer, tasks: list[asyncio.Task[None]], leash: IO[by
             transport.close()
 
 
-async def _exited(process: asyncio.subprocess.Process, within_s: float) -> bool:
-    """Whether it has ended by then. `wait` would also wait for its pipes, which what it started may hold open."""
+async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -> bool:
+    """Wait for its end; return whether it came in time. `wait` would also wait for pipes that others may hold open."""
     deadline = _now() + within_s
     while process.returncode is None and _now() < deadline:  # noqa: ASYNC110 - see above: there is no event
         await asyncio.sleep(0.01)
@@ -231,7 +235,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _signal(process: asyncio.subprocess.Process, which: signal.Signals) -> None:
-    """To the whole group, whose leader the child is: also once that has ended."""
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to the child's whole group, which may live on when the child has ended."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, which)
+        os.killpg(process.pid, number)

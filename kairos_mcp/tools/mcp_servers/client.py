@@ -1,6 +1,7 @@
-"""The line to one downstream server over its deaths: opened when needed, and again with pauses that grow.
+"""Talks to one downstream server across its restarts: connects when needed, and again with growing pauses.
 
-Each call is bounded, and what happened to it is told. It lives in the background loop.
+Each call ends within its time, with a result or an error that says whether it may have been carried out. All of this
+runs in the background loop.
 """
 
 from __future__ import annotations
@@ -18,102 +19,113 @@ from pydantic import ValidationError
 
 from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, Unreachable
 from kairos_mcp.core.messages import Effect, JsonObject, ToolResult
-from kairos_mcp.tools.mcp_servers.answers import ServerResult, answered
+from kairos_mcp.tools.mcp_servers.answers import ServerResult, convert_answer
 from kairos_mcp.tools.mcp_servers.child import ChildStart
-from kairos_mcp.tools.mcp_servers.connection import HttpAddress, ServerConnection, ServerRequest, reason
-from kairos_mcp.tools.mcp_servers.definition import ServerListing, ServerToolDefinition, changed, listing, plain
-from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED, ConnectionWatch
+from kairos_mcp.tools.mcp_servers.connection import HttpAddress, InputRefused, ServerConnection, describe_failure
+from kairos_mcp.tools.mcp_servers.definition import (
+    ServerListing,
+    ServerToolDefinition,
+    definition_changed,
+    quote_server,
+    read_listing,
+)
+from kairos_mcp.tools.mcp_servers.flood_guard import REFUSED_METHODS, ConnectionWatch
 
-START_S = 60  # to start and be listed; a first start by npx or uvx downloads
-STEADY_S = 60  # a server that lived so long may die once without a pause
-PAUSE_S = 60  # the longest between two tries
-SILENT = 2  # calls in a row without an answer, and it is started anew
+START_S = 60  # to start and list its tools; a first start by npx or uvx downloads
+STABLE_S = 60  # a server that lived so long may die once without a pause before its restart
+MAX_PAUSE_S = 60  # between two tries
+MAX_UNANSWERED = 2  # so many calls in a row without an answer, and the server is restarted
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:
-    """What is to be called, and until when its caller waits (`time.monotonic()`); `timeout_s`: how long the server may
-    take from when it was sent; `still` raises where it may not be sent any more."""
+    """One call of a tool.
+
+    `deadline` (`time.monotonic()`) is when the caller stops waiting; `timeout_s` is the server's time, from when the
+    call is sent. `recheck` raises if the call may not be sent any more.
+    """
 
     definition: ServerToolDefinition
     arguments: JsonObject
     effect: Effect
-    until: float
+    deadline: float
     timeout_s: float
-    still: Callable[[], None]
+    recheck: Callable[[], None]
 
 
 class ServerClient:
-    """One server's connection. `way` is asked anew at each start, since a secret may have changed."""
+    """The client of one server. `resolve_address` is called at each start, since a secret may have changed;
+    `on_listing` whenever the server's tools were listed."""
 
     def __init__(
         self,
         name: str,
         globs: tuple[str, ...],
-        way: Callable[[], ChildStart | HttpAddress],
-        met: Callable[[ServerListing], None],
-        hide: Callable[[JsonObject], JsonObject] = lambda each: each,
+        resolve_address: Callable[[], ChildStart | HttpAddress],
+        on_listing: Callable[[ServerListing], None],
+        redact: Callable[[JsonObject], JsonObject] = lambda listed: listed,
     ) -> None:
         self.name = name
         self.listing: ServerListing | None = None
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self._globs = globs
-        self._way = way
-        self._met = met
-        self._hide = hide
+        self._resolve_address = resolve_address
+        self._on_listing = on_listing
+        self._redact = redact
         self._watch = ConnectionWatch()
-        self._link: ServerConnection | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._connection: ServerConnection | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[ServerConnection] | None = None
         self._failures = 0
-        self._not_before = 0.0
-        self._since = 0.0
-        self._silent = 0
-        self._calls = 0  # sent and not ended
+        self._retry_at = 0.0
+        self._connected_at = 0.0
+        self._unanswered = 0
+        self._active_calls = 0  # sent and not ended
         self._idle = asyncio.Event()
-        self._legacy = False
+        self._use_legacy = False
 
-    async def listed(self, until: float) -> None:
-        """Be connected, and know what the server lists now. Raises Unreachable, ConfigError."""
+    async def ensure_listed(self, deadline: float) -> None:
+        """Connect if need be, and update the listing. Raises Unreachable, ConfigError."""
         try:
-            async with asyncio.timeout_at(until):
-                await self._connected()
+            async with asyncio.timeout_at(deadline):
+                await self._get_connection()
         except TimeoutError:
             raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
 
-    async def call(self, wanted: ServerCall) -> ServerResult:
-        """Make the call. Raises Unreachable where nothing was sent, ToolNotOffered where the server defines this tool
-        otherwise now, OutcomeUnknown where it was sent and no end was heard.
+    async def call(self, call: ServerCall) -> ServerResult:
+        """Make a call.
 
-        Only a server that had the whole of `timeout_s` was silent; where its caller gave up before, nothing is known.
+        Raises Unreachable if nothing was sent, or the call may be repeated; ToolNotOffered if the server defines the
+        tool otherwise now; OutcomeUnknown if the call was sent and its end is not known. Only a server that had all of
+        `timeout_s` counts as silent, not one whose caller gave up earlier.
         """
-        allowed: float | None = None  # until when the server may answer, once the call is sent
-        link: ServerConnection | None = None
+        answer_deadline: float | None = None  # set once the call is sent
+        connection: ServerConnection | None = None
         try:
-            async with asyncio.timeout_at(wanted.until) as limit:
-                link = await self._connected()
-                self._check(wanted.definition)
-                wanted.still()  # in the loop: its answer would be old by the time that a thread has brought it
-                before, allowed = link.watch.asked.copy(), time.monotonic() + wanted.timeout_s
-                limit.reschedule(min(wanted.until, allowed))
-                with self._under_way(link):
-                    answer = await link.call(wanted.definition.name, wanted.arguments, wanted.still)
-                    self._silent = 0
-            return self._told(answered(answer), link.watch.asked - before)
+            async with asyncio.timeout_at(call.deadline) as limit:
+                connection = await self._get_connection()
+                self._check_definition(call.definition)
+                call.recheck()  # here in the loop: made in a thread, the check could be outdated on return
+                refused_before, answer_deadline = connection.watch.refused.copy(), time.monotonic() + call.timeout_s
+                limit.reschedule(min(call.deadline, answer_deadline))
+                with self._counted_call(connection):
+                    answer = await connection.call_tool(call.definition.name, call.arguments, call.recheck)
+                    self._unanswered = 0
+            return self._add_refusals(convert_answer(answer), connection.watch.refused - refused_before)
         except TimeoutError:
-            if allowed is None:
+            if answer_deadline is None:
                 raise Unreachable(f"{self.name} is still starting.", "Call again in a moment.") from None
-            if allowed > wanted.until:
-                raise self._unheard(wanted, "had not answered when the caller's time was over") from None
-            self._was_silent(link)
-            raise self._unheard(wanted, "did not answer in time") from None
-        except (MCPError, ServerRequest, ValidationError, ConnectionError) as error:
-            return ServerResult(await self._failed(wanted, error, link))
+            if answer_deadline > call.deadline:
+                raise self._no_answer_error(call, "had not answered when the caller's time was over") from None
+            self._count_unanswered(connection)
+            raise self._no_answer_error(call, "did not answer in time") from None
+        except (MCPError, InputRefused, ValidationError, ConnectionError) as error:
+            return ServerResult(await self._convert_failure(call, error, connection))
 
     @property
-    def stale(self) -> bool:
-        """Whether it lives and has said that its tools changed."""
-        return self._link is not None and self._link.alive and self._link.watch.changed
+    def is_stale(self) -> bool:
+        """Whether it is connected and has reported that its tools changed."""
+        return self._connection is not None and self._connection.is_alive and self._connection.watch.tools_changed
 
     @property
     def is_opening(self) -> bool:
@@ -122,179 +134,193 @@ class ServerClient:
     async def close(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
-        if self._link is not None:
-            self._link.close()
-        if self._keeper is not None:
-            await asyncio.wait([self._keeper], timeout=START_S)
+        if self._connection is not None:
+            self._connection.close()
+        if self._serving is not None:
+            await asyncio.wait([self._serving], timeout=START_S)
 
     @property
-    def covered(self) -> Mapping[str, int]:
-        """What of the workspace its process can't write, as its sandbox was built: inodes by plain path."""
-        way = self._link.way if self._link is not None else None
-        return way.enclosure.covered if isinstance(way, ChildStart) and way.enclosure is not None else {}
+    def covered_inodes(self) -> Mapping[str, int]:
+        """Inodes of the protected paths that its process can't write in its sandbox, by plain path."""
+        address = self._connection.address if self._connection is not None else None
+        return address.sandbox.covered_inodes if isinstance(address, ChildStart) and address.sandbox is not None else {}
 
     def stderr(self) -> str:
-        """The end of what the server wrote to its stderr; for a person, never for a model."""
+        """Return the last of what the server wrote to stderr; for a person, never for a model."""
         return self._watch.stderr.decode("utf-8", "replace")
 
-    async def _connected(self) -> ServerConnection:
-        """The living connection, opened if need be; all who wait for it wait for one start."""
-        while self._silent >= SILENT and self._calls:
-            await self._idle.wait()  # it is to be started anew, and others still wait for what it has begun
+    async def _get_connection(self) -> ServerConnection:
+        """Return the open connection; open it if need be. All who wait for it share one start."""
+        while self._unanswered >= MAX_UNANSWERED and self._active_calls:
+            await self._idle.wait()  # it will be restarted, once the calls under way have ended
         opening = self._opening
-        if opening is None or opening.done():  # until then it may be connected, but what it lists is not known yet
-            if self._link is not None and self._link.alive:
-                if self._link.watch.changed:
-                    await self._list(self._link)
-                return self._link
+        if opening is None or opening.done():  # while it is opening it may be connected, but not listed yet
+            if self._connection is not None and self._connection.is_alive:
+                if self._connection.watch.tools_changed:
+                    await self._refresh_listing(self._connection)
+                return self._connection
             opening = self._opening = asyncio.create_task(self._open())
-            opening.add_done_callback(_heard)
-        return await asyncio.shield(opening)  # one who gives up waiting leaves the start to the others
+            opening.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(opening)  # a caller that gives up must not cancel the start for others
 
     async def _open(self) -> ServerConnection:
-        await self._after_death()
+        await self._record_lost_connection()
         now = time.monotonic()
-        if now < self._not_before:
+        if now < self._retry_at:
             raise Unreachable(
-                f"{self.name} is not there: {self.trouble}.",
-                f"It is tried again in {self._not_before - now:.0f} s; go on without it.",
+                f"{self.name} is not there: {self.problem}.",
+                f"It is tried again in {self._retry_at - now:.0f} s; go on without it.",
             )
-        link = ServerConnection(self._way(), legacy=self._legacy)
-        self._watch = link.watch
+        connection = ServerConnection(self._resolve_address(), legacy=self._use_legacy)
+        self._watch = connection.watch
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        keeper = asyncio.create_task(link.serve(opened))
+        serving = asyncio.create_task(connection.serve(opened))
         try:
             async with asyncio.timeout(START_S):
                 await opened
-                self._link, self._keeper, self._since = link, keeper, time.monotonic()
-                await self._list(link)
+                self._connection, self._serving, self._connected_at = connection, serving, time.monotonic()
+                await self._refresh_listing(connection)
         except (Exception, asyncio.CancelledError) as error:
-            self._link = None
-            link.close()
+            self._connection = None
+            connection.close()
             if opened.cancelled() or not opened.done():
-                keeper.cancel()  # it is still on its way, and listens to nothing
-            await asyncio.wait([keeper], timeout=10)
+                serving.cancel()  # it is still connecting, and does not wait for `close` yet
+            await asyncio.wait([serving], timeout=10)
             if isinstance(error, asyncio.CancelledError | KairosError):
                 raise
-            why = "it did not answer in time" if isinstance(error, TimeoutError) else reason(error)
-            self._legacy = not self._legacy  # some die of a question in the newer protocol
-            raise self._pausing(link.watch.why or why) from None
-        self.trouble = None
-        return link
+            reason = "it did not answer in time" if isinstance(error, TimeoutError) else describe_failure(error)
+            self._use_legacy = not self._use_legacy  # some servers die of a request in the newer protocol
+            raise self._record_failed_start(connection.watch.end_reason or reason) from None
+        self.problem = None
+        return connection
 
-    async def _after_death(self) -> None:
-        """Take note of how the last connection ended, if it did by itself."""
-        if self._link is None:
+    async def _record_lost_connection(self) -> None:
+        """Record how the last connection ended, if there was one, and set the pause before the next start."""
+        if self._connection is None:
             return
-        link, self._link = self._link, None
-        if self._keeper is not None:
-            await asyncio.wait([self._keeper], timeout=10)
-        self.trouble = link.watch.why or "it ended"
-        if time.monotonic() - self._since >= STEADY_S:
+        lost, self._connection = self._connection, None
+        if self._serving is not None:
+            await asyncio.wait([self._serving], timeout=10)
+        self.problem = lost.watch.end_reason or "it ended"
+        if time.monotonic() - self._connected_at >= STABLE_S:
             self._failures = 0
         self._failures += 1
         if self._failures > 1:
-            self._not_before = time.monotonic() + min(PAUSE_S, 2 ** (self._failures - 2))
+            self._retry_at = time.monotonic() + min(MAX_PAUSE_S, 2 ** (self._failures - 2))
 
-    def _pausing(self, why: str) -> Unreachable:
-        self.trouble = why
-        pause = min(PAUSE_S, 2**self._failures)
+    def _record_failed_start(self, reason: str) -> Unreachable:
+        self.problem = reason
+        pause = min(MAX_PAUSE_S, 2**self._failures)
         self._failures += 1
-        self._not_before = time.monotonic() + pause
+        self._retry_at = time.monotonic() + pause
         return Unreachable(
-            f"{self.name} could not be started: {why}.",
+            f"{self.name} could not be started: {reason}.",
             f"It is tried again in {pause} s; go on without it. `kairos-mcp doctor` looks into it.",
         )
 
-    async def _list(self, link: ServerConnection) -> None:
-        listed, more = await link.listed()
-        self.listing = await asyncio.to_thread(listing, self.name, listed, self._globs, more=more, hide=self._hide)
-        await asyncio.to_thread(self._met, self.listing)
+    async def _refresh_listing(self, connection: ServerConnection) -> None:
+        tools, is_incomplete = await connection.list_tools()
+        self.listing = await asyncio.to_thread(
+            read_listing, self.name, tools, self._globs, is_incomplete=is_incomplete, redact=self._redact
+        )
+        await asyncio.to_thread(self._on_listing, self.listing)
 
-    def _check(self, wanted: ServerToolDefinition) -> None:
-        now = self.listing.definitions.get(wanted.name) if self.listing is not None else None
-        if now is None:
-            raise ToolNotOffered(f"{self.name} has no usable tool {plain(wanted.name, 64)} any more.", "Use another.")
-        if now.hash != wanted.hash:
-            raise changed(self.name, wanted.name)
+    def _check_definition(self, approved: ServerToolDefinition) -> None:
+        current = self.listing.definitions.get(approved.name) if self.listing is not None else None
+        if current is None:
+            raise ToolNotOffered(
+                f"{self.name} has no usable tool {quote_server(approved.name, 64)} any more.", "Use another."
+            )
+        if current.hash != approved.hash:
+            raise definition_changed(self.name, approved.name)
 
-    async def _failed(
+    async def _convert_failure(
         self,
-        wanted: ServerCall,
-        error: MCPError | ServerRequest | ValidationError | ConnectionError,
-        link: ServerConnection | None,
+        call: ServerCall,
+        error: MCPError | InputRefused | ValidationError | ConnectionError,
+        connection: ServerConnection | None,
     ) -> ToolResult:
-        """What a call that ended without a result is: an answer of the server, or an end that nobody heard."""
+        """Convert a failed call: return the error that the server answered with, or raise if no answer came."""
         if not isinstance(error, ConnectionError):
-            self._silent = 0  # whatever it was, it was an answer
+            self._unanswered = 0  # the server answered something
         match error:
-            case ServerRequest():
-                return _error(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
+            case InputRefused():
+                return _error_result(f"{self.name} did not finish: {error}. Try other arguments, or another tool.")
             case ValidationError():
-                return _error(f"{self.name} answered with something that is no result; it may have done its work.")
+                return _error_result(
+                    f"{self.name} answered with something that is no result; it may have done its work."
+                )
             case MCPError(code=code) if code != CONNECTION_CLOSED:
-                if code == INVALID_REQUEST and link is not None and isinstance(link.way, HttpAddress):
-                    link.close()  # its session may have ended with a restart of the server
-                return _error(f"{self.name} answered with the error {code}: {plain(error.message)}")
+                if code == INVALID_REQUEST and connection is not None and isinstance(connection.address, HttpAddress):
+                    connection.close()  # the server may have restarted and lost its session
+                return _error_result(f"{self.name} answered with the error {code}: {quote_server(error.message)}")
             case _:
-                if link is None:
-                    raise Unreachable(f"{self.name} can't be reached: {reason(error)}.", "Call again.") from None
-                link.close()
-                if self._keeper is not None:
-                    await asyncio.wait([self._keeper], timeout=10)
-                if link.unsent:
-                    raise Unreachable(f"{self.name} can't be reached: {link.watch.why}.", "Call again.") from None
-                raise self._unheard(wanted, f"broke off: {link.watch.why or reason(error)}") from None
+                if connection is None:
+                    raise Unreachable(
+                        f"{self.name} can't be reached: {describe_failure(error)}.", "Call again."
+                    ) from None
+                connection.close()
+                if self._serving is not None:
+                    await asyncio.wait([self._serving], timeout=10)
+                if connection.is_unsent:
+                    raise Unreachable(
+                        f"{self.name} can't be reached: {connection.watch.end_reason}.", "Call again."
+                    ) from None
+                raise self._no_answer_error(
+                    call, f"broke off: {connection.watch.end_reason or describe_failure(error)}"
+                ) from None
 
     @contextmanager
-    def _under_way(self, link: ServerConnection) -> Iterator[None]:
-        """Count a call that was sent; a server that is to be started anew is closed when the last one has ended."""
-        self._calls += 1
+    def _counted_call(self, connection: ServerConnection) -> Iterator[None]:
+        """Count a call as under way inside the block; afterwards restart a silent server if it was the last."""
+        self._active_calls += 1
         self._idle.clear()
         try:
             yield
         finally:
-            self._calls -= 1
-            self._restart_if_idle(link)
+            self._active_calls -= 1
+            self._close_if_silent(connection)
 
-    def _was_silent(self, link: ServerConnection | None) -> None:
-        self._silent += 1
-        if link is not None:
-            self._restart_if_idle(link)
+    def _count_unanswered(self, connection: ServerConnection | None) -> None:
+        self._unanswered += 1
+        if connection is not None:
+            self._close_if_silent(connection)
 
-    def _restart_if_idle(self, link: ServerConnection) -> None:
-        """Close the connection to a server that was silent too often, unless another's call is under way there."""
-        if self._calls:
+    def _close_if_silent(self, connection: ServerConnection) -> None:
+        """Close the connection to a server that was silent too often, unless another call is still under way."""
+        if self._active_calls:
             return
-        if self._silent >= SILENT:
-            link.watch.ended(f"it did not answer {SILENT} calls in a row")
-            link.close()
-            self._silent = 0
+        if self._unanswered >= MAX_UNANSWERED:
+            connection.watch.record_end(f"it did not answer {MAX_UNANSWERED} calls in a row")
+            connection.close()
+            self._unanswered = 0
         self._idle.set()
 
-    def _unheard(self, wanted: ServerCall, what: str) -> KairosError:
-        name = plain(wanted.definition.name, 64)
-        if wanted.effect in ("read", "idempotent"):
-            return Unreachable(f"{self.name} {what}, while it ran {name}.", "It may be called again.")
+    def _no_answer_error(self, call: ServerCall, failure: str) -> KairosError:
+        name = quote_server(call.definition.name, 64)
+        if call.effect in ("read", "idempotent"):
+            return Unreachable(f"{self.name} {failure}, while it ran {name}.", "It may be called again.")
         return OutcomeUnknown(
-            f"{self.name} {what}, after {name} was sent: whether it was carried out is not known.",
+            f"{self.name} {failure}, after {name} was sent: whether it was carried out is not known.",
             "Don't repeat it before you have looked whether it took effect.",
         )
 
-    def _told(self, heard: ServerResult, asked: Counter[str]) -> ServerResult:
-        """The answer, and that the server asked for something meanwhile."""
-        if not asked:
-            return heard
-        things = ", ".join(f"{REFUSED[method]}{f' ({n} times)' * (n > 1)}" for method, n in sorted(asked.items()))
+    def _add_refusals(self, answer: ServerResult, refused: Counter[str]) -> ServerResult:
+        """Add a note to the result if the server asked for something meanwhile, which was refused."""
+        if not refused:
+            return answer
+        things = ", ".join(
+            f"{REFUSED_METHODS[method]}{f' ({n} times)' * (n > 1)}" for method, n in sorted(refused.items())
+        )
         note = f"[{self.name} asked for {things} meanwhile; refused]"
-        return replace(heard, result=replace(heard.result, content=f"{heard.result.content}\n{note}"))
+        return replace(answer, result=replace(answer.result, content=f"{answer.result.content}\n{note}"))
 
 
-def _error(text: str) -> ToolResult:
+def _error_result(text: str) -> ToolResult:
     return ToolResult(text, is_error=True)
 
 
-def _heard(task: asyncio.Task[ServerConnection]) -> None:
-    """Somebody heard how it went, also if all who waited gave up."""
+def _retrieve_exception(task: asyncio.Task[ServerConnection]) -> None:
+    """Retrieve the exception even if all who waited gave up; asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Watches what a downstream server sends unasked: it is counted, most of it is dropped, and too much ends the line."""
+"""Watches what a downstream server sends unasked: counted, mostly dropped, and too much ends the connection."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 
 import mcp_types as wire
 
-MESSAGES = 2_000  # that nobody asked for, at once
-PER_SECOND = 100  # and from then on
-REQUESTS = 1_000  # of theirs, each of which is answered, on one connection
-LINE_BYTES = 8 * 1024 * 1024
-REFUSED = {
+MAX_BURST = 2_000  # unasked messages at once
+MAX_PER_SECOND = 100  # unasked messages, in the long run
+MAX_REQUESTS = 1_000  # of the server to us on one connection; each is answered
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+REFUSED_METHODS = {
     "sampling/createMessage": "the model",
     "elicitation/create": "the user",
     "roots/list": "the folders of this client",
 }
-_HEARD = {"notifications/tools/list_changed", "notifications/subscriptions/acknowledged"}
+_PASSED_ON = {"notifications/tools/list_changed", "notifications/subscriptions/acknowledged"}
 
 
 class FloodError(Exception):
@@ -24,50 +24,56 @@ class FloodError(Exception):
 
 
 class ConnectionWatch:
-    """What one connection has done. `changed`: its tools may be others now; `asked`: what it asked for and was refused,
-    by method; `why`: the reason that it ended for, once it has; `stderr`: the end of what it wrote there."""
+    """What was seen of one connection.
+
+    `tools_changed`: the server's tools may have changed since they were listed. `refused` counts the requests that it
+    made and that were refused, by method. `end_reason`: why the connection ended, once it has. `stderr`: the last of
+    what the server wrote there.
+    """
 
     def __init__(self) -> None:
-        self.changed = False
-        self.asked: Counter[str] = Counter()
+        self.tools_changed = False
+        self.refused: Counter[str] = Counter()
         self.unreadable = 0
-        self.why: str | None = None
+        self.end_reason: str | None = None
         self.stderr = bytearray()
-        self._left = float(MESSAGES)
-        self._at = time.monotonic()
+        self._allowance = float(MAX_BURST)
+        self._counted_at = time.monotonic()
 
-    def admit(self, message: wire.JSONRPCMessage) -> bool:
-        """Whether the message goes on to the session. Raises Flooded."""
+    def passes_on(self, message: wire.JSONRPCMessage) -> bool:
+        """Count a message; return whether it is passed on to the protocol library. Raises FloodError."""
         match message:
             case wire.JSONRPCNotification(method=method):
-                self.count()
+                self.count_unasked()
                 if method == "notifications/tools/list_changed":
-                    self.changed = True
-                return method in _HEARD
+                    self.tools_changed = True
+                return method in _PASSED_ON
             case wire.JSONRPCRequest(method=method):
-                self.count()
-                if method in REFUSED:
-                    self.asked[method] += 1
-                if self.asked.total() > REQUESTS:
-                    raise FloodError(f"it asked for {REFUSED.get(method, 'things')} over {REQUESTS:,} times")
+                self.count_unasked()
+                if method in REFUSED_METHODS:
+                    self.refused[method] += 1
+                if self.refused.total() > MAX_REQUESTS:
+                    raise FloodError(
+                        f"it asked for {REFUSED_METHODS.get(method, 'things')} over {MAX_REQUESTS:,} times"
+                    )
                 return True
             case _:
                 return True
 
-    def garbled(self) -> None:
-        """A line that is no message: some servers print. Raises Flooded."""
+    def count_unreadable(self) -> None:
+        """Count a line that is no message: some servers print to stdout. Raises FloodError."""
         self.unreadable += 1
-        self.count()
+        self.count_unasked()
 
-    def count(self) -> None:
-        """One more that nobody asked for. Raises Flooded."""
+    def count_unasked(self) -> None:
+        """Count a message that nobody asked for. Raises FloodError."""
         now = time.monotonic()
-        self._left = min(MESSAGES, self._left + (now - self._at) * PER_SECOND) - 1
-        self._at = now
-        if self._left < 0:
-            raise FloodError(f"it sent over {MESSAGES:,} messages that nobody asked for")
+        self._allowance = min(MAX_BURST, self._allowance + (now - self._counted_at) * MAX_PER_SECOND) - 1
+        self._counted_at = now
+        if self._allowance < 0:
+            raise FloodError(f"it sent over {MAX_BURST:,} messages that nobody asked for")
 
-    def ended(self, why: str) -> None:
-        """The first reason counts."""
-        if self.why is None:
-            self.why = why
+    def record_end(self, reason: str) -> None:
+        """Record why the connection ended; only the first reason is kept."""
+        if self.end_reason is None:
+            self.end_reason = reason

@@ -1,4 +1,4 @@
-"""The way to a downstream server, from its configuration: what is started with which environment, or which address."""
+"""Resolves how to reach a downstream server from its settings: the program to start and its environment, or a URL."""
 
 from __future__ import annotations
 
@@ -12,44 +12,51 @@ from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.mcp_servers.child import ChildStart
 from kairos_mcp.tools.mcp_servers.connection import HttpAddress
-from kairos_mcp.tools.mcp_servers.enclosure import enclosed
-from kairos_mcp.tools.mcp_servers.resources import BASICS, ServerResources
+from kairos_mcp.tools.mcp_servers.resources import ServerResources
+from kairos_mcp.tools.mcp_servers.server_sandbox import build_server_sandbox
 
 _REFERENCE = re.compile(r"\$\{((?:env|file|keyring):[^{}]+)\}")
 _WORKSPACE = "${workspace}"
+# What a child gets of our environment.
+_PASSED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
-def way_of(setting: ServerSetting, workspace: Path | None, shared: ServerResources) -> ChildStart | HttpAddress:
-    """Secrets are resolved here, at each start, and live on in the child and in this connection alone.
+def resolve_address(
+    setting: ServerSetting, workspace: Path | None, resources: ServerResources
+) -> ChildStart | HttpAddress:
+    """Return what is to be started or connected to. Called at each start; resolves secrets and looks at the workspace.
 
-    Raises ConfigError for a secret that is not there, a workspace that is missing, a sandbox that can't be had.
+    The secrets live on only in the child and in its connection. Raises ConfigError if a secret or the workspace is
+    missing, or a sandbox can't be made.
     """
 
     def text(value: str) -> str:
-        return resolved(_placed(setting.name, value, workspace), shared.secret)
+        return resolve_references(_fill_workspace(setting.name, value, workspace), resources.resolve_secret)
 
     if setting.url is not None:
         return HttpAddress(
-            setting.url, {name: _one_line(setting.name, name, text(value)) for name, value in setting.headers}
+            setting.url, {name: _check_header(setting.name, name, text(value)) for name, value in setting.headers}
         )
-    basics = {name: shared.environ[name] for name in BASICS if name in shared.environ}
-    env = basics | {name: text(value) for name, value in setting.env}
-    argv = tuple(_placed(setting.name, part, workspace) for part in setting.command)
-    cwd = _placed(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
+    passed = {name: resources.environ[name] for name in _PASSED_VARIABLES if name in resources.environ}
+    env = passed | {name: text(value) for name, value in setting.env}
+    argv = tuple(_fill_workspace(setting.name, part, workspace) for part in setting.command)
+    cwd = _fill_workspace(setting.name, setting.cwd, workspace) if setting.cwd is not None else str(workspace or "/")
     if not setting.sandbox:
         return ChildStart(argv, env, cwd)
-    rules = shared.rules(workspace) if workspace is not None else ProtectionRules()
-    return ChildStart(argv, env, "/", enclosed(setting.name, argv, env, Path(cwd), workspace, shared.hidden, rules))
+    rules = resources.rules(workspace) if workspace is not None else ProtectionRules()
+    return ChildStart(
+        argv, env, "/", build_server_sandbox(setting.name, argv, env, Path(cwd), workspace, resources.hidden, rules)
+    )
 
 
-def resolved(value: str, secret: Callable[[str], str]) -> str:
-    """The value with each reference to a secret replaced: `env:NAME` or `file:PATH` alone, `${env:NAME}` within."""
+def resolve_references(value: str, resolve_secret: Callable[[str], str]) -> str:
+    """Replace each reference to a secret: a value that is `env:NAME` or `file:PATH`, or `${env:NAME}` inside one."""
     if is_reference(value):
-        return secret(value)
-    return _REFERENCE.sub(lambda found: secret(found[1]), value)
+        return resolve_secret(value)
+    return _REFERENCE.sub(lambda found: resolve_secret(found[1]), value)
 
 
-def _placed(server: str, text: str, workspace: Path | None) -> str:
+def _fill_workspace(server: str, text: str, workspace: Path | None) -> str:
     if _WORKSPACE not in text:
         return text
     if workspace is None:
@@ -57,8 +64,8 @@ def _placed(server: str, text: str, workspace: Path | None) -> str:
     return text.replace(_WORKSPACE, str(workspace))
 
 
-def _one_line(server: str, name: str, value: str) -> str:
-    """A header's value; a line break in a secret would make a second header of the rest."""
+def _check_header(server: str, name: str, value: str) -> str:
+    """Return a header's value. Raises ConfigError for a control character: a line break would begin another header."""
     if any(ord(char) < 32 or ord(char) == 127 for char in value):
         raise ConfigError(f"The header {name} of the server {server} holds a control character.", "Repair the secret.")
     return value

@@ -1,17 +1,18 @@
-"""Hands a leash on to a server's sandbox and becomes it: `leashed.py FD PROGRAM ARGUMENT...`.
+"""Starts a server's sandbox with its leash as descriptor 3.
 
-Run as a script of its own. The leash is the reading end of a pipe that nobody writes to: its other end closes when the
-process that holds it dies, by whatever signal. A shell inside the sandbox reads it, as descriptor 3.
+Run as a script: `launcher.py FD PROGRAM ARGUMENT ...`. FD, the leash, is the reading end of a pipe that nobody writes
+to. Our process holds the other end, which closes when it dies, by whatever signal. A shell inside the sandbox waits
+for that. A module of its own: what creates the child can pass descriptors on, but not change their numbers.
 """
 
 import os
 import sys
 
-LEASH_FD = 3  # a shell redirects from one digit alone
+LEASH_FD = 3  # a shell redirects only descriptors of one digit
 
 
 def main(descriptor: str, *argv: str) -> None:
-    """Never returns: this is the program then. Its environment and descriptors are those that it was to have."""
+    """Move the leash to LEASH_FD and replace this process by the program. Never returns."""
     if int(descriptor) != LEASH_FD:
         os.dup2(int(descriptor), LEASH_FD)
         os.close(int(descriptor))

@@ -1,7 +1,7 @@
-"""A downstream server as a source of tools: what it defined is pinned, a call goes to it only as it was approved.
+"""A downstream server as a source of tools. Its definitions are pinned; a call is sent only to an approved definition.
 
-Reading its tools never starts it: those approved before are known from the store. It is started by the first call, or
-by `ready` where it was never met.
+Looking up its tools never starts the server: those approved before are known from the store. The first call starts it,
+or `wait_ready` if its tools are not known yet.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ from kairos_mcp.core.errors import KairosError, OutcomeUnknown, ToolNotOffered, 
 from kairos_mcp.core.messages import JsonObject, ToolResult, canonical_json
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.store.tool_pins import FIRST_USE, DefinitionRow, DefinitionTable
-from kairos_mcp.tools.commands.undo_writes import WHY, WriteWatch, failed_by
-from kairos_mcp.tools.mcp_servers.definition import ServerListing, ServerToolDefinition, changed, offered_name, plain
+from kairos_mcp.tools.commands.undo_writes import UNDONE_REASON, WriteWatch, mark_failed
+from kairos_mcp.tools.mcp_servers.definition import (
+    ServerListing,
+    ServerToolDefinition,
+    definition_changed,
+    offered_name,
+    quote_server,
+)
 from kairos_mcp.tools.mcp_servers.resources import ServerResources
 from kairos_mcp.tools.tool import StopSignal, Tool, ToolContext
 
@@ -36,14 +42,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LATER_S = 0.1  # the background loop ends a call at its deadline; it knows whether anything was sent
-STARTING_S = 1.0  # a call has the server's time and this, so that the server has the whole of it
-NAMED = 5
+RESULT_GRACE_S = (
+    0.1  # the background loop ends a call at its deadline, and knows whether it was sent: wait for it a little longer
+)
+START_GRACE_S = (
+    1.0  # added to a call's time limit for starting the server, so that it has all of `timeout_s` for the call
+)
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownTools:
-    """What is offered now, and why the rest is not, by the name it would have."""
+    """What is offered now; and for each tool that is not, by the name that it would have, why."""
 
     tools: tuple[Tool, ...] = ()
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -52,136 +62,138 @@ class _KnownTools:
 class McpServerSource:
     """The tools of one configured server, for one workspace."""
 
-    def __init__(self, setting: ServerSetting, workspace: Path | None, shared: ServerResources) -> None:
+    def __init__(self, setting: ServerSetting, workspace: Path | None, resources: ServerResources) -> None:
         self.name = setting.name
         self.version = 0
         self._setting = setting
         self._workspace = workspace
-        self._shared = shared
-        self._source = settled_source(setting, shared.definitions, shared.clock())
+        self._resources = resources
+        self._pin_source = settle_pin_source(setting, resources.definitions, resources.clock())
         self._lock = threading.Lock()
         self._rows: tuple[DefinitionRow, ...] | None = None
         self._listing: ServerListing | None = None
         self._known = _KnownTools()
-        self._trouble: str | None = None
+        self._problem: str | None = None
         self._first_use = False
-        self._made: dict[tuple[str, str], Tool] = {}
-        self._line: ServerClient | None = None
-        self._take(shared.definitions.of(self._source), None)
+        self._built_tools: dict[tuple[str, str], Tool] = {}
+        self._client: ServerClient | None = None
+        self._set_tools(resources.definitions.of(self._pin_source), None)
 
     # -- as a source of the registry ---------------------------------------------------------------------------------
 
     def tools(self) -> tuple[Tool, ...]:
-        """What is offered now; starts nothing."""
+        """Return the tools that are offered now; starts nothing."""
         return self._known.tools
 
     def why_withheld(self, name: str) -> str | None:
-        """Why a tool of this source is not offered, if it would have this name."""
+        """Return why a tool of this name is not offered, if this source has one."""
         return self._known.withheld.get(name)
 
     def may_match(self, globs: Iterable[str] | None) -> bool:
-        """Whether the globs could name a tool of this server; None means those that only read."""
+        """Return whether the globs could match a tool of this server; None stands for all tools that only read."""
         if globs is None:
             return any(effect == "read" for _, effect in self._setting.effects)
         prefix = f"{self.name}__"
-        return any(_could_begin(glob, prefix) for glob in globs)
+        return any(_may_match_prefix(glob, prefix) for glob in globs)
 
     def starting(self) -> Sequence[McpServerSource]:
         return (self,)
 
     @property
     def is_starting(self) -> bool:
-        """Whether it was never met, and is being started."""
-        line = self._line
-        return self._rows is None and line is not None and line.is_opening
+        """Whether it is being started for the first time, so that its tools are not known yet."""
+        client = self._client
+        return self._rows is None and client is not None and client.is_opening
 
-    def wait_ready(self, until: float) -> None:
-        """Know what can be offered: a server that was never met is started, one that lives is asked for changes.
-        Blocks until `until` (`time.monotonic()`) at most; what goes wrong is among the notes. Never raises."""
+    def wait_ready(self, deadline: float) -> None:
+        """Find out what can be offered: start a server whose tools are not known, ask a running one for changes.
+
+        Blocks until `deadline` (`time.monotonic()`) at most. Never raises; failures appear in the notes.
+        """
         try:
-            known = self._shared.definitions.of(self._source)
-            self._take(known, self._listing)
-            if known is None or (self._line is not None and self._line.stale):
-                self._wait(lambda line: line.listed(until), until)
-                self._trouble = None
+            known = self._resources.definitions.of(self._pin_source)
+            self._set_tools(known, self._listing)
+            if known is None or (self._client is not None and self._client.is_stale):
+                self._run_in_loop(lambda line: line.ensure_listed(deadline), deadline)
+                self._problem = None
         except KairosError as error:
-            self._trouble = str(error)
+            self._problem = str(error)
         except (StillWaiting, CancelledError):
-            self._trouble = f"{self.name} is still starting."
+            self._problem = f"{self.name} is still starting."
 
     def notes(self) -> tuple[str, ...]:
-        """What of this server was left out, cut, taken on trust or is not there, in sentences."""
+        """Return sentences on what was left out, cut, trusted at first use, or is missing."""
         rows = self._rows or ()
-        told = [self._trouble] if self._trouble is not None else []
-        if not told and self._line is not None and self._line.trouble is not None:
-            told.append(f"{self.name} is not there: {self._line.trouble}.")
+        notes = [self._problem] if self._problem is not None else []
+        if not notes and self._client is not None and self._client.problem is not None:
+            notes.append(f"{self.name} is not there: {self._client.problem}.")
         if self._listing is not None:
-            told += self._listing.notes
-        if waiting := [plain(row.name, 64) for row in rows if row.state == "pending"]:
-            more = f" and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
-            told.append(
-                f"{self.name}: {', '.join(waiting[:NAMED])}{more} new or changed since approved, or of another command "
-                "line or address; a person has to approve (`kairos-mcp tools list`)."
+            notes += self._listing.notes
+        if pending := [quote_server(row.name, 64) for row in rows if row.state == "pending"]:
+            more = f" and {len(pending) - MAX_NAMED} more" if len(pending) > MAX_NAMED else ""
+            notes.append(
+                f"{self.name}: {', '.join(pending[:MAX_NAMED])}{more} new or changed since approved, or of another "
+                "command line or address; a person has to approve (`kairos-mcp tools list`)."
             )
         if self._first_use:
-            told.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
-        return tuple(told)
+            notes.append(f"{self.name}: its tools were approved as it listed them now, at first use.")
+        return tuple(notes)
 
     def stderr(self) -> str:
-        """The end of what the server wrote to its stderr; for a person, never for a model."""
-        return self._line.stderr() if self._line is not None else ""
+        """Return the last of what the server wrote to stderr; for a person, never for a model."""
+        return self._client.stderr() if self._client is not None else ""
 
     def close(self) -> None:
-        """End the server, if it lives; doesn't wait for it."""
+        """End the server if it runs, without waiting for its end."""
         with self._lock:
-            line, self._line = self._line, None
-        if line is not None:
-            self._shared.backstage.submit(line.close)
+            client, self._client = self._client, None
+        if client is not None:
+            self._resources.loop.submit(client.close)
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _run(self, definition: ServerToolDefinition, arguments: JsonObject, ctx: ToolContext) -> ToolResult:
-        from kairos_mcp.tools.mcp_servers.answers import held_to
+        from kairos_mcp.tools.mcp_servers.answers import check_output_schema
         from kairos_mcp.tools.mcp_servers.client import ServerCall
 
-        definitions, key = self._shared.definitions, (definition.name, definition.hash)
-        if not definitions.counts(self._source, *key):  # a person may have decided since it was offered
-            self._take(definitions.of(self._source), self._listing)
-            why = self.why_withheld(offered_name(self.name, definition.name))
-            raise ToolNotOffered(why or f"{self.name} has no such tool any more.", "Go on without it.")
-        effect = self._made[key].spec.effect
-        still = ctx.recheck_for(effect)
-        call = ServerCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, still)
-        with self._watching() as watch:
+        definitions, key = self._resources.definitions, (definition.name, definition.hash)
+        if not definitions.counts(self._pin_source, *key):  # a person may have removed it since it was offered
+            self._set_tools(definitions.of(self._pin_source), self._listing)
+            reason = self.why_withheld(offered_name(self.name, definition.name))
+            raise ToolNotOffered(reason or f"{self.name} has no such tool any more.", "Go on without it.")
+        effect = self._built_tools[key].spec.effect
+        recheck = ctx.recheck_for(effect)
+        call = ServerCall(definition, arguments, effect, ctx.deadline, self._setting.timeout_s, recheck)
+        with self._watch_writes() as watch:
             try:
-                result = held_to(
-                    definition.output_schema, self._sent(call, ctx), offered_name(self.name, definition.name)
+                result = check_output_schema(
+                    definition.output_schema, self._send(call, ctx), offered_name(self.name, definition.name)
                 )
             except KairosError as error:
-                if undone := self._undone(watch, ctx):
-                    raise type(error)(f"{error.message} {WHY} {' '.join(undone)}", error.hint) from None
+                if undone := self._undo_writes(watch, ctx):
+                    raise type(error)(f"{error.message} {UNDONE_REASON} {' '.join(undone)}", error.hint) from None
                 raise
-            return failed_by(result, self._undone(watch, ctx))
+            return mark_failed(result, self._undo_writes(watch, ctx))
 
     @contextmanager
-    def _watching(self) -> Iterator[WriteWatch | None]:
-        """What a server in a sandbox makes of instructions meanwhile; without one it does what it likes."""
+    def _watch_writes(self) -> Iterator[WriteWatch | None]:
+        """Watch what a server in a sandbox writes at protected paths; without a sandbox it may write anything."""
         if self._workspace is None or not self._setting.command or not self._setting.sandbox:
             yield None
             return
         root = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield WriteWatch.begun(root, self._shared.rules(self._workspace))
+            yield WriteWatch.start_late(root, self._resources.rules(self._workspace))
         finally:
             os.close(root)
 
-    def _undone(self, watch: WriteWatch | None, ctx: ToolContext) -> list[str]:
-        covered = self._line.covered if self._line is not None else {}
+    def _undo_writes(self, watch: WriteWatch | None, ctx: ToolContext) -> list[str]:
+        covered = self._client.covered_inodes if self._client is not None else {}
         return watch.undo(ctx.memory.keep, f"{ctx.path}/taken-out", covered) if watch is not None else []
 
-    def _sent(self, call: ServerCall, ctx: ToolContext) -> ServerResult:
+    def _send(self, call: ServerCall, ctx: ToolContext) -> ServerResult:
         try:
-            return self._wait(lambda line: line.call(call), ctx.deadline, ctx.stop)
+            return self._run_in_loop(lambda line: line.call(call), ctx.deadline, ctx.stop)
         except (StillWaiting, CancelledError):
             if call.effect in ("read", "idempotent"):
                 raise Unreachable(f"The call to {self.name} was given up.", "It may be called again.") from None
@@ -190,102 +202,109 @@ class McpServerSource:
                 "Don't repeat it before you have looked whether it took effect.",
             ) from None
 
-    def _wait(
-        self, work: Callable[[ServerClient], Coroutine[Any, Any, T]], until: float, stop: StopSignal | None = None
+    def _run_in_loop(
+        self, work: Callable[[ServerClient], Coroutine[Any, Any, T]], deadline: float, stop: StopSignal | None = None
     ) -> T:
-        """Have it done in the background loop. Raises what it raises, StillWaiting, CancelledError."""
-        line = self._lined()
-        future = self._shared.backstage.submit(lambda: work(line))
+        """Run a coroutine in the background loop and wait. Raises what it raises, or StillWaiting, CancelledError."""
+        client = self._get_client()
+        future = self._resources.loop.submit(lambda: work(client))
         if stop is not None:
             stop.add_callback(lambda: _cancel(future))
         try:
-            return future.result(max(0.0, until - time.monotonic()) + LATER_S)
+            return future.result(max(0.0, deadline - time.monotonic()) + RESULT_GRACE_S)
         finally:
             future.cancel()
 
-    def _lined(self) -> ServerClient:
+    def _get_client(self) -> ServerClient:
         from kairos_mcp.tools.mcp_servers.client import ServerClient
-        from kairos_mcp.tools.mcp_servers.launch import way_of
+        from kairos_mcp.tools.mcp_servers.launch import resolve_address
 
         with self._lock:
-            if self._line is None:
-                way = partial(way_of, self._setting, self._workspace, self._shared)
-                self._line = ServerClient(self.name, self._setting.tools, way, self._meet, self._shared.hide)
-                self._shared.backstage.at_close(self._line.close)
-            return self._line
+            if self._client is None:
+                resolve = partial(resolve_address, self._setting, self._workspace, self._resources)
+                self._client = ServerClient(
+                    self.name, self._setting.tools, resolve, self._pin_listing, self._resources.redact
+                )
+                self._resources.loop.add_closer(self._client.close)
+            return self._client
 
     # -- pins --------------------------------------------------------------------------------------------------------
 
-    def _meet(self, listing: ServerListing) -> None:
-        """Pin what the server lists now; called each time that it was asked."""
-        definitions = self._shared.definitions
-        is_new = definitions.of(self._source) is None
-        found = {name: (each.hash, each.body) for name, each in listing.definitions.items()}
-        known = definitions.meet(self._source, found, self._shared.clock())
+    def _pin_listing(self, listing: ServerListing) -> None:
+        """Pin what the server lists now; called after each listing."""
+        definitions = self._resources.definitions
+        is_new = definitions.of(self._pin_source) is None
+        found = {name: (definition.hash, definition.body) for name, definition in listing.definitions.items()}
+        known = definitions.meet(self._pin_source, found, self._resources.clock())
         self._first_use = self._first_use or (is_new and any(row.by == FIRST_USE for row in known))
-        self._trouble = None  # it is there, whoever gave up waiting for it
-        self._take(known, listing)
+        self._problem = None  # it has started, even if a caller gave up waiting for it
+        self._set_tools(known, listing)
 
-    def _take(self, rows: tuple[DefinitionRow, ...] | None, listing: ServerListing | None) -> None:
-        """What is offered, from what is pinned and what the server listed last, if it was asked."""
+    def _set_tools(self, rows: tuple[DefinitionRow, ...] | None, listing: ServerListing | None) -> None:
+        """Work out what is offered, from what is pinned and what the server listed last, if it was asked."""
         with self._lock:
             if rows == self._rows and listing is self._listing:
                 return
             self._rows, self._listing = rows, listing
-            known = self._sorted(rows or (), listing)
+            known = self._sort_tools(rows or (), listing)
             if known.tools != self._known.tools:
                 self.version += 1
             self._known = known
 
-    def _sorted(self, rows: Iterable[DefinitionRow], listing: ServerListing | None) -> _KnownTools:
+    def _sort_tools(self, rows: Iterable[DefinitionRow], listing: ServerListing | None) -> _KnownTools:
         tools: dict[str, Tool] = {}
         withheld: dict[str, str] = {}
         for row in rows:
-            offered = offered_name(self.name, row.name)
-            now = listing.definitions.get(row.name) if listing is not None else None
+            name = offered_name(self.name, row.name)
+            current = listing.definitions.get(row.name) if listing is not None else None
             if not any(fnmatchcase(row.name, glob) for glob in self._setting.tools):
                 continue
             if row.state == "pending":
-                withheld.setdefault(offered, f"{offered} waits for a person's approval (`kairos-mcp tools list`).")
-            elif row.state == "approved" and listing is not None and now is None:
-                withheld[offered] = f"{self.name} does not list {offered} any more, or not as it may be used."
-            elif row.state == "approved" and now is not None and now.hash != row.hash:
-                withheld[offered] = changed(self.name, row.name).message
+                withheld.setdefault(name, f"{name} waits for a person's approval (`kairos-mcp tools list`).")
+            elif row.state == "approved" and listing is not None and current is None:
+                withheld[name] = f"{self.name} does not list {name} any more, or not as it may be used."
+            elif row.state == "approved" and current is not None and current.hash != row.hash:
+                withheld[name] = definition_changed(self.name, row.name).message
             elif row.state == "approved":
-                tools[offered] = self._tool(ServerToolDefinition(row.name, row.body))
-        for offered in tools:
-            withheld.pop(offered, None)
+                tools[name] = self._build_tool(ServerToolDefinition(row.name, row.body))
+        for name in tools:
+            withheld.pop(name, None)
         return _KnownTools(tuple(tools[offered] for offered in sorted(tools)), withheld)
 
-    def _tool(self, definition: ServerToolDefinition) -> Tool:
-        """The tool of a definition: made once, since its schema is compiled on it."""
+    def _build_tool(self, definition: ServerToolDefinition) -> Tool:
+        """Return the tool of a definition; made once, since its compiled schema is cached on it."""
         key = (definition.name, definition.hash)
-        if key not in self._made:
-            spec = definition.spec(self.name, self._setting.effects, self._source)
-            self._made[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s + STARTING_S)
-        return self._made[key]
+        if key not in self._built_tools:
+            spec = definition.build_spec(self.name, self._setting.effects, self._pin_source)
+            self._built_tools[key] = Tool(spec, partial(self._run, definition), self._setting.timeout_s + START_GRACE_S)
+        return self._built_tools[key]
 
 
-def source_of(setting: ServerSetting) -> str:
-    """The name under which a server's definitions are pinned: another command line, folder or address is another
-    source, and so are other names of variables or headers. Their values are secrets that change."""
+def pin_source(setting: ServerSetting) -> str:
+    """Return the name under which a server's definitions are pinned.
+
+    A changed command line, folder or address makes another source, and so do other names of variables or headers. The
+    values of these don't count: they are secrets, and change.
+    """
     variables, headers = sorted(name for name, _ in setting.env), sorted(name.lower() for name, _ in setting.headers)
-    return _hashed(setting, [list(setting.command), setting.url, setting.cwd, variables, headers])
+    return _hash_source(setting, [list(setting.command), setting.url, setting.cwd, variables, headers])
 
 
-def settled_source(setting: ServerSetting, definitions: DefinitionTable, at: int) -> str:
-    """The source that this server's definitions stand under in the store, which may be of before: without names of
-    variables and headers."""
-    earlier = _hashed(setting, [list(setting.command), setting.url, setting.cwd])
-    return definitions.settle(source_of(setting), earlier, at)
+def settle_pin_source(setting: ServerSetting, definitions: DefinitionTable, at: int) -> str:
+    """Return the source under which the store has this server's definitions.
+
+    It may be the one that older versions computed, without the names of variables and headers.
+    """
+    earlier = _hash_source(setting, [list(setting.command), setting.url, setting.cwd])
+    return definitions.settle(pin_source(setting), earlier, at)
 
 
-def _hashed(setting: ServerSetting, reached: list[Any]) -> str:
-    return f"{setting.name}@{sha256(canonical_json(reached).encode()).hexdigest()[:16]}"
+def _hash_source(setting: ServerSetting, parts: list[Any]) -> str:
+    return f"{setting.name}@{sha256(canonical_json(parts).encode()).hexdigest()[:16]}"
 
 
-def offered_as(row: DefinitionRow) -> str:
-    """The name of the tool that a row defines, as it is offered."""
+def offered_name_of(row: DefinitionRow) -> str:
+    """Return the name under which the tool of a row is offered."""
     return offered_name(row.source.partition("@")[0], row.name)
 
 
@@ -293,7 +312,7 @@ def _cancel(future: Future[Any]) -> None:
     future.cancel()
 
 
-def _could_begin(glob: str, prefix: str) -> bool:
-    """Whether the glob could match a name with this prefix, by what stands before its first wildcard."""
-    fixed = re.split(r"[*?\[]", glob, maxsplit=1)[0]
-    return fixed.startswith(prefix) or (prefix.startswith(fixed) and fixed != glob)
+def _may_match_prefix(glob: str, prefix: str) -> bool:
+    """Return whether the glob could match a name with this prefix, going by the text before its first wildcard."""
+    literal = re.split(r"[*?\[]", glob, maxsplit=1)[0]
+    return literal.startswith(prefix) or (prefix.startswith(literal) and literal != glob)
