@@ -1,5 +1,4 @@
-"""Runs a downstream server as a child process: started with a given environment, read within bounds, and ended
-together with everything that it started."""
+"""Runs a downstream server as a child process: reads it within bounds, and ends it with all that it started."""
 
 from __future__ import annotations
 
