@@ -125,7 +125,11 @@ async def charge_to(host: App, shared: int) -> None:
     ((whose, _),) = days._known.items()
     (day, charged) = days._known[whose]
     more = [
-        (await host._store.submit(partial(accounts.day_account, principal=f"shared {n}", day="any", caps=caps))).id
+        (
+            await host._store.submit(
+                partial(accounts.ensure_day_account, principal=f"shared {n}", day="any", caps=caps)
+            )
+        ).id
         for n in range(1, shared)
     ]
     days._known[whose] = day, charged._replace(shared=(*charged.shared, *more))

@@ -11,19 +11,19 @@ from kairos_mcp.history.replay_check import RecordedEntry, Recording, replay
 from kairos_mcp.specs.build import VERSIONS, load_spec
 from kairos_mcp.store import integrity, queries, schema, texts
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import connect, rows
+from kairos_mcp.store.connection import connect, fetch_all
 
 
 def differences(db: Path) -> list[str]:
     """What is wrong with the runs of this store; empty where nothing is. Runs of another version are passed over."""
     connection = connect(db, "process", read_only=True)
     try:
-        if rows(connection, "pragma user_version")[0][0] != len(schema.MIGRATIONS):
+        if fetch_all(connection, "pragma user_version")[0][0] != len(schema.MIGRATIONS):
             return []
-        rows(connection, "begin")
-        numbers = [n for (n,) in rows(connection, "select n from run order by n")]
+        fetch_all(connection, "begin")
+        numbers = [n for (n,) in fetch_all(connection, "select n from run order by n")]
         return [
-            *integrity.damage(connection),
+            *integrity.find_damage(connection),
             *(said for n in numbers if (said := _difference(connection, n)) is not None),
         ]
     finally:
@@ -40,7 +40,7 @@ def _difference(connection: apsw.Connection, n: int) -> str | None:
         for row in queries.read_record(connection, n)
     ]
     try:
-        thawed = load_spec(run.spec, lambda content_hash: texts.read(connection, content_hash) or "")
+        thawed = load_spec(run.spec, lambda content_hash: texts.read_text(connection, content_hash) or "")
         found = replay(Recording(run.id, thawed, entries, run.outcome))
     except KairosError as unreadable:
         return f"{run.id}: {unreadable}"

@@ -16,7 +16,7 @@ from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import AnswerDeposit
-from kairos_mcp.store.settlements import SUFFIX, SettlementRequest
+from kairos_mcp.store.settlements import KEY_SUFFIX, SettlementRequest
 from kairos_mcp.tools.results import shorten
 
 
@@ -75,8 +75,8 @@ def split(
     for key, value in answers.items():
         if is_approval(key):
             brought.decided.append(decision_from(value, key, who))
-        elif settlements.is_key(key):
-            brought.settled.append(settlement_from(value, key.removesuffix(SUFFIX)))
+        elif settlements.is_settlement_key(key):
+            brought.settled.append(settlement_from(value, key.removesuffix(KEY_SUFFIX)))
         else:
             brought.steps[key] = value
     return brought

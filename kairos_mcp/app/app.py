@@ -33,7 +33,7 @@ from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import ownership, queries
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.decisions import Said
+from kairos_mcp.store.decisions import Verdict
 from kairos_mcp.store.inbox import Action
 from kairos_mcp.store.ownership import ServedRuns
 from kairos_mcp.store.settlements import Settlement
@@ -59,7 +59,7 @@ class App:
     ) -> None:
         self.settings = settings
         serves = served_by(settings) if via == "mcp" else None
-        self._store = Store(settings.home, settings.durability, via, salvage=salvage, serves=serves)
+        self._store = Store(settings.home, settings.durability, via, salvage=salvage, served_runs=serves)
         self._factory = RunFactory(settings, self._store)
         self._pool = RunPool(self._store, self._factory, clock)
         by_hand = via == "command"
@@ -239,7 +239,7 @@ class App:
     def server_of(self, run_id: str) -> tuple[ServedRuns | None, bool]:
         """What the server goes by that goes on with this run, and whether it lives. Raises UnknownRun."""
         run = queries.run_by_id(self._store.reader, run_id)
-        return ownership.serving(self._store.reader, self._store.home, run.workspace)
+        return ownership.find_serving(self._store.reader, self._store.home, run.workspace)
 
     def check_writable(self) -> None:
         """Raises what a write to the state file would meet now."""
@@ -267,7 +267,7 @@ class App:
         self,
         run_id: str,
         key: str,
-        said: Said,
+        said: Verdict,
         feedback: str | None,
         caller: Caller,
         *,

@@ -28,7 +28,7 @@ from kairos_mcp.store import approvals, client_requests, open_completions, owner
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.client_requests import NewRequest, RequestOutcome
-from kairos_mcp.store.decisions import Decision, Said
+from kairos_mcp.store.decisions import Decision, Verdict
 from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.store.open_completions import AskRow, NewAsk
 from kairos_mcp.store.queries import RunRow, WaitingRow
@@ -90,7 +90,7 @@ Question = ApprovalRow | UnsettledCall
 class UserDecision:
     """What a client's user decided in a dialog about an approval."""
 
-    said: Said
+    said: Verdict
     feedback: str | None = None
 
 
@@ -152,11 +152,15 @@ class ClientRequests:
             return []
         if not self._context.serves(run.workspace):  # whoever sits here sees another folder
             return []
-        waits, at, found = approvals.waits(self._store.reader, run.n), self._context.clock(), list[Question]()
+        waits, at, found = (
+            approvals.read_waiting_items(self._store.reader, run.n),
+            self._context.clock(),
+            list[Question](),
+        )
         if self._decides_by_dialog("approval"):
             found += [each for each in waits.approvals.values() if each.expires_at > at]
-        if waits.lost and self._decides_by_dialog("settlement"):
-            found += self._unsettled_calls(run, waits.lost)
+        if waits.lost_calls and self._decides_by_dialog("settlement"):
+            found += self._unsettled_calls(run, waits.lost_calls)
         ignored = self._context.sessions.state_of(caller.session).ignored
         return [
             each
@@ -178,7 +182,11 @@ class ClientRequests:
                     text = call.name if spec is None else format_call(spec, call.arguments)
                     preview = format_preview(text, self._context.factory.mask)
                     yield UnsettledCall(
-                        path + settlements.SUFFIX, path, call.name, preview, settlements.digest_of(run, path, row)
+                        path + settlements.KEY_SUFFIX,
+                        path,
+                        call.name,
+                        preview,
+                        settlements.settlement_digest(run, path, row),
                     )
                 case _:
                     pass
@@ -193,8 +201,8 @@ class ClientRequests:
         run = self._context.find_run(run_id, caller)
         if run.outcome is not None:
             return ()
-        waiting = approvals.waits(self._store.reader, run.n)
-        lost = (path + settlements.SUFFIX for path in waiting.lost)
+        waiting = approvals.read_waiting_items(self._store.reader, run.n)
+        lost = (path + settlements.KEY_SUFFIX for path in waiting.lost_calls)
         return {*(waiting.steps if run.route == "sampling" else ()), *waiting.approvals, *lost}
 
     async def news(self, within_s: float = NEWS_S, *, calling: bool = True) -> None:
@@ -253,7 +261,9 @@ class ClientRequests:
         step waits no more, or what another session was asked is withdrawn and charged."""
         run, at = self._context.find_run(run_id, caller), self._context.clock()
         mine, new = await self._owner(run), [NewRequest(ask.path, caller.session, ask.bound)]
-        asked = await self._store.submit(lambda connection: client_requests.ask(connection, run, new, mine, at))
+        asked = await self._store.submit(
+            lambda connection: client_requests.create_requests(connection, run, new, mine, at)
+        )
         if asked.requests:
             return asked.requests[0]
         self._pool.continue_run(run, mine, asked.fence)
@@ -271,7 +281,7 @@ class ClientRequests:
     async def mark_refused(self, request: int) -> None:
         """The client said that its model won't answer: that costs nothing."""
         at = self._context.clock()
-        await self._store.submit(lambda connection: client_requests.end(connection, [request], "refused", at))
+        await self._store.submit(lambda connection: client_requests.end_requests(connection, [request], "refused", at))
 
     async def create_ask(
         self, run_id: str, found: Sequence[OpenRequest], caller: Caller, *, again_s: float | None
@@ -287,7 +297,9 @@ class ClientRequests:
         asking = self._new_ask([each.path for each in found], caller, again_s, unanswered)
         new = [NewRequest(each.path, caller.session, each.bound, asking.nonce) for each in found]
         mine = await self._owner(run)
-        put = await self._store.submit(lambda connection: open_completions.put(connection, run, asking, new, mine))
+        put = await self._store.submit(
+            lambda connection: open_completions.create_or_find_ask(connection, run, asking, new, mine)
+        )
         if isinstance(put, RequestOutcome):
             self._pool.continue_run(run, mine, put.fence)
         return put
@@ -299,13 +311,13 @@ class ClientRequests:
         asks no more."""
         run = self._context.find_run_to_move(run_id, caller)
         asking = self._new_ask([each.key for each in found], caller, again_s, None)
-        return await self._store.submit(lambda connection: open_completions.put_once(connection, run, asking))
+        return await self._store.submit(lambda connection: open_completions.create_ask_once(connection, run, asking))
 
     def _new_ask(self, keys: Sequence[str], caller: Caller, again_s: float | None, unanswered: str | None) -> NewAsk:
         at = self._context.clock()
         return NewAsk(
             paths=tuple(keys),
-            who=(caller.principal, caller.client),
+            client=(caller.principal, caller.client),
             nonce=secrets.token_hex(16),
             at=at,
             stale_at=-1 if again_s is None else at - int(again_s * 1000),
@@ -315,7 +327,7 @@ class ClientRequests:
     def find_ask(self, run_id: str, nonce: str, caller: Caller) -> AskRow | None:
         """The ask that a client's call refers to."""
         run = self._context.find_run_to_move(run_id, caller)
-        return next((row for row in open_completions.asks(self._store.reader, run.n) if row.nonce == nonce), None)
+        return next((row for row in open_completions.list_asks(self._store.reader, run.n) if row.nonce == nonce), None)
 
     # -- what comes back ---------------------------------------------------------------------------------------
 
@@ -327,7 +339,7 @@ class ClientRequests:
         deposits, at = self._deposits(run, replies), self._context.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.take_answers(connection, run, nonce, deposits, owner=mine, at=at)
+            lambda connection: open_completions.deposit_ask_answers(connection, run, nonce, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
 
@@ -340,7 +352,7 @@ class ClientRequests:
         deposits, at = self._deposits(run, {path: reply}), self._context.clock()
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.deposit_open(connection, run, deposits, owner=mine, at=at)
+            lambda connection: open_completions.deposit_still_open(connection, run, deposits, owner=mine, at=at)
         )
         self._pool.continue_run(run, mine, fence)
 
@@ -361,17 +373,17 @@ class ClientRequests:
         for key, word in said.items():
             match word:
                 case UserDecision() if self._decides_by_dialog("approval"):
-                    row = approvals.at_key(self._store.reader, run.n, key)
+                    row = approvals.find_by_key(self._store.reader, run.n, key)
                     if row is not None:
                         decided.append(Decision(key, word.said, row.digest, who, self._redacted(word.feedback)))
                 case UserSettlement() if self._decides_by_dialog("settlement"):
-                    path, note = key.removesuffix(settlements.SUFFIX), self._redacted(word.note)
+                    path, note = key.removesuffix(settlements.KEY_SUFFIX), self._redacted(word.note)
                     settled.append(SettlementRequest(path, word.settlement, note, word.digest))
                 case _:
                     pass
         mine = await self._owner(run)
         fence = await self._store.submit(
-            lambda connection: open_completions.take_decisions(
+            lambda connection: open_completions.record_ask_decisions(
                 connection, run, nonce, decided, settled, who, owner=mine, at=at
             )
         )
@@ -387,14 +399,14 @@ class ClientRequests:
         if not self.goes_through_clients(run_id, caller):
             return True  # it has moved on without us
         if not self._may_fall_back(run):
-            await self._store.submit(lambda connection: runs.note(connection, run, _waits(why)))
+            await self._store.submit(lambda connection: runs.add_note(connection, run, _waits(why)))
             return False
         route = route_after_sampling(self._context.factory.minds(run, samples=True))
         note = f"sampling: {why}; the run went on with the route {route}."
         mine, at = await self._owner(run), self._context.clock()
         fence = await self._store.submit(
             lambda connection: open_completions.reroute(
-                connection, run, route, caller.as_row, owner=mine, at=at, because=note
+                connection, run, route, caller.as_row, owner=mine, at=at, reason=note
             )
         )
         self._pool.continue_run(run, mine, fence)

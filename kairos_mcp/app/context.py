@@ -41,7 +41,7 @@ class AppContext:
         await self.factory.repair_texts()
         if not self.by_hand:
             self.pool.wake()
-            if self.store.exists and self.store.own_number < 0:
+            if self.store.exists and self.store.owner_number < 0:
                 await self.store.register_owner(self.clock())  # so that a command knows who goes on with what it leaves
             await self.pool.pick_up()
 
@@ -83,7 +83,7 @@ class AppContext:
 
     def open_steps(self, run: RunRow) -> dict[str, Step]:
         """What waits for somebody, by path; with what was asked. Not what a person has to give leave for first."""
-        waiting = approvals.waits(self.store.reader, run.n).steps if run.outcome is None else {}
+        waiting = approvals.read_waiting_items(self.store.reader, run.n).steps if run.outcome is None else {}
         steps = self.pool.state_of(run).runner.waiting if waiting else {}
         return {path: steps[path] for path in waiting if path in steps}
 
@@ -129,7 +129,7 @@ class AppContext:
 
     def is_served(self, run: RunRow) -> bool:
         """Whether a server lives that goes on with runs of this one's folder: then no command does."""
-        return self.by_hand and ownership.serving(self.store.reader, self.store.home, run.workspace)[1]
+        return self.by_hand and ownership.find_serving(self.store.reader, self.store.home, run.workspace)[1]
 
     def check_awake(self, run: RunRow) -> None:
         """Raises Busy where the run's server was stopped: it keeps its runs, and would take up nothing."""
@@ -138,7 +138,7 @@ class AppContext:
 
     def asleep(self, run: RunRow) -> Busy | None:
         """That the run's server was stopped, and what a person can do about it; None where it was not."""
-        if run.owner in (None, self.store.own_number):
+        if run.owner in (None, self.store.owner_number):
             return None
         server = ownership.stopped_owner(self.store.reader, self.store.home, run.owner or ownership.NOBODY)
         if server is None:
@@ -152,6 +152,6 @@ class AppContext:
 
     def dead_owner(self, run: RunRow) -> list[int]:
         """The run's owner, if its server has ended: it may be taken by whoever brings something for it."""
-        if run.owner is None or ownership.owner_lives(self.store.reader, self.store.home, run.owner):
+        if run.owner is None or ownership.is_owner_alive(self.store.reader, self.store.home, run.owner):
             return []
         return [run.owner]

@@ -21,7 +21,7 @@ from kairos_mcp.specs import load_ooda
 from kairos_mcp.store import approvals, ownership, queries, report_queries, settlements
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import rows
+from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.queries import RunRow, StepRow
 from kairos_mcp.views.mandate_view import tool_at
 from kairos_mcp.views.next_action import Decides
@@ -97,14 +97,14 @@ def _read_report(context: AppContext, run_id: str, caller: Caller, *, full: bool
 
 
 def _report(context: AppContext, run: RunRow, around: ServerView, steps: Steps | None) -> RunReport:
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         return report(context.store.reader, run, around, steps)
 
 
 def _circumstances(context: AppContext, run: RunRow, attached: bool = False) -> ServerView:
     moves = context.pool.moves(run.n)
     lives = moves or (
-        run.owner is not None and ownership.owner_lives(context.store.reader, context.store.home, run.owner)
+        run.owner is not None and ownership.is_owner_alive(context.store.reader, context.store.home, run.owner)
     )
     overdue = run.resume_at is not None and queries.is_due(run.resume_at, context.clock())
     left = run.outcome is None and (run.owner is not None or overdue)
@@ -171,7 +171,7 @@ def _has_news(context: AppContext, run: RunRow, since: int | None) -> bool:
 
 def _status(context: AppContext, run: RunRow) -> str:
     try:
-        waits = approvals.waits(context.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
+        waits = approvals.read_waiting_items(context.store.reader, run.n) if run.outcome is None else NOTHING_WAITS
         return status_of(run, waits, _circumstances(context, run))
     except Unreadable:
         return report_run(context, run.id, Caller(run.principal), full=False).status
@@ -191,10 +191,11 @@ def _nobody_answers(context: AppContext, run: RunRow, caller: Caller) -> bool:
     ignored = context.sessions.state_of(caller.session).ignored
     if not ignored or run.outcome is not None:
         return False
-    waits = approvals.waits(context.store.reader, run.n)
+    waits = approvals.read_waiting_items(context.store.reader, run.n)
     asked = [(run.n, key, row.digest) for key, row in waits.approvals.items()]
     asked += [
-        (run.n, path + settlements.SUFFIX, settlements.digest_of(run, path, row)) for path, row in waits.lost.items()
+        (run.n, path + settlements.KEY_SUFFIX, settlements.settlement_digest(run, path, row))
+        for path, row in waits.lost_calls.items()
     ]
     return bool(asked) and all(each in ignored for each in asked)
 
@@ -202,7 +203,7 @@ def _nobody_answers(context: AppContext, run: RunRow, caller: Caller) -> bool:
 def purpose(context: AppContext, run_id: str, caller: Caller) -> RunPurpose:
     """What the run is for. Raises UnknownRun."""
     run = context.find_run(run_id, caller)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         spec = context.factory.load_spec(run).spec
     goal = None if run.flow == "call" else spec.goal
     folder = None if run.workspace is None else caller.visible_path(run.workspace)
@@ -215,7 +216,7 @@ def beat(context: AppContext, run_id: str, caller: Caller) -> Heartbeat:
 
 
 def _beat(context: AppContext, run: RunRow) -> Heartbeat:
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         account = read_account(context.store.reader, run.account)
         last = newest_calls(context.store.reader, run, 1)
     number = account.spent.rounds + account.held.rounds
@@ -227,7 +228,7 @@ def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Calle
     for and its flow has changed since."""
     run, reader = context.find_run(run_id, caller), context.store.reader
     record = queries.read_record(reader, run.n)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         whole = TraceInput(
             run,
             record,
@@ -236,7 +237,7 @@ def trace_run(context: AppContext, run_id: str, query: TraceQuery, caller: Calle
             lambda path: tool_at(reader, run, path) if run.flow in load_ooda.VERSIONS else None,
             lambda: _talks(context, run, record),
             lambda: report_run(context, run_id, caller).output,
-            report_queries.decided(reader, run.n),
+            report_queries.list_decisions(reader, run.n),
         )
         return trace(whole, query)
 
@@ -254,8 +255,8 @@ def replay(context: AppContext, run_id: str, caller: Caller) -> ReplayReport:
     run = context.find_run(run_id, caller)
     context.factory.check_version(run)
     context.factory.forget_specs()
-    with queries.rows_of(run), context.store.read_connection() as connection:
-        rows(connection, "begin")  # one state of the file, however much others write meanwhile
+    with queries.name_run_in_errors(run), context.store.read_connection() as connection:
+        fetch_all(connection, "begin")  # one state of the file, however much others write meanwhile
         run = queries.run_by_number(connection, run.n)
         entries = [
             RecordedEntry(row.path, row.kind, row.digest, decode_answer(row.body) if row.body is not None else None)
@@ -271,8 +272,8 @@ def export(context: AppContext, run_id: str, caller: Caller) -> Iterator[bytes]:
     from kairos_mcp.history.format import write_lines  # at first use: a server never exports
 
     run = context.find_run(run_id, caller)
-    with queries.rows_of(run), context.store.read_connection() as connection:
+    with queries.name_run_in_errors(run), context.store.read_connection() as connection:
         brief = context.factory.load_spec(run).planner_input
-        rows(connection, "begin")
+        fetch_all(connection, "begin")
         now = queries.run_by_number(connection, run.n)
         yield from write_lines(export_lines(connection, now, brief, context.factory.mask))

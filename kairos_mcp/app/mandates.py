@@ -94,7 +94,7 @@ async def save(context: AppContext, given: JsonObject, caller: Caller) -> JsonOb
 async def move(context: AppContext, mandate_id: str, workspace: str, caller: Caller) -> JsonObject:
     """Put a mandate into another workspace, one of before mandates belonged to one first. Raises UnknownMandate,
     BadArguments."""
-    found = mandates.of_id(context.store.reader, caller.principal, mandate_id)
+    found = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
     rows = [row for row in found if row.workspace is None] or found
     if len(rows) != 1:
         raise _ambiguous_mandate(rows, caller) if rows else _unknown(context, mandate_id, caller)
@@ -121,7 +121,7 @@ def list_mandates(
         raise BadArguments("This cursor is not one of mandate_list.", "Take `cursor` from the page before, or none.")
     reader, workspaces = context.store.reader, None if everywhere else context.listed_workspaces
     start = (cursor or "").partition(".")[0]
-    rows = mandates.page(reader, caller.principal, workspaces, start, LOOKED_AT + 1)
+    rows = mandates.list_page(reader, caller.principal, workspaces, start, LOOKED_AT + 1)
     rows = list(dropwhile(lambda row: row.id == start and _place(row) != cursor, rows)) if cursor else rows
     rows = rows[1:] if rows and _place(rows[0]) == cursor else rows
     found: list[JsonObject] = []
@@ -173,7 +173,11 @@ async def phase(
         )
     plain = None if given is None else redact_values.redact_value(given, context.factory.mask)
     before = PHASES[PHASES.index(name) - 1]
-    giver = None if plain is None else mandates.gave(context.store.reader, caller.principal, FLOWS[before], plain)
+    giver = (
+        None
+        if plain is None
+        else mandates.find_run_with_output(context.store.reader, caller.principal, FLOWS[before], plain)
+    )
     request = PhaseRequest(name, mandate, plain, asked.route, asked.limits, giver)
     ground = await _ground(context, mandate, workspace, caller)
     frozen = note_redactions(build_ooda.build_phase_spec(request, ground), secrets)
@@ -189,7 +193,7 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
     if only is not None:
         rows = [_find_saved(context, MandateRef(only), caller)]
     else:
-        rows = mandates.page(context.store.reader, caller.principal, context.listed_workspaces)
+        rows = mandates.list_page(context.store.reader, caller.principal, context.listed_workspaces)
     for row in rows:
         schedule = _mandate_of_row(row).schedule
         if schedule is None and only is not None:
@@ -202,7 +206,7 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
 
 def notes_of_unplaced(context: AppContext, caller: Caller) -> list[str]:
     """What is to be said of the mandates that belong to no folder yet: no one of them is run."""
-    rows = mandates.page(context.store.reader, caller.principal, ())
+    rows = mandates.list_page(context.store.reader, caller.principal, ())
     return [str(_homeless(context, row)) for row in rows if row.workspace is None]
 
 
@@ -246,9 +250,9 @@ async def _save_mandate(context: AppContext, mandate: Mandate, workspace: str | 
     def save(connection: apsw.Connection) -> bool:
         changed = mandates.save(connection, row)
         today = day_to_charge(connection, caller.principal, at, zone).day.name
-        day = accounts.find_day(connection, caller.principal, today) if changed else None
-        if day is not None and accounts.find_mandate(connection, day.id, place, row.id) is not None:
-            accounts.mandate_account(connection, day.id, place, row.id, mandate.day)
+        day = accounts.find_day_account(connection, caller.principal, today) if changed else None
+        if day is not None and accounts.find_mandate_account(connection, day.id, place, row.id) is not None:
+            accounts.ensure_mandate_account(connection, day.id, place, row.id, mandate.day)
         return changed
 
     return await context.store.submit(save)
@@ -276,7 +280,7 @@ def _find_saved(context: AppContext, meant: MandateRef, caller: Caller) -> Manda
     """The saved mandate of this id: in the folder that is said, else in whichever of this server's has it. Raises
     UnknownMandate; BadArguments where two have it, or it belongs to no folder yet."""
     mandate_id = meant.mandate_id or ""
-    rows = mandates.of_id(context.store.reader, caller.principal, mandate_id)
+    rows = mandates.find_by_id(context.store.reader, caller.principal, mandate_id)
     wanted = (
         context.listed_workspaces if meant.workspace is None else (context.factory.workspace(meant.workspace) or "",)
     )
@@ -305,21 +309,23 @@ def _homeless(context: AppContext, row: MandateRow) -> BadArguments:
 def _unknown(context: AppContext, mandate_id: str, caller: Caller) -> UnknownMandate:
     """Another principal's looks like an unknown one; one's own in another folder is named with that."""
     reader, principal = context.store.reader, caller.principal
-    elsewhere = [row.workspace for row in mandates.of_id(reader, principal, mandate_id) if row.workspace]
+    elsewhere = [row.workspace for row in mandates.find_by_id(reader, principal, mandate_id) if row.workspace]
     if elsewhere:
         folders = " and ".join(map(caller.visible_path, elsewhere))
         return UnknownMandate(
             f"The mandate {mandate_id} belongs to {folders}, which is not served here.",
             "Run it where that folder is served.",
         )
-    ids = dict.fromkeys(row.id for row in mandates.page(reader, principal, context.listed_workspaces, limit=SHOWN_IDS))
+    ids = dict.fromkeys(
+        row.id for row in mandates.list_page(reader, principal, context.listed_workspaces, limit=SHOWN_IDS)
+    )
     saved = ", ".join(ids) or "none"
     return UnknownMandate(f"There is no mandate {mandate_id[:64]!r}.", f"mandate_save makes one. Saved: {saved}.")
 
 
 def _reference_to(context: AppContext, row: MandateRow) -> JsonObject:
     """How a call names a saved mandate: with its folder only where another one of this server has its id too."""
-    rows = mandates.of_id(context.store.reader, row.principal, row.id)
+    rows = mandates.find_by_id(context.store.reader, row.principal, row.id)
     alone = sum(each.workspace in context.listed_workspaces for each in rows) == 1
     return {"mandate_id": row.id} | ({} if alone or not row.workspace else {"workspace": row.workspace})
 
@@ -361,5 +367,5 @@ def _list_item(context: AppContext, row: MandateRow, caller: Caller) -> JsonObje
     newest = mandates.newest_run(reader, row.principal, row.workspace or "", row.id)
     if newest is None:
         return told
-    waits = approvals.waits(reader, newest.n) if newest.outcome is None else None
+    waits = approvals.read_waiting_items(reader, newest.n) if newest.outcome is None else None
     return {**told, **mandate_status(newest, waits), "run_id": newest.id}

@@ -22,10 +22,10 @@ from kairos_mcp.store import approvals, decisions, ownership, queries, settlemen
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.codec import decode, decode_answer, encode
-from kairos_mcp.store.decisions import Decision, Said
-from kairos_mcp.store.inbox import Action, AnswerDeposit, leave_request
+from kairos_mcp.store.decisions import Decision, Verdict
+from kairos_mcp.store.inbox import Action, AnswerDeposit, submit_request
 from kairos_mcp.store.queries import RunRow
-from kairos_mcp.store.settlements import SUFFIX, Settlement, SettlementRequest
+from kairos_mcp.store.settlements import KEY_SUFFIX, Settlement, SettlementRequest
 from kairos_mcp.views.shell_commands import command_of
 
 BEAT_S = 1.0
@@ -47,10 +47,10 @@ async def answer(
     placeholders.refuse_placeholders(dict(answers))
     answers = {key: redact_values.redact_answer(value, context.factory.mask) for key, value in answers.items()}
     run = context.find_run_to_move(run_id, caller)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         steps, said, settled = answering.split(answers, lambda key: _is_approval(context, run, key), caller.as_row)
         _check_may_decide(context, run, said, settled, caller)
-        approved = approvals.of_run(context.store.reader, run.n) if steps else {}
+        approved = approvals.newest_approvals(context.store.reader, run.n) if steps else {}
         try:
             deposits = answering.deposits(
                 _unanswered_steps(context, run, steps),
@@ -69,7 +69,7 @@ async def decide(
     context: AppContext,
     run_id: str,
     key: str,
-    said: Said,
+    said: Verdict,
     feedback: str | None,
     caller: Caller,
     *,
@@ -83,10 +83,10 @@ async def decide(
     """
     await context.register_use()
     run = context.find_run_to_move(run_id, caller)
-    with queries.rows_of(run):
-        found = approvals.at_key(context.store.reader, run.n, key)
+    with queries.name_run_in_errors(run):
+        found = approvals.find_by_key(context.store.reader, run.n, key)
     if found is None:
-        waiting = ", ".join(approvals.waits(context.store.reader, run.n).approvals) or "none"
+        waiting = ", ".join(approvals.read_waiting_items(context.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
     told = context.factory.mask.text(feedback).text if feedback else None
     decided = Decision(key, said, digest or found.digest, caller.as_row, told)
@@ -114,10 +114,19 @@ async def _leave(
     by = "caller" if caller.via == "mcp" else caller.via
 
     try:
-        with queries.rows_of(run):
+        with queries.name_run_in_errors(run):
             fence = await context.store.submit(
-                lambda connection: decisions.leave(
-                    connection, run, deposits, said, by, mine, at, dead=dead, settled=settled, who=caller.as_row
+                lambda connection: decisions.record_responses(
+                    connection,
+                    run,
+                    deposits,
+                    said,
+                    by,
+                    mine,
+                    at,
+                    dead=dead,
+                    settlement_requests=settled,
+                    actor=caller.as_row,
                 )
             )
     except ApprovalExpired:
@@ -133,13 +142,13 @@ def _check_may_decide(
     for decision in said:
         context.check_may_decide("approval", caller, command_of(run, decision.key), run_id=run.id)
     for each in settled:
-        context.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)
+        context.check_may_decide("settlement", caller, command_of(run, each.path + KEY_SUFFIX), run_id=run.id)
 
 
 async def expire(context: AppContext) -> None:
     """Give the approvals that nobody decided about in time their verdict; their runs go on by it."""
     at = context.clock()
-    if await context.store.submit(lambda connection: decisions.expire(connection, at)):
+    if await context.store.submit(lambda connection: decisions.expire_overdue(connection, at)):
         await context.register_use()
 
 
@@ -147,16 +156,16 @@ def _waits_now(context: AppContext, run: RunRow) -> str:
     """The note for whoever answers too late, in place of what they answered."""
     if run.outcome is not None:
         return "The run has ended; run_status shows what it came to."
-    waits = approvals.waits(context.store.reader, run.n)
+    waits = approvals.read_waiting_items(context.store.reader, run.n)
     open_steps = [path for path, row in waits.steps.items() if row.kind != "pause"]
-    keys = [*open_steps, *waits.approvals, *(path + SUFFIX for path in waits.lost)]
+    keys = [*open_steps, *waits.approvals, *(path + KEY_SUFFIX for path in waits.lost_calls)]
     more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
     named = f"Waiting now: {', '.join(keys[:NAMED])}{more}." if keys else "Nothing waits for an answer now."
     return f"{named} run_status shows where the run stands."
 
 
 def _is_approval(context: AppContext, run: RunRow, key: str) -> bool:
-    return approvals.at_key(context.store.reader, run.n, key) is not None
+    return approvals.find_by_key(context.store.reader, run.n, key) is not None
 
 
 def _unanswered_steps(context: AppContext, run: RunRow, answers: Mapping[str, object]) -> dict[str, object]:
@@ -183,7 +192,7 @@ async def control(
     """Leave a wish for the run's owner, or carry it out where nobody owns it. Raises Stale, BadArguments."""
     await context.register_use()
     run = context.find_run(run_id, caller) if action in FROM_ANYWHERE else context.find_run_to_move(run_id, caller)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         if run.outcome is not None and action == "cancel" and decode(Outcome, run.outcome).status == "cancelled":
             return
         body, because = _wish_body(context, run, action, limits, route, caller)
@@ -197,9 +206,9 @@ async def control(
 
     def left(connection: apsw.Connection) -> int | None:
         say, why = _extend_caps(context, run, limits, connection) if action == "extend" and limits else (body, because)
-        return leave_request(connection, run, action, say, caller.as_row, mine, at, because=why, dead=dead)
+        return submit_request(connection, run, action, say, caller.as_row, mine, at, reason=why, dead=dead)
 
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         fence = await context.store.submit(left)
     try:
         context.pool.continue_run(run, mine, fence, interrupt=action == "cancel")
@@ -275,8 +284,10 @@ def _is_paused(context: AppContext, run: RunRow) -> bool:
     """By a person, by an empty account, or by its flow, which waits for leave to go on."""
     if run.paused is not None or run.resume_at is not None:
         return True
-    with queries.rows_of(run):
-        return any(row.kind == "pause" for row in approvals.waits(context.store.reader, run.n).steps.values())
+    with queries.name_run_in_errors(run):
+        return any(
+            row.kind == "pause" for row in approvals.read_waiting_items(context.store.reader, run.n).steps.values()
+        )
 
 
 async def drive_here(context: AppContext, run_id: str) -> None:
@@ -291,7 +302,7 @@ async def drive_here(context: AppContext, run_id: str) -> None:
         if run.outcome is not None or not context.dead_owner(run):
             return
     if context.may_drive(run):
-        dead = ownership.dead_owners(context.store.reader, context.store.home, context.store.own_number)
+        dead = ownership.dead_owners(context.store.reader, context.store.home, context.store.owner_number)
         await context.pool.take(run, dead)
 
 
@@ -307,9 +318,9 @@ async def release(context: AppContext, owner: int, caller: Caller) -> int:
     """Take all unfinished runs from an owner, for whoever comes next; gives how many. Raises NotFound,
     ApprovalRequired."""
     context.check_may_decide("release", caller, f"kairos-mcp status --release {owner}")
-    if all(each.number != owner for each in ownership.living(context.store.reader, context.store.home)):
+    if all(each.number != owner for each in ownership.list_living(context.store.reader, context.store.home)):
         raise NotFound(f"No server that lives has the number {owner}.", "`kairos-mcp status` lists those that do.")
-    return await context.store.submit(lambda connection: ownership.release(connection, owner))
+    return await context.store.submit(lambda connection: ownership.release_runs(connection, owner))
 
 
 async def settle(
@@ -327,8 +338,8 @@ async def settle(
     shown; None: what waits under the key now is meant. Raises NotWaiting, ApprovalRequired, ApprovalMismatch,
     AlreadyAnswered."""
     await context.register_use()
-    run, path = context.find_run_to_move(run_id, caller), key.removesuffix(SUFFIX)
-    with queries.rows_of(run):
+    run, path = context.find_run_to_move(run_id, caller), key.removesuffix(KEY_SUFFIX)
+    with queries.name_run_in_errors(run):
         meant = digest or settlements.current_digest(context.store.reader, run, path) or ""
     said = SettlementRequest(path, settlement, note and context.factory.mask.text(note).text, meant)
     await _leave(context, run, [], [], caller, drive=drive, settled=[said])

@@ -13,10 +13,10 @@ from kairos_mcp.app.context import AppContext
 from kairos_mcp.core.calendar import DAY_MS, day_at
 from kairos_mcp.core.errors import KairosError, StoreBusy
 from kairos_mcp.store import accounts, ownership, retention
-from kairos_mcp.store.connection import connect, mapped_errors, rows
+from kairos_mcp.store.connection import connect, fetch_all, translate_errors
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.notes import no_day
-from kairos_mcp.store.queries import data_version
+from kairos_mcp.store.notes import clock_behind_reason
+from kairos_mcp.store.queries import read_data_version
 from kairos_mcp.store.writer import Job
 
 TRIES = 3  # of looking for texts while nobody writes; then they are left to the next time
@@ -75,13 +75,15 @@ async def prune_runs(context: AppContext, before: int, *, shrink: bool) -> Prune
     if not store.exists:
         return PruneResult(0, 0, 0, 0)
     size, gone, shrunk = _size(store), 0, False
-    numbers = retention.going(store.reader, before)
-    for at in range(0, len(numbers), retention.AT_ONCE):
-        gone += await store.submit(_removal(numbers[at : at + retention.AT_ONCE], before))
+    numbers = retention.find_prunable(store.reader, before)
+    for at in range(0, len(numbers), retention.RUNS_PER_TRANSACTION):
+        gone += await store.submit(_removal(numbers[at : at + retention.RUNS_PER_TRANSACTION], before))
     texts = await _texts_removed(context) if gone else 0
-    if shrink and gone and not ownership.living(store.reader, store.home):
+    if shrink and gone and not ownership.list_living(store.reader, store.home):
         shrunk = await asyncio.to_thread(_shrink, store)
-    return PruneResult(gone, texts, size, _size(store), shrunk, tuple(retention.unreadable(store.reader, before)))
+    return PruneResult(
+        gone, texts, size, _size(store), shrunk, tuple(retention.find_unreadable_runs(store.reader, before))
+    )
 
 
 def _size(store: Store) -> int:
@@ -90,14 +92,14 @@ def _size(store: Store) -> int:
 
 
 def _removal(numbers: Sequence[int], before: int) -> Job[int]:
-    return lambda connection: retention.remove(connection, numbers, before)
+    return lambda connection: retention.remove_runs(connection, numbers, before)
 
 
 async def _texts_removed(context: AppContext) -> int | None:
     """Texts are looked for aside, so that nobody waits; they go only if nothing was written meanwhile."""
     for _ in range(TRIES):
         with context.store.read_connection() as watch:
-            seen = data_version(watch)
+            seen = read_data_version(watch)
             found = await asyncio.to_thread(_unreferenced_texts, context.store)
             if not found or await context.store.submit(_removal_of_texts(found, watch, seen)):
                 return len(found)
@@ -106,15 +108,15 @@ async def _texts_removed(context: AppContext) -> int | None:
 
 def _unreferenced_texts(store: Store) -> list[str]:
     with store.read_connection() as connection:
-        rows(connection, "begin")
-        return retention.unreferred_texts(connection)
+        fetch_all(connection, "begin")
+        return retention.find_unreferenced_texts(connection)
 
 
 def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) -> Job[bool]:
     """Within the transaction nobody else writes; what was written before it, by anybody, the watch has seen."""
 
     def remove(connection: apsw.Connection) -> bool:
-        if data_version(watch) != seen:
+        if read_data_version(watch) != seen:
             return False
         retention.remove_texts(connection, hashes)
         return True
@@ -125,7 +127,7 @@ def _removal_of_texts(hashes: Sequence[str], watch: apsw.Connection, seen: int) 
 def _shrink(store: Store) -> bool:
     connection = connect(store.path, "full")
     try:
-        with mapped_errors():
+        with translate_errors():
             connection.execute("vacuum")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except StoreBusy:
@@ -143,9 +145,9 @@ async def trust_clock(context: AppContext, principal: str) -> list[str]:
     today = day_at(at, context.settings.time_zone).name
 
     def correct(connection: apsw.Connection) -> list[str]:
-        gone = accounts.call_mistaken(connection, principal, today, at)
+        gone = accounts.mark_days_mistaken(connection, principal, today, at)
         wake = "update run set resume_at = ? where principal = ? and paused = ? and outcome is null"
-        rows(connection, wake, (at, principal, no_day(principal)))
+        fetch_all(connection, wake, (at, principal, clock_behind_reason(principal)))
         return gone
 
     return await context.store.submit(correct)

@@ -34,7 +34,7 @@ from kairos_mcp.specs import build, rebuilt_texts
 from kairos_mcp.specs.build import VERSIONS, LoadedSpec, load_spec
 from kairos_mcp.store import mandates, runs, texts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.codec import no
+from kairos_mcp.store.codec import unreadable
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.queries import RunRow, run_by_number
 from kairos_mcp.store.texts import DamagedText
@@ -148,9 +148,9 @@ class RunFactory:
         if mended:
 
             def write(connection: apsw.Connection) -> None:
-                texts.keep(connection, ((content_hash, body) for (content_hash, _), body in mended.items()))
+                texts.keep_texts(connection, ((content_hash, body) for (content_hash, _), body in mended.items()))
                 for run in {run for _, run in mended}:
-                    runs.note(connection, run_by_number(connection, run), _PUT_BACK)
+                    runs.add_note(connection, run_by_number(connection, run), _PUT_BACK)
 
             await self._store.submit(write)
 
@@ -175,10 +175,10 @@ class RunFactory:
                 return self._store.read_full_text(connection, run.n, ref)
 
         def stands(path: str, asking: ApprovalRequest) -> ReusedApproval | None:
-            if thawed.spec.mandate_text is None or not mandates.is_check(path):
+            if thawed.spec.mandate_text is None or not mandates.is_check_step(path):
                 return None
             with self._store.read_connection() as connection:
-                return mandates.check_stands(connection, run, thawed.spec.mandate_text, asking)
+                return mandates.find_check_approval(connection, run, thawed.spec.mandate_text, asking)
 
         own_lines = thawed.script.by_path if thawed.script else {}
         registry, means = self.registry(run.workspace), self.means(run.workspace)  # what was registered counts here too
@@ -286,8 +286,8 @@ class RunFactory:
     def _text(self, content_hash: str, workspace: str | None, run: int) -> str:
         """A text of a run's spec; a damaged one from its source, if that is at hand. Raises Unreadable."""
         try:
-            found = texts.read(self._store.reader, content_hash)
-            trouble = None if found is not None else no("text that a run refers to")
+            found = texts.read_text(self._store.reader, content_hash)
+            trouble = None if found is not None else unreadable("text that a run refers to")
         except DamagedText as damaged:
             found, trouble = None, damaged
         if trouble is None:

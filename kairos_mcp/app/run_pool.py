@@ -136,7 +136,7 @@ class RunPool:
         """Drive a run that this server has just taken with this fencing number."""
         parked = self._parked.pop(run.n, None)
         if parked is not None and parked.fence == fence - 1:
-            parked.owner, parked.fence, parked.state.run = self._store.own_number, fence, run
+            parked.owner, parked.fence, parked.state.run = self._store.owner_number, fence, run
             self._launch(parked)
         else:
             self._launch(self._driver(run, fence))
@@ -177,7 +177,7 @@ class RunPool:
         return RunWorker(
             self._store,
             standing,
-            self._store.own_number,
+            self._store.owner_number,
             fence,
             self._clock,
             self.bell.notify,
@@ -218,28 +218,28 @@ class RunPool:
         as this server can perform them."""
         if not self._store.exists:
             return
-        reader, mine = self._store.reader, self._store.own_number
-        if decisions.due(reader, at := self._clock()):
-            await self._store.submit(lambda connection: decisions.expire(connection, at))
+        reader, mine = self._store.reader, self._store.owner_number
+        if decisions.has_overdue(reader, at := self._clock()):
+            await self._store.submit(lambda connection: decisions.expire_overdue(connection, at))
         dead = ownership.dead_owners(reader, self._store.home, mine)
         for run in queries.due_runs(reader, self._clock(), dead):
             if self._factory.can_perform(run):
                 await self._go_on_after_pause(run, dead)
-        for run in queries.owned_by(reader, dead) if dead else ():
+        for run in queries.runs_of_owners(reader, dead) if dead else ():
             if run.paused is None and self._factory.can_perform(run):
                 await self.take(run, dead)
 
     async def _go_on_after_pause(self, run: RunRow, dead: list[int]) -> None:
         at, n = self._clock(), run.n
         mine = await self._store.register_owner(at)
-        fence = await self._store.submit(lambda connection: runs.take_due(connection, n, mine, at, dead))
+        fence = await self._store.submit(lambda connection: runs.take_due_run(connection, n, mine, at, dead))
         if fence is not None:
             self.start(queries.run_by_number(self._store.reader, n), fence)
 
     async def take(self, run: RunRow, dead: list[int]) -> bool:
         """Own the run if nobody living does, and drive it."""
         mine, n = await self._store.register_owner(self._clock()), run.n
-        fence = await self._store.submit(lambda connection: runs.take(connection, n, mine, dead))
+        fence = await self._store.submit(lambda connection: runs.take_run(connection, n, mine, dead))
         if fence is None:
             return False
         self.start(queries.run_by_number(self._store.reader, n), fence)
@@ -266,7 +266,7 @@ class RunPool:
     async def _check_store(self) -> None:
         if not self._store.is_open:
             return
-        seen = queries.data_version(self._store.reader)
+        seen = queries.read_data_version(self._store.reader)
         if seen != self._seen:
             self._seen = seen
             for driver, _ in list(self._moving.values()):

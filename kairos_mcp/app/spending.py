@@ -12,7 +12,7 @@ from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
 from kairos_mcp.store import accounts, branches, queries, unpriced
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.notes import no_day
+from kairos_mcp.store.notes import clock_behind_reason
 
 NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
@@ -24,8 +24,8 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
         case None | "day":
             return _day_spending(context, caller)
         case "days":
-            found = accounts.days(context.store.reader, caller.principal, NEWEST_DAYS)
-            uncounted = unpriced.by_account(context.store.reader)
+            found = accounts.list_days(context.store.reader, caller.principal, NEWEST_DAYS)
+            uncounted = unpriced.unpriced_models_by_account(context.store.reader)
             days = [
                 {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
                 for each in found
@@ -40,13 +40,13 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
 def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObject:
     """A run, and its branches as a tree: each in its path's place, outer ones first."""
     reader, run = context.store.reader, context.find_run(run_id, caller)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         inner = [
             {"branch": path, **_figures(read_account(reader, number), None)}
-            for path, number in branches.of_run(reader, run.account).items()
+            for path, number in branches.read_branch_accounts(reader, run.account).items()
         ]
         whole = _figures(read_account(reader, run.account), None)
-        whole["unpriced"] = list(unpriced.of_run(reader, run.n)) or None
+        whole["unpriced"] = list(unpriced.unpriced_models(reader, run.n)) or None
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
@@ -54,12 +54,14 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
     meant = _today(context, caller)
     today = meant.day
     account = Account(0, context.settings.day, NOTHING, NOTHING)
-    used = accounts.find_day(context.store.reader, caller.principal, today.name) if context.store.exists else None
+    used = (
+        accounts.find_day_account(context.store.reader, caller.principal, today.name) if context.store.exists else None
+    )
     told = {"scope": "day", **_period(context, meant, caller)}
     if used is None:
         return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, context.settings.day, used.held, used.spent)
-    uncounted = unpriced.by_account(context.store.reader)
+    uncounted = unpriced.unpriced_models_by_account(context.store.reader)
     mandates = [
         {
             "mandate": each.mandate,
@@ -67,7 +69,7 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
             **_figures(each.account, DAY_CAPS),
             "unpriced": uncounted.get(each.account.id),
         }
-        for each in accounts.mandates_of(context.store.reader, used.id)
+        for each in accounts.list_mandate_days(context.store.reader, used.id)
     ]
     own = {**_figures(account, DAY_CAPS), "unpriced": uncounted.get(account.id)}
     return {**told, **own, "by": _usage_shares(context, used.id), "mandates": mandates}
@@ -77,8 +79,8 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
     """What all runs of a mandate of the workspaces at hand used today. Raises UnknownMandate; BadArguments where two
     folders have one of this id."""
     meant, reader = _today(context, caller), context.store.reader
-    day = accounts.find_day(reader, caller.principal, meant.day.name) if context.store.exists else None
-    used = accounts.mandates_of(reader, day.id) if day is not None else []
+    day = accounts.find_day_account(reader, caller.principal, meant.day.name) if context.store.exists else None
+    used = accounts.list_mandate_days(reader, day.id) if day is not None else []
     found = [each for each in used if each.mandate == mandate and each.workspace in context.listed_workspaces]
     if not found:
         raise UnknownMandate(
@@ -94,7 +96,7 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
         "workspace": caller.visible_path(found[0].workspace) or None,
         **_period(context, meant, caller),
     }
-    uncounted = unpriced.by_account(reader)
+    uncounted = unpriced.unpriced_models_by_account(reader)
     return {
         **told,
         **_figures(account, DAY_CAPS),
@@ -105,7 +107,7 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
 
 def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
-    uncounted = unpriced.by_account(context.store.reader).get(account, [])
+    uncounted = unpriced.unpriced_models_by_account(context.store.reader).get(account, [])
     return [
         {
             "route": each.route,
@@ -116,7 +118,7 @@ def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
             **_outside(each.spent, DAY_CAPS),
             "unpriced": [each.model] if each.model in uncounted else None,
         }
-        for each in accounts.shares(context.store.reader, account)
+        for each in accounts.list_usage_shares(context.store.reader, account)
     ]
 
 
@@ -131,7 +133,7 @@ def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObje
     today = meant.day
     told = {"day": today.name, "time_zone": context.settings.time_zone, "resets_at": parse_timestamp(today.ends)}
     if meant.is_barred:
-        return told | {"note": no_day(caller.principal)}
+        return told | {"note": clock_behind_reason(caller.principal)}
     if meant.is_ahead:
         return told | {"note": "The clock shows an earlier day; this one was begun, and is charged until it has ended."}
     return told

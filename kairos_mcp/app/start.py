@@ -99,10 +99,10 @@ async def begin(context: AppContext, wanted: NewRunPlan, caller: Caller) -> Star
         mandate=wanted.mandate,
         due=wanted.due,
     )
-    made = await context.store.submit(lambda connection: runs.create(connection, new, owner))
-    if not made.attached:
+    made = await context.store.submit(lambda connection: runs.create_run(connection, new, owner))
+    if not made.is_attached:
         context.pool.start(made.run, made.run.fence)
-    return StartResult(made.run.id, made.attached)
+    return StartResult(made.run.id, made.is_attached)
 
 
 def _workspace(context: AppContext, request: PlannerRequest, caller: Caller) -> str | None:
@@ -128,7 +128,7 @@ def _past(context: AppContext, run_id: str, caller: Caller) -> ContinuedRun:
     run = context.find_run(run_id, caller)
     if run.outcome is None and not _is_stuck(context, run):
         raise Stale("That run has not ended.", "Wait for it with run_status, or cancel it.", run_id=run_id)
-    with queries.rows_of(run):
+    with queries.name_run_in_errors(run):
         brief = context.factory.load_spec(run).planner_input
         told = (
             transcript.conversation(brief, queries.read_record(context.store.reader, run.n))

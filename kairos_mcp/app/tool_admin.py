@@ -22,7 +22,7 @@ from kairos_mcp.core.text import make_visible
 from kairos_mcp.gate import unused_rules
 from kairos_mcp.settings.proposal import stored
 from kairos_mcp.settings.settings import ServerSetting
-from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, registered
+from kairos_mcp.store.tool_pins import REGISTERED, DefinitionRow, DefinitionTable, list_registered
 from kairos_mcp.tools.registry import NAMED_WAIT_S
 
 Decision = Literal["approved", "removed"]
@@ -181,7 +181,7 @@ def _adopted_servers(context: AppContext) -> Iterator[str]:
         return
     from kairos_mcp.tools.mcp_servers import pin_source
 
-    adopted = DefinitionTable(context.store).adopted()
+    adopted = DefinitionTable(context.store).list_adopted()
     for setting in servers:
         if pin_source(setting) in adopted:
             yield (
@@ -219,7 +219,7 @@ def _pending_definitions(context: AppContext) -> list[PendingDefinition]:
 
     definitions = DefinitionTable(context.store)
     for setting in servers:
-        for row in definitions.of(settle_pin_source(setting, definitions, context.clock())) or ():
+        for row in definitions.read_source(settle_pin_source(setting, definitions, context.clock())) or ():
             found.append(
                 PendingDefinition(f"{setting.name}/{row.name}", offered_name_of(row), row, _address_of(setting))
             )
@@ -231,7 +231,8 @@ def _registrations(context: AppContext) -> list[PendingDefinition]:
         return []
     assert context.store.reader is not None  # opened, so the table is there
     return [
-        PendingDefinition(registering.address_of(row.name), row.name, row) for row in registered(context.store.reader)
+        PendingDefinition(registering.address_of(row.name), row.name, row)
+        for row in list_registered(context.store.reader)
     ]
 
 

@@ -10,7 +10,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.models.answers import FEEDBACK_CHARS
 from kairos_mcp.settings.settings import Flags
 from kairos_mcp.store.approvals import ApprovalRow
-from kairos_mcp.store.decisions import Said
+from kairos_mcp.store.decisions import Verdict
 from kairos_mcp.views.run_report import RunReport
 
 
@@ -18,7 +18,7 @@ def decide_run(
     flags: Flags,
     run_id: str,
     key: str,
-    said: Said,
+    said: Verdict,
     feedback: str | None = None,
     *,
     digest: str | None,
@@ -54,7 +54,7 @@ def decide_run(
     return COMPLETED
 
 
-def _say_decided(row: ApprovalRow, said: Said) -> None:
+def _say_decided(row: ApprovalRow, said: Verdict) -> None:
     """What exactly it was, again: the decision is bound to it."""
     say_diff(row.preview)
     say(f"{'approved' if said == 'approve' else 'denied'}: {row.tool} at {row.path}")

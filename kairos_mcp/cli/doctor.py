@@ -23,7 +23,7 @@ from kairos_mcp.core.urls import HostRule
 from kairos_mcp.settings.http_tool import HttpDefinition
 from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import SETTINGS, Flags, GateRule, ServerSetting, Settings
-from kairos_mcp.store.integrity import BROKEN
+from kairos_mcp.store.integrity import SQLITE_DAMAGE
 
 _WORTH_BYTES, _WORTH_RUNS = 16 << 20, 1_000
 _DAMAGED = (
@@ -95,7 +95,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield from _tools(settings)
         return
     for text in health["damage"]:
-        yield Finding("store", "bad", text, _DAMAGED if text.startswith(BROKEN) else _UNFIT)
+        yield Finding("store", "bad", text, _DAMAGED if text.startswith(SQLITE_DAMAGE) else _UNFIT)
     if not health["damage"]:
         size = (
             f"{health['bytes'] >> 10} KB, schema {health['schema_version']}, {count_of(health['runs']['total'], 'run')}"

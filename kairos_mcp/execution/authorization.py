@@ -21,7 +21,7 @@ from kairos_mcp.core.steps import Answer, CallTool
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.tool_discovery import SEARCH, add_discovered_tools
 from kairos_mcp.gate import Gate, ToolCallRequest, approval_digest
-from kairos_mcp.store.approvals import SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
+from kairos_mcp.store.approvals import KEY_SUFFIX, ApprovalRequest, ApprovalRow, ReusedApproval
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.selection import LateTools, search_tool
@@ -97,13 +97,13 @@ def authorize(
                 text = f"{text}\ntouches {_format_touched_paths(call.touched)}"
             shown = format_preview(text, approval.redactor)
             return ApprovalRequest(
-                key=ctx.path + SUFFIX,
+                key=ctx.path + KEY_SUFFIX,
                 tool=spec.name,
                 effect=spec.effect,
                 digest=approval_digest(spec, call.arguments, approval.workspace, shown, base),
                 preview=shown,
-                base=base,
-                lasts_ms=approval.lifetime_ms,
+                base_hashes=base,
+                valid_for_ms=approval.lifetime_ms,
             )
 
 

@@ -16,12 +16,12 @@ from kairos_mcp.core.mandate import parse_mandate
 from kairos_mcp.execution.run_state import ChargedAccounts
 from kairos_mcp.settings.settings import Settings
 from kairos_mcp.store import accounts, mandates
-from kairos_mcp.store.codec import decode_fields, no
+from kairos_mcp.store.codec import decode_fields, unreadable
 from kairos_mcp.store.commit import Paused
-from kairos_mcp.store.connection import one_state
+from kairos_mcp.store.connection import snapshot
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.mandates import MandateRow
-from kairos_mcp.store.notes import USED_UP, no_day
+from kairos_mcp.store.notes import USED_UP_REASONS, clock_behind_reason
 from kairos_mcp.store.queries import RunRow
 
 MAX_AHEAD_MS = 48 * 3_600_000  # a clock that was wrong by more is for a person to say
@@ -73,21 +73,21 @@ class DailyAccounts:
             meant = day_to_charge(connection, principal, at, time_zone)
             if meant.is_barred:
                 return meant, ()
-            account = accounts.day_account(connection, principal, meant.day.name, caps).id
+            account = accounts.ensure_day_account(connection, principal, meant.day.name, caps).id
             if mandate is None:
                 return meant, (account,)
             own = caps_of_day(mandates.find(connection, principal, workspace, mandate))
-            return meant, (account, accounts.mandate_account(connection, account, workspace, mandate, own).id)
+            return meant, (account, accounts.ensure_mandate_account(connection, account, workspace, mandate, own).id)
 
         meant, shared = await self._store.submit(found)
         if meant.is_barred:
-            return ChargedAccounts(pause_when_used_up=Paused(no_day(principal), None), is_barred=True)
+            return ChargedAccounts(pause_when_used_up=Paused(clock_behind_reason(principal), None), is_barred=True)
         day = meant.day
-        with one_state(self._store.reader) as reader:
+        with snapshot(self._store.reader) as reader:
             for account in shared:
-                accounts.check(reader, account)
-            accounts.check_none_lost(reader, principal, min(day.begins, at))
-        charged = ChargedAccounts(shared, Paused(USED_UP["day"], day.ends))
+                accounts.check_shared_account(reader, account)
+            accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))
+        charged = ChargedAccounts(shared, Paused(USED_UP_REASONS["day"], day.ends))
         self._known[whose] = day, charged
         return charged
 
@@ -107,4 +107,4 @@ def caps_of_day(saved: MandateRow | None) -> Limits:
     try:
         return parse_mandate(decode_fields(saved.body)).day
     except BadArguments as error:
-        raise no("mandate") from error
+        raise unreadable("mandate") from error

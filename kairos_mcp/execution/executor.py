@@ -31,7 +31,7 @@ from kairos_mcp.execution.accounting import InputEstimator, StepResult, completi
 from kairos_mcp.execution.authorization import Allowed, ApprovalContext, Authorization, ToolAccess, authorize
 from kairos_mcp.gate import Gate
 from kairos_mcp.models.model import Model, ModelInput, PrivateParts
-from kairos_mcp.store.approvals import ApprovalRequest, Base, ReusedApproval
+from kairos_mcp.store.approvals import ApprovalRequest, BaseHashes, ReusedApproval
 from kairos_mcp.store.commit import NewStep
 from kairos_mcp.tools.registry import ToolRegistry
 from kairos_mcp.tools.results import server_failures, shorten
@@ -186,7 +186,7 @@ class StepExecutor:
         tool = self.tool_access.find_tool(step.call.name)
         return tool is not None and tool.spec.effect == "checked" and tool.probe is not None
 
-    async def probe(self, path: str, step: CallTool, base: Base | None) -> ProbeResult:
+    async def probe(self, path: str, step: CallTool, base: BaseHashes | None) -> ProbeResult:
         """Have the tool look whether a call of unknown outcome was carried out; `unclear` is for a person."""
         tool = self.tool_access.find_tool(step.call.name)
         assert tool is not None
@@ -263,7 +263,7 @@ class StepExecutor:
                 self._private_parts[conversation].keep(step.name, answer)
 
     async def perform(
-        self, path: str, step: Step, sent: Sent, grant: Reservation, base: Base | None = None
+        self, path: str, step: Step, sent: Sent, grant: Reservation, base: BaseHashes | None = None
     ) -> StepResult:
         """Perform the step. Raises nothing but a cancellation: every failure is an answer.
 
@@ -295,7 +295,9 @@ class StepExecutor:
             seconds = grant.timeout_ms / 1000
             return Failure("timeout", f"The model did not answer within {seconds:g} s.", True, unknown_end=True)
 
-    async def _call(self, path: str, step: CallTool, grant: Reservation, began: float, base: Base | None) -> ToolResult:
+    async def _call(
+        self, path: str, step: CallTool, grant: Reservation, began: float, base: BaseHashes | None
+    ) -> ToolResult:
         """Call the tool.
 
         A tool that changes files is not cut short within a change, neither by its deadline nor by a cancellation, so

@@ -12,8 +12,8 @@ from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Sent, Step
 from kairos_mcp.execution.accounting import StepResult
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.store.accounts import NOT_SHARED, Shared
-from kairos_mcp.store.approvals import BY_GATE, ApprovalRow, Base
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
+from kairos_mcp.store.approvals import THROUGH_GATE, ApprovalRow, BaseHashes
 from kairos_mcp.store.client_requests import WITHDRAWN, WithdrawnRequest
 from kairos_mcp.store.commit import AnsweredStep, StepStarted
 from kairos_mcp.store.queries import UNKNOWN, StepRow
@@ -44,7 +44,7 @@ class PendingStep:
     sent: Sent
     grant: Reservation | None = None
     tries: int = 1
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
     # The newest attempt, once it has ended without an answer.
     ended_attempt: EndedAttempt | None = None
     failed_result: StepResult | None = None  # its result, until the step begins again
@@ -59,7 +59,7 @@ class PendingStep:
     # Permission.
     awaits_approval: bool = False
     approval_expired: bool = False  # nobody decided in time: somebody is to be asked anew
-    approved_base: Base | None = None  # the files as they were when a person approved the call
+    approved_base: BaseHashes | None = None  # the files as they were when a person approved the call
     reviewer_comment: str | None = None  # what that person said
 
     def apply_grant(self, started: StepStarted, grant: Reservation) -> None:
@@ -89,10 +89,10 @@ class PendingStep:
         if row.verdict != "approve":
             return
         self.reviewer_comment = reviewer_comment(row)
-        if row.through == BY_GATE:
+        if row.via == THROUGH_GATE:
             self.may_begin_again = self.sent.route == SERVER_ROUTE and not self.needs_settlement
         else:
-            self.approved_base = row.base
+            self.approved_base = row.base_hashes
 
     def with_comment(self, result: StepResult) -> StepResult:
         """Add to a call's result what the person who approved it said."""

@@ -25,9 +25,9 @@ from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, restore_step
 from kairos_mcp.execution.retry import outage_pause
 from kairos_mcp.store import approvals, branches, queries
-from kairos_mcp.store.accounts import NOT_SHARED, Shared
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
 from kairos_mcp.store.approvals import ApprovalRequest
-from kairos_mcp.store.branches import Branches, NewBranch
+from kairos_mcp.store.branches import BranchAccounts, NewBranch
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
@@ -46,7 +46,7 @@ class ChargedAccounts(NamedTuple):
     model call.
     """
 
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
     pause_when_used_up: Paused | None = None
     is_barred: bool = False
 
@@ -68,7 +68,7 @@ class RunState:
     finished: list[FinishedStep] = field(default_factory=list)
     authorizations: dict[str, Authorization] = field(default_factory=dict)
     handled_requests: list[int] = field(default_factory=list)
-    branches: Branches = field(default_factory=dict)
+    branches: BranchAccounts = field(default_factory=dict)
 
     def rebuild(self, connection: apsw.Connection, running: Iterable[str] = ()) -> None:
         """Start the flow anew and feed it the record, then the answers in `finished`.
@@ -77,7 +77,7 @@ class RunState:
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow())
-        self.pending, self.branches = {}, branches.of_run(connection, self.run.account)
+        self.pending, self.branches = {}, branches.read_branch_accounts(connection, self.run.account)
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         with _without_garbage_collector():
@@ -106,7 +106,7 @@ class RunState:
     def collect_answers(self, connection: apsw.Connection) -> None:
         """Feed the answers that others have written for open steps."""
         open_steps = {step.id: path for path, step in self.pending.items() if step.is_open}
-        for step_id, body in queries.answers_of(connection, list(open_steps)) if open_steps else ():
+        for step_id, body in queries.read_answers(connection, list(open_steps)) if open_steps else ():
             path, answer = open_steps[step_id], decode_answer(body)
             step = self.pending.pop(path)
             self.executor.record_answer(path, step.step, answer, step.sent.route)
@@ -163,7 +163,7 @@ class RunState:
 
     def _restore_approvals(self, connection: apsw.Connection) -> None:
         """Set which of the pending steps wait for a person's approval, and which have it."""
-        for path, row in approvals.of_run(connection, self.run.n).items():
+        for path, row in approvals.newest_approvals(connection, self.run.n).items():
             if (step := self.pending.get(path)) is not None:
                 step.awaits_approval = True
                 step.apply_approval(row)
@@ -173,7 +173,7 @@ class RunState:
         expired approval is asked for anew."""
         if not any(step.awaits_approval and step.is_open for step in self.pending.values()):
             return
-        for path, row in approvals.of_run(connection, self.run.n).items():
+        for path, row in approvals.newest_approvals(connection, self.run.n).items():
             step = self.pending.get(path)
             if step is None or not step.is_open or row.verdict is None:
                 continue
@@ -260,7 +260,7 @@ class RunState:
         for new in commit.new_steps:
             step = PendingStep(0, self.runner.waiting[new.path], new.request.external, NOTHING, new.sent)
             step.awaits_approval = new.approval_request is not None
-            step.approved_base = new.reused_approval.asking.base if new.reused_approval is not None else None
+            step.approved_base = new.reused_approval.request.base_hashes if new.reused_approval is not None else None
             self.pending[new.path] = step
         paths = [attempt.path for attempt in commit.attempts] + [new.path for new in commit.new_steps]
         # Backwards: a script's lines are given back in the reverse of the order in which they were taken.

@@ -19,7 +19,9 @@ def run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> T
 
     def keep(name: str, text: str) -> None:
         async def commit() -> None:
-            await store.submit(lambda connection: tool_memory.keep(connection, run, run_id, owner, fence, name, text))
+            await store.submit(
+                lambda connection: tool_memory.keep_text(connection, run, run_id, owner, fence, name, text)
+            )
 
         waiting = asyncio.run_coroutine_threadsafe(commit(), loop)
         try:
@@ -34,6 +36,6 @@ def run_memory(store: Store, run: int, run_id: str, owner: int, fence: int) -> T
 
     def check() -> None:
         with store.read_connection() as connection:
-            tool_memory.check(connection, run, run_id, owner, fence)
+            tool_memory.check_owner(connection, run, run_id, owner, fence)
 
     return ToolMemory(keep, recall, check)

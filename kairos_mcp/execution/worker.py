@@ -29,7 +29,7 @@ from kairos_mcp.execution.run_state import ChargedAccounts, RunState
 from kairos_mcp.execution.tool_memory import run_memory
 from kairos_mcp.store import apply_commit, client_requests, integrity, queries
 from kairos_mcp.store.commit import CommitResult, RunCommit
-from kairos_mcp.store.connection import one_state
+from kairos_mcp.store.connection import snapshot
 from kairos_mcp.store.database import Store
 from kairos_mcp.store.inbox import drain_inbox
 from kairos_mcp.store.queries import RunRow, StepRow
@@ -79,7 +79,7 @@ class RunWorker:
         self._running.clear()  # a bug may have ended the call before; its tasks have ended with it
         run = self.state.run
         self.state.executor.memory = run_memory(self.store, run.n, run.id, self.owner, self.fence)
-        with self.store.writer.moving():
+        with self.store.writer.active_run():
             try:
                 async with asyncio.TaskGroup() as group:
                     await self._drive_until_idle(group)
@@ -164,10 +164,10 @@ class RunWorker:
         inbox = queries.pending_requests(self.store.reader, run.n)
         is_cancelled = any(request.kind == "cancel" for request in inbox)
         try:
-            with one_state(self.store.reader) as reader:
+            with snapshot(self.store.reader) as reader:
                 self.state.rebuild(reader, self._running)
                 if not is_cancelled:
-                    integrity.check(reader, run.n, run.account)
+                    integrity.check_run_account(reader, run.n, run.account)
         except ReplayDiffers:
             if not is_cancelled:
                 raise
@@ -227,7 +227,7 @@ class RunWorker:
             self.state.apply_settlements(
                 (request.id, decode_settlement(request), request.via) for request in drained.settlements
             )
-        self.state.apply_withdrawals(client_requests.uncharged(reader, run.n))
+        self.state.apply_withdrawals(client_requests.list_uncharged(reader, run.n))
         self.state.collect_answers(reader)
         self.state.apply_verdicts(reader)
         return False

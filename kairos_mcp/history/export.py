@@ -35,7 +35,7 @@ from kairos_mcp.history.format import (
 from kairos_mcp.store import queries, report_queries, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_answer, decode_fields
-from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, attempts, referred_texts
+from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, transcript
 
 TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step it is
@@ -77,16 +77,16 @@ def export_lines(connection: apsw.Connection, run: RunRow, brief: PlannerInput |
     yield ExportHead(run.id, __version__)
     yield _export_run(run, masking)
     for content_hash in referred_texts(run, record):
-        body = texts.read(connection, content_hash)  # a damaged one is no record of anything
+        body = texts.read_text(connection, content_hash)  # a damaged one is no record of anything
         if body is not None:
             yield ExportedText(content_hash, masking.text(body, masking.at.texts, content_hash))
     tries: dict[int, list[AttemptRow]] = {}
-    for attempt in attempts(connection, run.n):
+    for attempt in list_attempts(connection, run.n):
         tries.setdefault(attempt.mark, []).append(attempt)
     for row in record:
         yield from _step(row, tries.get(row.id, ()), masking)
     yield from _messages(brief, record, masking)
-    for note in report_queries.notes(connection, run.n):
+    for note in report_queries.list_notes(connection, run.n):
         yield ExportedNote(masking.text(note, masking.at.beside, "note"))
     account = read_account(connection, run.account)
     yield ExportedAccount(asdict(account.caps), account.held._asdict(), account.spent._asdict())
@@ -123,7 +123,7 @@ def _step(row: StepRow, tries: Any, masking: _ExportRedactor) -> Iterator[Any]:
     if row.body is not None:
         answer = _export_answer(decode_answer(row.body), row.path, masking)
         at = row.answered_at if row.answered_at is not None else row.at
-        yield ExportedAnswer(row.path, at, row.by or "", answer, _amounts(row.spent), row.cached, row.exactness)
+        yield ExportedAnswer(row.path, at, row.by_route or "", answer, _amounts(row.spent), row.cached, row.exactness)
 
 
 def _export_answer(answer: Answer, path: str, masking: _ExportRedactor) -> Answer:

@@ -18,7 +18,7 @@ from kairos_mcp.server import elicitation, push
 from kairos_mcp.server.call import ResumedRequest, ToolRequest
 from kairos_mcp.server.push import PushableRequests
 from kairos_mcp.store import settlements
-from kairos_mcp.store.approvals import is_key
+from kairos_mcp.store.approvals import is_approval_key
 from kairos_mcp.store.client_requests import RequestOutcome
 
 
@@ -61,7 +61,7 @@ async def take(call: ToolRequest, resumed: ResumedRequest, responses: Mapping[st
         if row is None or row.consumed is not None:
             continue
         brought = {path: (responses or {}).get(key) for key, path in row.keys.items()}
-        if any(is_key(path) or settlements.is_key(path) for path in brought):
+        if any(is_approval_key(path) or settlements.is_settlement_key(path) for path in brought):
             await _take_decisions(call, resumed, nonce, brought)
         else:
             refused = await _take_completions(call, resumed, nonce, brought)

@@ -80,9 +80,11 @@ def word(
     match reply.action, reply.content:
         case "accept" | "decline", _ if took_s < instant_s:
             return "nobody"
-        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settlements.is_key(key):
+        case "accept", {"settlement": "already_done" | "reattempt" as said, **rest} if settlements.is_settlement_key(
+            key
+        ):
             return UserSettlement(said, digest, _feedback(rest.get("note")))
-        case "accept" | "decline", _ if settlements.is_key(key):
+        case "accept" | "decline", _ if settlements.is_settlement_key(key):
             return "left"
         case "accept", {"decision": "approve" | "deny" as said, **rest}:
             return UserDecision(said, _feedback(rest.get("feedback")))

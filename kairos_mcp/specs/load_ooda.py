@@ -20,7 +20,7 @@ from kairos_mcp.flows.ooda import cycles, phases
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
 from kairos_mcp.flows.ooda.prompts import PhasePrompts
 from kairos_mcp.flows.planner_input import Prompts
-from kairos_mcp.store.codec import decode, no
+from kairos_mcp.store.codec import decode, unreadable
 
 RUN: FlowName = "ooda_run"
 FLOWS: Mapping[Phase, FlowName] = {
@@ -85,7 +85,7 @@ def read_mandate(text: str) -> Mandate:
     try:
         return parse_mandate(json.loads(text))
     except (ValueError, KairosError) as error:
-        raise no("mandate") from error
+        raise unreadable("mandate") from error
 
 
 @lru_cache(maxsize=16)

@@ -19,15 +19,21 @@ from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
 from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory, unpriced
-from kairos_mcp.store.accounts import NOT_SHARED, READ, Shared, account_of, encode_shared
+from kairos_mcp.store.accounts import (
+    NO_SHARED_ACCOUNTS,
+    SELECT_ACCOUNT,
+    SharedAccounts,
+    account_from_row,
+    encode_shared,
+)
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepStarted
-from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.notes import USED_UP, AskedCompletion, flagged, too_small
+from kairos_mcp.store.connection import fetch_all, fetch_one
+from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes
 from kairos_mcp.store.reservations import ReservationBatch
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
-_READ_OWNED = READ + _OWNED_RUN  # one statement; as a join it takes eight times as long
+_READ_OWNED = SELECT_ACCOUNT + _OWNED_RUN  # one statement; as a join it takes eight times as long
 _INSERT_MARK = (
     "insert into mark(run, path, kind, digest, fence, at, held, sent, shared) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -40,10 +46,10 @@ _INSERT_ATTEMPT = (
 
 def read_owned_account(connection: apsw.Connection, commit: RunCommit) -> Account:
     """Read the account of a run that this server still owns. Raises FenceLost if another took it, or it has ended."""
-    found = row(connection, _READ_OWNED, (commit.run, commit.owner, commit.fence))
+    found = fetch_one(connection, _READ_OWNED, (commit.run, commit.owner, commit.fence))
     if found is None:
         raise FenceLost(commit.run_id)
-    return account_of(commit.account, found)
+    return account_from_row(commit.account, found)
 
 
 def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitResult:
@@ -54,36 +60,36 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
         insert_answer(connection, answered, commit.at)
         batch.settle(answered.path, answered.held, answered.spent, answered.shared)
         if isinstance(answered.answer, ToolResult):
-            tool_memory.forget(connection, commit.run, answered.path)
+            tool_memory.forget_call(connection, commit.run, answered.path)
     for mark, path, held, shared in commit.released:
         if not _is_answered(connection, mark):
             batch.settle(path, held, NOTHING, shared)
             step = queries.step_at(connection, commit.run, path)
             if step is not None:
-                client_requests.give_up(connection, batch, step, commit.fence, commit.at)
+                client_requests.charge_abandoned(connection, batch, step, commit.fence, commit.at)
     if commit.new_branches:
         batch.open_branches(commit.new_branches)
     started = [_start_attempt(connection, commit, attempt, batch) for attempt in commit.attempts]
     asked = [
-        AskedCompletion(attempt.path, attempt.request, step.answer, first=False)
+        AskedCompletion(attempt.path, attempt.request, step.answer, is_first=False)
         for attempt, step in zip(commit.attempts, started, strict=True)
     ]
     for new in commit.new_steps:
         first = not batch.nearest_account(new.path).spent.model_calls
         started.append(_start_step(connection, commit, new, batch))
         asked.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
-    texts.keep(connection, commit.texts)
+    texts.keep_texts(connection, commit.texts)
     batch.write()
-    uncounted = unpriced.noted(step.sent for step in started if step.grant is not None)
-    for note in (*commit.notes, *flagged(batch.exceeded_caps()), *too_small(asked), *uncounted):
-        rows(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
+    uncounted = unpriced.unpriced_notes(step.sent for step in started if step.grant is not None)
+    for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(asked), *uncounted):
+        fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
     _record_news(connection, commit.run, started)
     paused = commit.pause or _pause_of_refusal(commit.pause_when_used_up, started)
     if paused is not None:
-        rows(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
-    approvals.ask_again(connection, commit.run, commit.renewed_approvals, commit.at)
+        fetch_all(connection, "update run set paused = ?, resume_at = ? where n = ?", (*paused, commit.run))
+    approvals.renew_approvals(connection, commit.run, commit.renewed_approvals, commit.at)
     for request_id in commit.handled_requests:
-        rows(connection, "update deposit set taken = ? where id = ?", (commit.at, request_id))
+        fetch_all(connection, "update deposit set taken = ? where id = ?", (commit.at, request_id))
     # A run is released in the same transaction that finds nothing new for it: whoever leaves something afterwards sees
     # that nobody owns the run, and takes it.
     is_idle = commit.may_release and all(step.is_open for step in started)
@@ -91,18 +97,18 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
     released = is_idle and not came
     if commit.outcome is not None:
         end = "update run set outcome = ?, ended_at = ?, owner = null where n = ?"
-        rows(connection, end, (commit.outcome, commit.at, commit.run))
+        fetch_all(connection, end, (commit.outcome, commit.at, commit.run))
         tool_memory.forget_calls(connection, commit.run)
-        approvals.give_places(connection, commit.run, commit.at)
+        approvals.ask_queued(connection, commit.run, commit.at)
     elif released:
-        rows(connection, "update run set owner = null where n = ?", (commit.run,))
+        fetch_all(connection, "update run set owner = null where n = ?", (commit.run,))
     return CommitResult(started, released or commit.outcome is not None, came, paused, batch.branches)
 
 
 def _record_news(connection: apsw.Connection, run: int, started: Sequence[StepStarted]) -> None:
     """Record that a step was handed out: news for whoever waits. Triggers record all other news (schema.py)."""
     if any(step.is_open and step.refusal is None for step in started):
-        rows(connection, "update run set news_seq = seq where n = ?", (run,))
+        fetch_all(connection, "update run set news_seq = seq where n = ?", (run,))
 
 
 def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> Paused | None:
@@ -110,19 +116,21 @@ def _pause_of_refusal(pause: Paused | None, started: Sequence[StepStarted]) -> P
     refusal = next((step.refusal for step in started if step.refusal is not None), None)
     if refusal is None or pause is None:
         return None
-    return pause if refusal.scope == NO_DAY else Paused(USED_UP[refusal.scope], pause.resume_at)
+    return pause if refusal.scope == NO_DAY else Paused(USED_UP_REASONS[refusal.scope], pause.resume_at)
 
 
 def has_news(connection: apsw.Connection, run: int, waiting: Sequence[int]) -> bool:
     """Whether something came that the owner has not seen: a control request, an answer for one of these open steps, or
     a withdrawn request of a client's model that is to be charged."""
-    if row(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
+    if fetch_one(connection, "select 1 from deposit where run = ? and taken is null limit 1", (run,)):
         return True
-    return bool(client_requests.uncharged(connection, run)) or any(_is_answered(connection, mark) for mark in waiting)
+    return bool(client_requests.list_uncharged(connection, run)) or any(
+        _is_answered(connection, mark) for mark in waiting
+    )
 
 
 def _is_answered(connection: apsw.Connection, mark: int) -> bool:
-    return row(connection, "select 1 from answer where mark = ?", (mark,)) is not None
+    return fetch_one(connection, "select 1 from answer where mark = ?", (mark,)) is not None
 
 
 def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
@@ -133,50 +141,54 @@ def release_run(connection: apsw.Connection, commit: RunCommit) -> bool:
     read_owned_account(connection, commit)
     if has_news(connection, commit.run, commit.open_marks):
         return False
-    rows(connection, "update run set owner = null where n = ?", (commit.run,))
+    fetch_all(connection, "update run set owner = null where n = ?", (commit.run,))
     return True
 
 
 def insert_answer(connection: apsw.Connection, answered: AnsweredStep, at: int) -> None:
     figures = encode_units(answered.spent), answered.cached, answered.exactness
-    bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by)
+    bindings = (answered.mark, at, encode_answer(answered.answer), *figures, answered.by_route)
     connection.execute(_INSERT_ANSWER, bindings)
 
 
-def _start_step(connection: apsw.Connection, commit: RunCommit, new: NewStep, batch: ReservationBatch) -> StepStarted:
+def _start_step(
+    connection: apsw.Connection, commit: RunCommit, new_step: NewStep, batch: ReservationBatch
+) -> StepStarted:
     """Give a step its row: begun, open, or answered at once."""
-    status = _format_status(new, batch)
-    shared, reserved = _reserve(commit, batch, new.path, new.request)
+    status = _format_status(new_step, batch)
+    shared, reserved = _reserve(commit, batch, new_step.path, new_step.request)
     if isinstance(reserved, Refused):
         if reserved.scope in SHARED_SCOPES:
-            return StepStarted(0, None, None, new.sent, is_open=True, refusal=reserved)
-        sent = replace(new.sent, tail=status, line=None)
-        return _answer_at_once(connection, _insert_mark(connection, commit, new, None, sent), commit, reserved, sent)
-    sent = _with_reservation(new.sent, reserved, status)
-    if new.approval_request is not None:
-        mark = _insert_mark(connection, commit, new, None, new.sent)
-        approvals.add(connection, commit.run, mark, new.approval_request, commit.at)
-        return StepStarted(mark, reserved, None, new.sent, is_open=True)
-    if new.answer is None:
-        held = None if new.request.external else reserved.held
-        mark = _insert_mark(connection, commit, new, held, sent, shared)
-        if new.reused_approval is not None:
-            approvals.let_through(connection, commit.run, mark, new.reused_approval, commit.at)
+            return StepStarted(0, None, None, new_step.sent, is_open=True, refusal=reserved)
+        sent = replace(new_step.sent, tail=status, line=None)
+        return _answer_at_once(
+            connection, _insert_mark(connection, commit, new_step, None, sent), commit, reserved, sent
+        )
+    sent = _with_reservation(new_step.sent, reserved, status)
+    if new_step.approval_request is not None:
+        mark = _insert_mark(connection, commit, new_step, None, new_step.sent)
+        approvals.add_approval(connection, commit.run, mark, new_step.approval_request, commit.at)
+        return StepStarted(mark, reserved, None, new_step.sent, is_open=True)
+    if new_step.answer is None:
+        held = None if new_step.request.external else reserved.held
+        mark = _insert_mark(connection, commit, new_step, held, sent, shared)
+        if new_step.reused_approval is not None:
+            approvals.record_reused(connection, commit.run, mark, new_step.reused_approval, commit.at)
         return StepStarted(mark, reserved, None, sent, held is None, shared)
     spent = reserved.held._replace(milliseconds=0)
-    batch.settle(new.path, reserved.held, spent, shared)
-    mark = _insert_mark(connection, commit, new, None, sent, shared)
-    return _answer_at_once(connection, mark, commit, new.answer, sent, reserved, spent)
+    batch.settle(new_step.path, reserved.held, spent, shared)
+    mark = _insert_mark(connection, commit, new_step, None, sent, shared)
+    return _answer_at_once(connection, mark, commit, new_step.answer, sent, reserved, spent)
 
 
 def _reserve(
     commit: RunCommit, batch: ReservationBatch, path: str, request: ReservationRequest
-) -> tuple[Shared, Reservation | Refused]:
+) -> tuple[SharedAccounts, Reservation | Refused]:
     """Reserve for a step, with the shared accounts that it is charged to: only a model call has such."""
     if not request.counts.model_calls:
-        return NOT_SHARED, batch.reserve(path, request, NOT_SHARED)
+        return NO_SHARED_ACCOUNTS, batch.reserve(path, request, NO_SHARED_ACCOUNTS)
     if commit.is_barred:
-        return NOT_SHARED, _NO_DAY
+        return NO_SHARED_ACCOUNTS, _NO_DAY
     return commit.shared, batch.reserve(path, request, commit.shared)
 
 
@@ -196,7 +208,7 @@ def _insert_mark(
     new: NewStep,
     held: Units | None,
     sent: Sent,
-    shared: Shared = NOT_SHARED,
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS,
 ) -> int:
     """Insert the row of a step and return its id. `held` None: the step is not begun here."""
     begun = encode_units(held) if held is not None else None
@@ -233,23 +245,23 @@ def _start_attempt(
         lost = batch.cap_to_remaining(attempt.path, attempt.released, attempt.lost, attempt.shared)
     batch.settle(attempt.path, attempt.released, lost, attempt.shared)
     if not attempt.request.external:
-        tool_memory.forget(connection, commit.run, attempt.path)
+        tool_memory.forget_call(connection, commit.run, attempt.path)
     shared, reserved = _reserve(commit, batch, attempt.path, attempt.request)
     refusal = reserved if isinstance(reserved, Refused) and reserved.scope in SHARED_SCOPES else None
     if refusal is not None:
-        shared, reserved = NOT_SHARED, Reservation(NOTHING, 0, 0)
+        shared, reserved = NO_SHARED_ACCOUNTS, Reservation(NOTHING, 0, 0)
     if isinstance(reserved, Refused):
         answered = AnsweredStep(attempt.mark, attempt.path, reserved, NOTHING, lost, SERVER_ROUTE, exactness="bounded")
         insert_answer(connection, answered, commit.at)
-        client_requests.charged(connection, attempt.withdrawn_requests, client_requests.IN_THE_ANSWER)
-        batch.settle(attempt.path, attempt.held.minus(attempt.released), NOTHING, NOT_SHARED)
+        client_requests.record_charge(connection, attempt.withdrawn_requests, client_requests.CHARGED_TO_ANSWER)
+        batch.settle(attempt.path, attempt.held.minus(attempt.released), NOTHING, NO_SHARED_ACCOUNTS)
         return StepStarted(attempt.mark, None, reserved, attempt.sent)
     sent = _with_reservation(attempt.sent, reserved, attempt.sent.tail)
     is_open = attempt.request.external or refusal is not None
     figures = encode_units(reserved.held), encode(sent), encode_units(lost)
     bindings = (attempt.mark, commit.fence, commit.at, *figures, attempt.ended, is_open, encode_shared(shared))
     connection.execute(_INSERT_ATTEMPT, bindings)
-    client_requests.charged(connection, attempt.withdrawn_requests, connection.last_insert_rowid())
+    client_requests.record_charge(connection, attempt.withdrawn_requests, connection.last_insert_rowid())
     return StepStarted(attempt.mark, reserved, None, sent, is_open, shared, refusal)
 
 

@@ -14,13 +14,13 @@ import apsw
 from kairos_mcp.budget.branching import branch_caps
 from kairos_mcp.budget.units import Account
 from kairos_mcp.core.limits import BranchShare, Limits
-from kairos_mcp.store.accounts import NOT_SHARED, Shared, amounts
-from kairos_mcp.store.connection import rows
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts, unit_columns
+from kairos_mcp.store.connection import fetch_all
 
-Branches = Mapping[str, int]
+BranchAccounts = Mapping[str, int]
 """The number of each branch's account, by the branch's path."""
 
-NO_BRANCHES: Branches = MappingProxyType({})
+NO_BRANCHES: BranchAccounts = MappingProxyType({})
 
 
 class NewBranch(NamedTuple):
@@ -30,23 +30,25 @@ class NewBranch(NamedTuple):
     share: BranchShare
 
 
-_OF_RUN = """
+_SELECT_BRANCHES = """
     with recursive inner(id, name) as (select id, name from account where parent = ?
         union all select account.id, account.name from account join inner on account.parent = inner.id)
     select name, id from inner order by id
 """
-_OPEN = f"insert into account(scope, parent, name, {', '.join(amounts('cap'))}) values ('branch', ?, ?{', ?' * 8})"
+_INSERT_BRANCH = (
+    f"insert into account(scope, parent, name, {', '.join(unit_columns('cap'))}) values ('branch', ?, ?{', ?' * 8})"
+)
 
 
-def of_run(connection: apsw.Connection, account: int) -> Branches:
+def read_branch_accounts(connection: apsw.Connection, account: int) -> BranchAccounts:
     """The accounts of all branches of the run whose account this is, outer ones first."""
-    return dict(rows(connection, _OF_RUN, (account,)))
+    return dict(fetch_all(connection, _SELECT_BRANCHES, (account,)))
 
 
-def above(branches: Branches, path: str) -> Shared:
+def branches_above(branches: BranchAccounts, path: str) -> SharedAccounts:
     """The accounts of the branches that the step at this path stands in, the nearest first."""
     if not branches:
-        return NOT_SHARED
+        return NO_SHARED_ACCOUNTS
     found = []
     while path := path.rpartition("/")[0]:
         if (number := branches.get(path)) is not None:
@@ -54,9 +56,9 @@ def above(branches: Branches, path: str) -> Shared:
     return tuple(found)
 
 
-def insert(connection: apsw.Connection, opening: NewBranch, around: Account) -> tuple[int, Limits]:
+def open_branch_account(connection: apsw.Connection, opening: NewBranch, around: Account) -> tuple[int, Limits]:
     """Open the account of a branch within the one around it, as that is now; its number and caps."""
     caps = branch_caps(opening.share, around)
-    bindings = (around.id, opening.path, *(getattr(caps, name.removeprefix("cap_")) for name in amounts("cap")))
-    rows(connection, _OPEN, bindings)
+    bindings = (around.id, opening.path, *(getattr(caps, name.removeprefix("cap_")) for name in unit_columns("cap")))
+    fetch_all(connection, _INSERT_BRANCH, bindings)
     return connection.last_insert_rowid(), caps

@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
-from kairos_mcp.store.accounts import Shared
+from kairos_mcp.store.accounts import SharedAccounts
 from kairos_mcp.store.codec import decode_shared, decode_units, encode_units
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, StepRow, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.runs import take
+from kairos_mcp.store.runs import take_run
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
-IN_THE_ANSWER = 0  # in the place of an attempt: the step's own answer is charged with the bound
-LONGEST_MS = 300_000  # of a request whose end nobody saw, it is charged with no more time than this
+CHARGED_TO_ANSWER = 0  # in the place of an attempt: the step's own answer is charged with the bound
+MAX_CHARGED_MS = 300_000  # of a request whose end nobody saw, it is charged with no more time than this
 
 Ending = Literal["answered", "refused", "withdrawn"]
 
@@ -47,7 +47,7 @@ class RequestRow(NamedTuple):
         bound = decode_units(self.bound_text)
         if self.nonce is not None or self.ended_at is None:
             return bound
-        return bound._replace(milliseconds=max(0, min(self.ended_at - self.at, LONGEST_MS)))
+        return bound._replace(milliseconds=max(0, min(self.ended_at - self.at, MAX_CHARGED_MS)))
 
 
 class NewRequest(NamedTuple):
@@ -75,33 +75,37 @@ class RequestOutcome(NamedTuple):
     fence: int | None = None
 
 
-_ALL = "select id, mark, session, nonce, at, bound, ended, ended_at, charged from request"
-_LIVE = f"{_ALL} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
-_BY_ID = f"{_ALL} where id = ?"
+_SELECT = "select id, mark, session, nonce, at, bound, ended, ended_at, charged from request"
+_SELECT_UNCHARGED = (
+    f"{_SELECT} where mark = ? and (ended is null or (ended = 'withdrawn' and charged is null)) order by id"
+)
+_SELECT_BY_ID = f"{_SELECT} where id = ?"
 
 
-def ask(connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int) -> RequestOutcome:
+def create_requests(
+    connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int
+) -> RequestOutcome:
     """Note that a client's model is asked about these steps now, all or none.
 
     A request of before that is in the air is taken over from: withdrawn, for the run's owner to charge, after which its
     step may be asked about.
     """
-    steps = [step for each in new if (step := _askable(connection, run, each.path)) is not None]
+    steps = [step for each in new if (step := _find_askable_step(connection, run, each.path)) is not None]
     if len(steps) < len(new):
         return RequestOutcome()
-    before = [each.id for step in steps for each in of_step(connection, step.id)]
+    before = [each.id for step in steps for each in requests_of_step(connection, step.id)]
     if before or not all(step.held.model_calls for step in steps):  # or a limit that runs share has to make room first
-        end(connection, before, "withdrawn", at)
-        return RequestOutcome(fence=take(connection, run.n, owner, ()))
+        end_requests(connection, before, "withdrawn", at)
+        return RequestOutcome(fence=take_run(connection, run.n, owner, ()))
     insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
     numbers = []
     for step, each in zip(steps, new, strict=True):
-        rows(connection, insert, (run.n, step.id, each.session, each.nonce, at, encode_units(each.bound)))
+        fetch_all(connection, insert, (run.n, step.id, each.session, each.nonce, at, encode_units(each.bound)))
         numbers.append(connection.last_insert_rowid())
     return RequestOutcome(tuple(numbers))
 
 
-def _askable(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | None:
+def _find_askable_step(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | None:
     """The step at this path, if a client's model is to be asked about it now."""
     now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
     goes = now.outcome is None and now.paused is None and now.route == "sampling"
@@ -111,42 +115,42 @@ def _askable(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | N
 def withdraw(connection: apsw.Connection, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
     """Give up on requests that are in the air, for the run's owner to charge; own the run if nobody living does, and
     give the fence then."""
-    ended = end(connection, requests, "withdrawn", at)
-    return take(connection, run.n, owner, ()) if ended and uncharged(connection, run.n) else None
+    ended = end_requests(connection, requests, "withdrawn", at)
+    return take_run(connection, run.n, owner, ()) if ended and list_uncharged(connection, run.n) else None
 
 
 def withdraw_all(connection: apsw.Connection, run: int, at: int) -> None:
     """Give up on all that is in the air of a run."""
-    found = rows(connection, "select id from request where run = ? and ended is null", (run,))
-    end(connection, [number for (number,) in found], "withdrawn", at)
+    found = fetch_all(connection, "select id from request where run = ? and ended is null", (run,))
+    end_requests(connection, [number for (number,) in found], "withdrawn", at)
 
 
-def end(connection: apsw.Connection, requests: Iterable[int], how: Ending, at: int) -> bool:
+def end_requests(connection: apsw.Connection, requests: Iterable[int], ending: Ending, at: int) -> bool:
     """Say how requests ended that were in the air; False where none was any more."""
-    ending = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
-    ended = [rows(connection, ending, (how, at, number)) for number in requests]
+    statement = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
+    ended = [fetch_all(connection, statement, (ending, at, number)) for number in requests]
     return any(ended)
 
 
-def of_step(connection: apsw.Connection, mark: int) -> list[RequestRow]:
+def requests_of_step(connection: apsw.Connection, mark: int) -> list[RequestRow]:
     """The requests of a step that are in the air, or were withdrawn and are charged to nobody yet."""
-    return [RequestRow._make(found) for found in rows(connection, _LIVE, (mark,))]
+    return [RequestRow._make(found) for found in fetch_all(connection, _SELECT_UNCHARGED, (mark,))]
 
 
 def is_withdrawn(connection: apsw.Connection, request: int) -> bool:
     """Whether another one was made in its place, or will be."""
-    return row(connection, "select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
+    return fetch_one(connection, "select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
 
 
-def of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
+def requests_of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
     """The requests that went out in one ask, by the paths of their steps."""
     numbered = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
-    return {path: _request(connection, number) for path, number in list(rows(connection, numbered, (nonce,)))}
+    return {path: _read_request(connection, number) for path, number in list(fetch_all(connection, numbered, (nonce,)))}
 
 
-def uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
+def list_uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
     """The withdrawn requests of a run's unanswered steps that nothing is charged with yet."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select id from request left join answer on answer.mark = request.mark"
         " where run = ? and ended = 'withdrawn' and charged is null and answer.mark is null order by id",
@@ -154,8 +158,8 @@ def uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
     )
     withdrawn = []
     for (number,) in found:
-        request = _request(connection, number)
-        path = row(connection, "select path from mark where id = ?", (request.mark,))
+        request = _read_request(connection, number)
+        path = fetch_one(connection, "select path from mark where id = ?", (request.mark,))
         assert path is not None, "it was joined"
         withdrawn.append(WithdrawnRequest(number, path[0], request.bound))
     return withdrawn
@@ -164,62 +168,62 @@ def uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
 # -- what they cost --------------------------------------------------------------------------------------------------
 
 
-def in_vain(connection: apsw.Connection, n: int) -> int:
+def count_charged(connection: apsw.Connection, n: int) -> int:
     """How many requests of a run stay charged with their bound."""
-    found = row(connection, "select count(*) from request where run = ? and charged is not null", (n,))
+    found = fetch_one(connection, "select count(*) from request where run = ? and charged is not null", (n,))
     assert found is not None
     return int(found[0])
 
 
-def charged(connection: apsw.Connection, requests: Iterable[int], attempt: int) -> None:
+def record_charge(connection: apsw.Connection, requests: Iterable[int], attempt: int) -> None:
     """Note which attempt their bound was charged to."""
     for number in requests:
-        rows(connection, "update request set charged = ? where id = ?", (attempt, number))
+        fetch_all(connection, "update request set charged = ? where id = ?", (attempt, number))
 
 
-def give_up(connection: apsw.Connection, purse: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
+def charge_abandoned(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
     """Charge what is in the air of a step that nobody goes on with."""
-    _charge(connection, purse, step, of_step(connection, step.id), fence, at)
+    _charge_requests(connection, batch, step, requests_of_step(connection, step.id), fence, at)
 
 
-def answered(
-    connection: apsw.Connection, purse: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
+def settle_answered(
+    connection: apsw.Connection, batch: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
 ) -> None:
     """The answer of a step is taken, which answers this request (None: it came another way): whatever else is in the
     air of it was asked in vain. Part of the transaction that has settled the answer's own charge."""
-    mine = None if request is None else _request(connection, request)
-    others = [each for each in of_step(connection, step.id) if each.id != request]
+    mine = None if request is None else _read_request(connection, request)
+    others = [each for each in requests_of_step(connection, step.id) if each.id != request]
     if mine is not None:
-        rows(
+        fetch_all(
             connection,
             "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",
             (at, mine.id),
         )
         if mine.charged is not None and others:  # the bound that stood for it stands for the one that came after it
-            rows(
+            fetch_all(
                 connection,
                 "update request set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
                 (at, mine.charged, others[0].id),
             )
             others = others[1:]
         elif mine.charged is not None:
-            _refund(connection, purse, step, mine.charged)
-    _charge(connection, purse, step, others, fence, at)
+            _refund_bound(connection, batch, step, mine.charged)
+    _charge_requests(connection, batch, step, others, fence, at)
 
 
-def _charge(
+def _charge_requests(
     connection: apsw.Connection,
-    purse: ReservationBatch,
+    batch: ReservationBatch,
     step: StepRow,
-    found: Sequence[RequestRow],
+    requests: Sequence[RequestRow],
     fence: int,
     at: int,
 ) -> None:
     """Charge requests that were made in vain, each as an attempt of its own."""
-    for each in found:
-        lost = purse.cap_to_remaining(step.path, NOTHING, each.bound, step.shared)
-        purse.settle(step.path, NOTHING, lost, step.shared)
-        rows(
+    for each in requests:
+        lost = batch.cap_to_remaining(step.path, NOTHING, each.bound, step.shared)
+        batch.settle(step.path, NOTHING, lost, step.shared)
+        fetch_all(
             connection,
             "insert into attempt(mark, fence, at, held, sent, lost, ended, handed_out, shared)"
             " values (?, ?, ?, ?, ?, ?, ?, 1, ?)",
@@ -229,28 +233,28 @@ def _charge(
             ),
         )
         ended = "update request set ended = 'withdrawn', ended_at = coalesce(ended_at, ?), charged = ? where id = ?"
-        rows(connection, ended, (at, connection.last_insert_rowid(), each.id))
+        fetch_all(connection, ended, (at, connection.last_insert_rowid(), each.id))
 
 
-def _refund(connection: apsw.Connection, purse: ReservationBatch, step: StepRow, attempt: int) -> None:
+def _refund_bound(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
     """Take back the bound of a request whose answer came after all, where no other was made in its place: the attempt
     after it was never begun."""
-    found = row(connection, "select lost from attempt where id = ?", (attempt,))
+    found = fetch_one(connection, "select lost from attempt where id = ?", (attempt,))
     assert found is not None, "an attempt stays"
     lost = decode_units(found[0])
-    purse.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(connection, step, attempt))
+    batch.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(connection, step, attempt))
     never = "update attempt set lost = ?, ended = 'waited' where id = ?"
-    rows(connection, never, (encode_units(NOTHING), attempt))
+    fetch_all(connection, never, (encode_units(NOTHING), attempt))
 
 
-def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> Shared:
+def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> SharedAccounts:
     """The accounts that what an attempt lost was charged to: those of the one before it."""
     before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
-    found = row(connection, before, (step.id, attempt))
+    found = fetch_one(connection, before, (step.id, attempt))
     return decode_shared(step.shared_text if found is None else found[0])
 
 
-def _request(connection: apsw.Connection, number: int) -> RequestRow:
-    found = row(connection, _BY_ID, (number,))
+def _read_request(connection: apsw.Connection, number: int) -> RequestRow:
+    found = fetch_one(connection, _SELECT_BY_ID, (number,))
     assert found is not None, "a request stays as long as its step"
     return RequestRow._make(found)

@@ -13,7 +13,7 @@ from kairos_mcp.core.errors import BadArguments, Unreadable
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
 
-_BY_KIND: dict[str, type[Any]] = {
+_ANSWER_TYPES: dict[str, type[Any]] = {
     "completion": Completion,
     "result": ToolResult,
     "refused": Refused,
@@ -43,10 +43,10 @@ def decode(kind: Any, text: str) -> Any:
     try:
         return _adapter(kind).validator.validate_json(text)
     except ValidationError as error:
-        raise no(kind.__name__) from error
+        raise unreadable(kind.__name__) from error
 
 
-def no(what: str) -> Unreadable:
+def unreadable(what: str) -> Unreadable:
     """That a row does not hold what it is there for. Whoever knows whose row it is adds that."""
     return Unreadable(f"A row holds no {what}.", "Run `kairos-mcp doctor`.")
 
@@ -69,14 +69,16 @@ def encode_answer(answer: Answer) -> str:
 
 def decode_answer(text: str) -> Answer:
     """The answer in a row; its kind is told by the field `kind`."""
-    kind = _BY_KIND.get(kind_of(text)) if isinstance(text, str) else None  # the column takes whatever is put into it
+    kind = (
+        _ANSWER_TYPES.get(answer_kind(text)) if isinstance(text, str) else None
+    )  # the column takes whatever is put into it
     if kind is None:
-        raise no("answer")
+        raise unreadable("answer")
     answer: Answer = decode(kind, text)
     return answer
 
 
-def kind_of(text: str) -> str:
+def answer_kind(text: str) -> str:
     """The kind of an encoded answer. Every answer ends with its kind, since the field stands last."""
     tail = text[text.rfind('"kind":"') + 8 :]
     return tail[:-2] if tail.endswith('"}') else ""
@@ -94,20 +96,20 @@ def encode_units(units: Units) -> str:
 
 @lru_cache(maxsize=256)  # most calls cost the same
 def decode_units(text: str) -> Units:
-    return Units._make(_decoded(_Eight, text, "amounts"))
+    return Units._make(_decode_strictly(_UnitTuple, text, "amounts"))
 
 
 @lru_cache(maxsize=256)
 def decode_shared(text: str | None) -> tuple[int, ...]:
     """Numbers of accounts."""
-    return tuple(_decoded(list[int], text, "numbers of accounts")) if text else ()
+    return tuple(_decode_strictly(list[int], text, "numbers of accounts")) if text else ()
 
 
-_Eight = tuple[int, int, int, int, int, int, int, int]
+_UnitTuple = tuple[int, int, int, int, int, int, int, int]
 
 
-def _decoded(kind: Any, text: str, what: str) -> Any:
+def _decode_strictly(kind: Any, text: str, what: str) -> Any:
     try:
         return _adapter(kind).validator.validate_json(text, strict=True)
     except ValidationError as error:
-        raise no(what) from error
+        raise unreadable(what) from error

@@ -12,9 +12,9 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store.accounts import NOT_SHARED, Shared
+from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.branches import NO_BRANCHES, Branches, NewBranch
+from kairos_mcp.store.branches import NO_BRANCHES, BranchAccounts, NewBranch
 
 
 class AnsweredStep(NamedTuple):
@@ -25,10 +25,10 @@ class AnsweredStep(NamedTuple):
     answer: Answer
     held: Units
     spent: Units
-    by: str
+    by_route: str
     cached: int = 0
     exactness: Exactness | None = None
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
 
 
 class NewStep(NamedTuple):
@@ -64,7 +64,7 @@ class NewAttempt(NamedTuple):
     released: Units
     lost: Units
     ended: str
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
     withdrawn_requests: Sequence[int] = ()
 
 
@@ -101,13 +101,13 @@ class RunCommit(NamedTuple):
     attempts: Sequence[NewAttempt] = ()
     notes: Sequence[str] = ()
     texts: Sequence[tuple[str, str]] = ()
-    released: Sequence[tuple[int, str, Units, Shared]] = ()
+    released: Sequence[tuple[int, str, Units, SharedAccounts]] = ()
     outcome: str | None = None
     may_release: bool = False
     open_marks: Sequence[int] = ()
-    branches: Branches = NO_BRANCHES
+    branches: BranchAccounts = NO_BRANCHES
     new_branches: Sequence[NewBranch] = ()
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
     handled_requests: Sequence[int] = ()
     pause: Paused | None = None
     pause_when_used_up: Paused | None = None
@@ -133,7 +133,7 @@ class StepStarted(NamedTuple):
     answer: Answer | None
     sent: Sent
     is_open: bool = False
-    shared: Shared = NOT_SHARED
+    shared: SharedAccounts = NO_SHARED_ACCOUNTS
     refusal: Refused | None = None
 
 
@@ -149,4 +149,4 @@ class CommitResult(NamedTuple):
     released: bool
     inbox_changed: bool
     paused: Paused | None = None
-    branches: Branches = NO_BRANCHES
+    branches: BranchAccounts = NO_BRANCHES

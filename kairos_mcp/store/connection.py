@@ -31,12 +31,12 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     `reads`: a Reader; `read_only`: one that makes nothing.
     """
     _refuse_odd_file(path)
-    with mapped_errors():
+    with translate_errors():
         flags = apsw.SQLITE_OPEN_READWRITE | (0 if read_only else apsw.SQLITE_OPEN_CREATE)
         opened = ReadConnection if reads or read_only else apsw.Connection
         connection = opened(str(path), flags=flags | apsw.SQLITE_OPEN_NOFOLLOW)
         try:
-            connection.set_busy_handler(patience())
+            connection.set_busy_handler(make_busy_handler())
             connection.execute("pragma journal_mode = wal")
             connection.execute(f"pragma synchronous = {'full' if durability == 'full' else 'normal'}")
             connection.execute("pragma wal_autocheckpoint = 0")  # checkpoints run in a thread of their own
@@ -51,37 +51,37 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
     return connection
 
 
-def rows(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
+def fetch_all(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
     """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
     hold this connection at an old state of the file."""
     if isinstance(connection, ReadConnection):
-        with mapped_errors():
+        with translate_errors():
             return connection.execute(statement, bindings).fetchall()
     return connection.execute(statement, bindings).fetchall()
 
 
-def valid(column: str) -> str:
+def json_or_null(column: str) -> str:
     """What a statement takes apart as JSON: null where a row holds none, so that one damaged row does not make it fail
     for all others."""
     return f"iif(json_valid({column}), {column}, null)"
 
 
-def row(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
-    found = rows(connection, statement, bindings)
+def fetch_one(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
+    found = fetch_all(connection, statement, bindings)
     return found[0] if found else None
 
 
 @contextmanager
-def one_state(connection: apsw.Connection) -> Iterator[apsw.Connection]:
+def snapshot(connection: apsw.Connection) -> Iterator[apsw.Connection]:
     """What is read within is one state of the file, however much others write meanwhile. Nothing may be awaited."""
-    rows(connection, "savepoint one_state")
+    fetch_all(connection, "savepoint one_state")
     try:
         yield connection
     finally:
-        rows(connection, "release one_state")
+        fetch_all(connection, "release one_state")
 
 
-def patience() -> Callable[[int], bool]:
+def make_busy_handler() -> Callable[[int], bool]:
     """A busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
     since = 0.0
 
@@ -111,15 +111,15 @@ def _refuse_odd_file(path: Path) -> None:
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn SQLite's failures into ours, each with the cure."""
     try:
         yield
     except apsw.Error as error:
-        raise failure_of(error) from error
+        raise as_store_error(error) from error
 
 
-def failure_of(error: BaseException) -> BaseException:
+def as_store_error(error: BaseException) -> BaseException:
     """SQLite's failure as ours; one that is not the store's stays what it is."""
     match error:
         case apsw.BusyError() | apsw.LockedError():

@@ -16,7 +16,7 @@ from kairos_mcp.core.run_spec import GIVEN
 from kairos_mcp.store import approvals, schema, texts
 from kairos_mcp.store import ownership as owners
 from kairos_mcp.store.codec import decode_answer
-from kairos_mcp.store.connection import Durability, connect, mapped_errors, row, valid
+from kairos_mcp.store.connection import Durability, connect, fetch_one, json_or_null, translate_errors
 from kairos_mcp.store.ownership import Ownership, ServedRuns
 from kairos_mcp.store.writer import Job, Writer
 
@@ -34,10 +34,16 @@ class Store:
     """
 
     def __init__(
-        self, home: Path, durability: Durability, via: str, *, salvage: bool = False, serves: ServedRuns | None = None
+        self,
+        home: Path,
+        durability: Durability,
+        via: str,
+        *,
+        salvage: bool = False,
+        served_runs: ServedRuns | None = None,
     ) -> None:
         self.home = home
-        self._serves = serves
+        self._served_runs = served_runs
         self._salvage = salvage
         self.path = home / FILE
         self._durability: Durability = durability
@@ -52,11 +58,11 @@ class Store:
         """The connection that reads; opening it makes the folder and brings the file to the newest version."""
         _make_folder(self.home)
         _make_file(self.path)
-        with mapped_errors():
+        with translate_errors():
             connection = connect(self.path, self._durability, reads=True)
             try:
                 if not self._salvage:
-                    _check(connection, self.path)
+                    _check_integrity(connection, self.path)
                 schema.migrate(connection)
                 connection.execute("pragma query_only = on")
             except BaseException:
@@ -72,8 +78,8 @@ class Store:
     @cached_property
     def ownership(self) -> Ownership:
         assert self.reader is not None
-        owners.sweep(self.home)
-        return Ownership(self.home, self._serves)
+        owners.remove_dead_locks(self.home)
+        return Ownership(self.home, self._served_runs)
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +87,7 @@ class Store:
         return "reader" in self.__dict__
 
     @property
-    def own_number(self) -> int:
+    def owner_number(self) -> int:
         """This server's number as an owner, or -1 while it has owned nothing."""
         return self.ownership.number or -1 if "ownership" in self.__dict__ else -1
 
@@ -89,7 +95,7 @@ class Store:
         """This server's number as an owner of runs; its row is made at the first call."""
         mine = self.ownership
         if not mine.number:
-            mine.number = await self.submit(lambda connection: mine.enter(connection, self._via, at))
+            mine.number = await self.submit(lambda connection: mine.register(connection, self._via, at))
         return mine.number
 
     async def submit(self, job: Job[T]) -> T:
@@ -98,7 +104,7 @@ class Store:
         try:
             return await self.writer.submit(job)
         except StoreBusy as busy:
-            stopped = next((each for each in owners.living(self.reader, self.home) if each.stopped), None)
+            stopped = next((each for each in owners.list_living(self.reader, self.home) if each.stopped), None)
             if stopped is None:
                 raise
             raise StoreBusy(
@@ -108,7 +114,7 @@ class Store:
 
     def check_writable(self) -> None:
         """Raises what a write would meet now, of the store's errors; nothing is written."""
-        with mapped_errors():
+        with translate_errors():
             connection = connect(self.path, self._durability)
             try:
                 connection.execute("begin immediate")
@@ -128,10 +134,10 @@ class Store:
     def read_full_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
         """The whole text of the result at `path` of run number `n`, or the preview of an approval; None where there is
         no such result. A phase alone also has what it was given, and what the run has that gave it."""
-        if approvals.is_key(path):
-            asked = approvals.at_key(connection, n, path)
+        if approvals.is_approval_key(path):
+            asked = approvals.find_by_key(connection, n, path)
             return None if asked is None else asked.preview
-        found = row(
+        found = fetch_one(
             connection,
             "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
             (n, path),
@@ -141,26 +147,26 @@ class Store:
             case "result":
                 kept: str | None = getattr(answer, "kept", None)
                 content: str = getattr(answer, "content", "")
-                return texts.read(connection, kept) if kept else content
+                return texts.read_text(connection, kept) if kept else content
             case "completion":
                 said: str = getattr(answer, "content", "")
                 return said
             case _ if found is None:
-                return self._given_text(connection, n, path)
+                return self._read_given_text(connection, n, path)
             case _:
                 return None
 
-    def _given_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
-        found = row(
+    def _read_given_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
+        found = fetch_one(
             connection,
-            f"select json_extract({valid('run.spec')}, '$.given_text'), before.n from run left join run before"
-            f" on before.id = json_extract({valid('run.spec')}, '$.given_by') and before.principal = run.principal"
-            " where run.n = ?",
+            f"select json_extract({json_or_null('run.spec')}, '$.given_text'), before.n from run"
+            f" left join run before on before.id = json_extract({json_or_null('run.spec')}, '$.given_by')"
+            " and before.principal = run.principal where run.n = ?",
             (n,),
         )
         given, before = found or (None, None)
         if path == GIVEN:
-            return None if given is None else texts.read(connection, given)
+            return None if given is None else texts.read_text(connection, given)
         return None if before is None else self.read_full_text(connection, before, path)
 
     async def close(self) -> None:
@@ -192,9 +198,9 @@ def _make_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def _check(connection: apsw.Connection, path: Path) -> None:
+def _check_integrity(connection: apsw.Connection, path: Path) -> None:
     if path.stat().st_size > CHECKED_BYTES:
         return
-    found = row(connection, "pragma quick_check(1)")
+    found = fetch_one(connection, "pragma quick_check(1)")
     if found is None or found[0] != "ok":
         raise StoreCorrupt("The state file is damaged.", "Run `kairos-mcp doctor`; move the file away to start anew.")

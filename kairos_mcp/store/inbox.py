@@ -22,14 +22,14 @@ from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.commit import AnsweredStep
-from kairos_mcp.store.connection import row, rows
-from kairos_mcp.store.notes import flagged
+from kairos_mcp.store.connection import fetch_all, fetch_one
+from kairos_mcp.store.notes import exceeded_cap_notes
 from kairos_mcp.store.ownership import NOBODY
 from kairos_mcp.store.queries import ControlRequest, RunRow, StepRow, pending_requests, run_by_number, step_at
 from kairos_mcp.store.reservations import ReservationBatch
-from kairos_mcp.store.runs import GO_ON, note, take
+from kairos_mcp.store.runs import RESUME_SQL, add_note, take_run
 
-STRETCH_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
+ALLOWANCE_UNITS = ("model_calls", "milliseconds")  # what an unattended allowance limits
 
 Action = Literal["pause", "resume", "extend", "reroute", "cancel"]
 
@@ -56,7 +56,7 @@ def deposit_answers(
     connection: apsw.Connection,
     run: RunRow,
     deposits: Sequence[AnswerDeposit],
-    by: str,
+    by_route: str,
     owner: int,
     at: int,
     *,
@@ -67,29 +67,29 @@ def deposit_answers(
     The same answer again is no error. Returns the fence if the run was taken over. Raises NotWaiting, AlreadyAnswered.
     """
     run = run_by_number(connection, run.n)
-    new = [(step, each) for each in deposits if (step := _open_step(connection, run, each)) is not None]
+    new = [(step, each) for each in deposits if (step := _find_open_step(connection, run, each)) is not None]
     batch = ReservationBatch(
-        connection, read_account(connection, run.account), branches.of_run(connection, run.account)
+        connection, read_account(connection, run.account), branches.read_branch_accounts(connection, run.account)
     )
     for step, deposit in new:
         spent = deposit.tokens.plus(counts_of(step.kind))
         if isinstance(deposit.answer, Refused):  # nobody answered: what was asked is charged as a request in vain
             spent = spent._replace(model_calls=0)
         answered = AnsweredStep(
-            step.id, step.path, deposit.answer, step.held, spent, by, deposit.cached, deposit.exactness
+            step.id, step.path, deposit.answer, step.held, spent, by_route, deposit.cached, deposit.exactness
         )
         insert_answer(connection, answered, at)
         batch.settle(step.path, step.held, spent, step.shared)
-        client_requests.answered(connection, batch, step, deposit.request, run.fence, at)
+        client_requests.settle_answered(connection, batch, step, deposit.request, run.fence, at)
         _record_dialect(connection, step, deposit.dialect)
         if deposit.text is not None:
-            texts.keep(connection, (deposit.text,))
+            texts.keep_texts(connection, (deposit.text,))
     if not new:
         return None
     batch.write()
-    for text in (*flagged(batch.exceeded_caps()), *(text for _, deposit in new for text in deposit.notes)):
-        note(connection, run, text)
-    return take(connection, run.n, owner, dead)
+    for text in (*exceeded_cap_notes(batch.exceeded_caps()), *(text for _, deposit in new for text in deposit.notes)):
+        add_note(connection, run, text)
+    return take_run(connection, run.n, owner, dead)
 
 
 def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: DialectName | None) -> None:
@@ -99,35 +99,35 @@ def _record_dialect(connection: apsw.Connection, step: StepRow, dialect: Dialect
     table = "mark" if step.newest is None else "attempt"
     newest = "id = ?" if step.newest is None else "id = (select max(id) from attempt where mark = ?)"
     statement = f"update {table} set sent = json_set(coalesce(sent, '{{}}'), '$.dialect', ?) where {newest}"
-    rows(connection, statement, (dialect, step.id))
+    fetch_all(connection, statement, (dialect, step.id))
 
 
-def _open_step(connection: apsw.Connection, run: RunRow, each: AnswerDeposit) -> StepRow | None:
+def _find_open_step(connection: apsw.Connection, run: RunRow, deposit: AnswerDeposit) -> StepRow | None:
     """The step that this answers; None where the same answer is there already."""
-    found = step_at(connection, run.n, each.path)
+    found = step_at(connection, run.n, deposit.path)
     if found is None or (found.body is None and (not found.is_open or run.outcome is not None)):
-        raise NotWaiting(f"Nothing waits under {each.path!r}.", "run_status shows what waits now.", run_id=run.id)
+        raise NotWaiting(f"Nothing waits under {deposit.path!r}.", "run_status shows what waits now.", run_id=run.id)
     if found.body is None:
         return found
-    if found.body == encode_answer(each.answer):
+    if found.body == encode_answer(deposit.answer):
         return None
     raise AlreadyAnswered(
-        f"{each.path!r} was answered before, otherwise.",
+        f"{deposit.path!r} was answered before, otherwise.",
         "Call run_status to see where the run stands.",
         run_id=run.id,
     )
 
 
-def leave_request(
+def submit_request(
     connection: apsw.Connection,
     run: RunRow,
     action: Action,
     body: str,
-    who: tuple[str, str, str],
+    actor: tuple[str, str, str],
     owner: int,
     at: int,
     *,
-    because: str | None = None,
+    reason: str | None = None,
     dead: Sequence[int] = (),
 ) -> int | None:
     """Leave a control request for the owner; take the run over if no living server owns it, and return the fence then.
@@ -140,16 +140,16 @@ def leave_request(
     if action == "extend" and _was_limit_reached(connection, run.n):
         closing = f"Let its closing end: answer what waits, or wait for it. {go_on}"
         raise Stale("A limit has ended the run already; it is closing.", closing, run_id=run.id)
-    rows(
+    fetch_all(
         connection,
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
-        (run.n, action, body, *who, at),
+        (run.n, action, body, *actor, at),
     )
-    if because is not None:
-        note(connection, run, because)
+    if reason is not None:
+        add_note(connection, run, reason)
     if action == "pause" and owner == NOBODY and _pause_at_once(connection, run, body, dead, at):
         return None
-    return take(connection, run.n, owner, dead)
+    return take_run(connection, run.n, owner, dead)
 
 
 def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Sequence[int], at: int) -> bool:
@@ -157,9 +157,11 @@ def _pause_at_once(connection: apsw.Connection, run: RunRow, why: str, dead: Seq
     end first. False where a server owns it: that one handles the request."""
     nobodys = f"(owner is null or owner in ({', '.join('?' * len(dead))}))"
     statement = f"update run set paused = ?, resume_at = null where n = ? and {nobodys} returning n"
-    if row(connection, statement, (why, run.n, *dead)) is None:
+    if fetch_one(connection, statement, (why, run.n, *dead)) is None:
         return False
-    rows(connection, "update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n))
+    fetch_all(
+        connection, "update deposit set taken = ? where run = ? and kind = 'pause' and taken is null", (at, run.n)
+    )
     return True
 
 
@@ -182,11 +184,11 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
     for each in came:
         match each.kind:
             case "pause":
-                rows(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
+                fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (each.body, run.n))
             case "resume":
-                rows(connection, GO_ON, (run.n,))
+                fetch_all(connection, RESUME_SQL, (run.n,))
             case "reroute":
-                rows(connection, "update run set route = ? where n = ?", (each.body, run.n))
+                fetch_all(connection, "update run set route = ? where n = ?", (each.body, run.n))
                 client_requests.withdraw_all(connection, run.n, at)
             case "extend":
                 _extend(connection, run, each.body)
@@ -194,8 +196,8 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
                 pass  # the verdict is in its approval's row, which the owner reads next
             case _:
                 continue  # the commit that acts on a settlement marks it; a cancelled run ends
-        rows(connection, "update deposit set taken = ? where id = ?", (at, each.id))
-    _renew_stretch(connection, run, came)
+        fetch_all(connection, "update deposit set taken = ? where id = ?", (at, each.id))
+    _renew_allowance(connection, run, came)
     kinds = {each.kind for each in came}
     settled = [each for each in came if each.kind == "settle"]
     return DrainedInbox(run_by_number(connection, run.n), "cancel" in kinds, "resume" in kinds, settled)
@@ -204,7 +206,7 @@ def drain_inbox(connection: apsw.Connection, run: RunRow, owner: int, fence: int
 def _was_limit_reached(connection: apsw.Connection, n: int) -> bool:
     """Whether a limit of the run has refused a step; one of a branch ends that branch alone."""
     found = "select 1 from mark join answer on answer.mark = mark.id where run = ? and body like ? and body not like ?"
-    return row(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
+    return fetch_one(connection, f"{found} limit 1", (n, '%"kind":"refused"}', '%"scope":"branch %')) is not None
 
 
 def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
@@ -214,25 +216,25 @@ def _extend(connection: apsw.Connection, run: RunRow, body: str) -> None:
     for unit in Units._fields:
         new, old = getattr(caps, unit), getattr(now, unit)
         if new is not None and old is not None and new > old:
-            rows(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))
+            fetch_all(connection, f"update account set cap_{unit} = ? where id = ?", (new, run.account))
 
 
-def _renew_stretch(connection: apsw.Connection, run: RunRow, came: Iterable[ControlRequest]) -> None:
+def _renew_allowance(connection: apsw.Connection, run: RunRow, requests: Iterable[ControlRequest]) -> None:
     """Renew the unattended allowance of a mandate's run where a person resumed it or approved a call of it.
 
     The allowance is what such a run may use until a person looks at it again; it stays within the most that the run may
     have in all.
     """
     spec: Spec = decode(Spec, run.spec)
-    if spec.stretch is None or not any(_is_from_person(connection, run, each) for each in came):
+    if spec.stretch is None or not any(_is_from_person(connection, run, each) for each in requests):
         return
     account = read_account(connection, run.account)
-    for unit in STRETCH_UNITS:
+    for unit in ALLOWANCE_UNITS:
         more, most = getattr(spec.stretch, unit), getattr(spec.stretch.most, unit)
         if more is not None:
             cap = getattr(account.spent, unit) + getattr(account.held, unit) + more
             cap = max(cap if most is None else min(cap, most), getattr(account.caps, unit))
-            rows(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
+            fetch_all(connection, f"update account set cap_{unit} = ? where id = ?", (cap, run.account))
 
 
 def _is_from_person(connection: apsw.Connection, run: RunRow, request: ControlRequest) -> bool:
@@ -242,6 +244,6 @@ def _is_from_person(connection: apsw.Connection, run: RunRow, request: ControlRe
             return via != "mcp"
         case ControlRequest(kind="verdict", body=key, via=via) if via != "mcp":
             approved = "select 1 from approval where run = ? and key = ? and verdict = 'approve'"
-            return row(connection, approved, (run.n, key)) is not None
+            return fetch_one(connection, approved, (run.n, key)) is not None
         case _:
             return False

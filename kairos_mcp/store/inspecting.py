@@ -16,7 +16,7 @@ from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.store import settlements
 from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 
-SHOWN = 5  # runs of each kind of row
+MAX_LISTED = 5  # runs of each kind of row
 
 
 class CheckedColumn(NamedTuple):
@@ -34,7 +34,7 @@ _ATTEMPT = (
     "select run.id, path, attempt.{} from attempt join mark on mark.id = attempt.mark join run on run.n = mark.run"
     " where attempt.{} is not null"
 )
-_WISH = "select run.id, '', body from deposit join run on run.n = deposit.run where deposit.kind = '{}'"
+_DEPOSIT = "select run.id, '', body from deposit join run on run.n = deposit.run where deposit.kind = '{}'"
 
 
 def _columns(outcome: Any) -> Iterator[CheckedColumn]:
@@ -52,12 +52,12 @@ def _columns(outcome: Any) -> Iterator[CheckedColumn]:
     yield CheckedColumn("files of an approval", leave, decode_texts)
     keys = "select run.id, '', keys from ask join run on run.n = ask.run"
     yield CheckedColumn("keys of an ask", keys, decode_texts)
-    yield CheckedColumn("word on limits", _WISH.format("extend"), lambda text: decode(Limits, text))
-    settled = _WISH.format(settlements.KIND)
+    yield CheckedColumn("word on limits", _DEPOSIT.format("extend"), lambda text: decode(Limits, text))
+    settled = _DEPOSIT.format(settlements.DEPOSIT_KIND)
     yield CheckedColumn("word on a lost call", settled, lambda text: decode(settlements.SettlementRequest, text))
 
 
-def unreadable(connection: apsw.Connection, outcome: Any) -> Iterator[str]:
+def find_unreadable_rows(connection: apsw.Connection, outcome: Any) -> Iterator[str]:
     """A sentence for each kind of row that holds something else, with the runs and where in them. `outcome`: how runs
     end, which the flows say."""
     for column in _columns(outcome):
@@ -68,10 +68,10 @@ def unreadable(connection: apsw.Connection, outcome: Any) -> Iterator[str]:
             except Unreadable:
                 found.setdefault(run_id, f"{run_id} ({where})" if where else run_id)
         if found:
-            yield f"the {column.what} can't be read of {some(list(found.values()))}"
+            yield f"the {column.what} can't be read of {format_first(list(found.values()))}"
 
 
-def some(names: list[str]) -> str:
+def format_first(names: list[str]) -> str:
     """The first few, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"

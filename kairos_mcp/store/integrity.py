@@ -15,34 +15,34 @@ from kairos_mcp.core.errors import StoreCorrupt, Unreadable
 from kairos_mcp.store import accounts, branches, inspecting, schema, texts
 from kairos_mcp.store.accounts import read_account
 from kairos_mcp.store.codec import decode_units
-from kairos_mcp.store.connection import row, rows, valid
-from kairos_mcp.store.inspecting import SHOWN, some
+from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
+from kairos_mcp.store.inspecting import MAX_LISTED, format_first
 from kairos_mcp.store.queries import run_by_number
 
-BROKEN = "SQLite finds damage"
+SQLITE_DAMAGE = "SQLite finds damage"
 
 
-def damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[str]:
+def find_damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[str]:
     """Everything that is wrong, as sentences; empty where nothing is. `outcome`: the kind of value that says how a run
     ended."""
-    found = [text for (text,) in rows(connection, f"pragma integrity_check({SHOWN})") if text != "ok"]
+    found = [text for (text,) in fetch_all(connection, f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
     if found:
-        return [f"{BROKEN}: {'; '.join(found)}"]  # what rows say can't be believed then
-    if unlike := schema.differences(connection):
-        return [f"{BROKEN}: {'; '.join(unlike[:SHOWN])}"]  # what is asked below may not be there
+        return [f"{SQLITE_DAMAGE}: {'; '.join(found)}"]  # what rows say can't be believed then
+    if unlike := schema.schema_differences(connection):
+        return [f"{SQLITE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # what is asked below may not be there
     loose = [
-        *_loose_rows(connection),
+        *_dangling_rows(connection),
         *_missing_texts(connection),
-        *texts.damage(connection),
-        *_lost_accounts(connection),
+        *texts.find_damaged_texts(connection),
+        *_missing_accounts(connection),
     ]
-    return [*loose, *inspecting.unreadable(connection, outcome), *_wrong_sums(connection)]
+    return [*loose, *inspecting.find_unreadable_rows(connection, outcome), *_wrong_sums(connection)]
 
 
-def check(connection: apsw.Connection, n: int, account: int) -> None:
+def check_run_account(connection: apsw.Connection, n: int, account: int) -> None:
     """Raises StoreCorrupt where a run's account, or that of a branch of it, is not the sum of its rows: nothing more is
     spent of it."""
-    if (wrong := _wrong_sum(connection, n, account)) is not None:
+    if (wrong := _find_difference(connection, n, account)) is not None:
         raise StoreCorrupt(
             f"The run's account is not the sum of its rows: {wrong}.",
             "Run `kairos-mcp doctor`; cancel the run, or go on from it with planner_run continues.",
@@ -50,12 +50,12 @@ def check(connection: apsw.Connection, n: int, account: int) -> None:
         )
 
 
-def _loose_rows(connection: apsw.Connection) -> Iterator[str]:
+def _dangling_rows(connection: apsw.Connection) -> Iterator[str]:
     """Rows that refer to one which is not there. Owner 0 is nobody, and has no row."""
     found = [
         (table, parent)
-        for table, rowid, parent, _ in rows(connection, "pragma foreign_key_check")
-        if not (parent == "owner" and row(connection, "select 1 from run where n = ? and owner = 0", (rowid,)))
+        for table, rowid, parent, _ in fetch_all(connection, "pragma foreign_key_check")
+        if not (parent == "owner" and fetch_one(connection, "select 1 from run where n = ? and owner = 0", (rowid,)))
     ]
     for table, parent in sorted(set(found)):
         yield f"{found.count((table, parent))} rows of {table} refer to a {parent} that is not there"
@@ -63,59 +63,61 @@ def _loose_rows(connection: apsw.Connection) -> Iterator[str]:
 
 def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
     """Texts that a spec refers to, and that are not there."""
-    found = rows(
+    found = fetch_all(
         connection,
-        f"select distinct run.id from run, json_each({valid('run.spec')}) part"
+        f"select distinct run.id from run, json_each({json_or_null('run.spec')}) part"
         " where part.key like '%\\_text' escape '\\'"
         " and part.type = 'text' and not exists (select 1 from text where hash = part.value) order by 1",
     )
     if found:
-        yield f"texts are missing of {some([run_id for (run_id,) in found])}"
+        yield f"texts are missing of {format_first([run_id for (run_id,) in found])}"
 
 
 def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
     found = [
         f"{run_id} ({wrong})"
-        for n, run_id, account in rows(
+        for n, run_id, account in fetch_all(
             connection, "select n, run.id, account from run join account on account.id = run.account order by n"
         )
-        if (wrong := _readable_sum(connection, n, account)) is not None
+        if (wrong := _find_readable_difference(connection, n, account)) is not None
     ]
     if found:
-        yield f"the account is not the sum of its rows of {some(found)}"
-    yield from _wrong_shares(connection)
+        yield f"the account is not the sum of its rows of {format_first(found)}"
+    yield from _wrong_shared_accounts(connection)
 
 
-def _readable_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
+def _find_readable_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
     """As `_wrong_sum`; None also where an amount can't be read, which is told as that."""
     try:
-        return _wrong_sum(connection, n, account)
+        return _find_difference(connection, n, account)
     except Unreadable:
         return None
 
 
-def _wrong_sum(connection: apsw.Connection, n: int, account: int) -> str | None:
+def _find_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
     """The first unit in which the account differs, or that of a branch, with both figures."""
-    spent, held = _spent(connection, n), _held(connection, n)
-    within = branches.of_run(connection, account)
+    spent, held = _spent_amounts(connection, n), _held_amounts(connection, n)
+    within = branches.read_branch_accounts(connection, account)
     for path, number in (("", account), *within.items()):
         kept, prefix = read_account(connection, number), f"{path}/" if path else ""
         for name, told, rows_of in (("spent", kept.spent, spent), ("held", kept.held, held)):
-            found = _total(amount for step, amount in rows_of if step.startswith(prefix))
+            found = _sum_units(amount for step, amount in rows_of if step.startswith(prefix))
             for unit, by_account, by_rows in zip(Units._fields, told, found, strict=True):
                 if by_account != by_rows:
                     return f"{path} {name} {unit} {by_account}, by its rows {by_rows}".lstrip()
     return None
 
 
-def sums(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
+def sum_rows(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
     """What a run's rows say is spent, and held; an ended run holds nothing."""
-    return _total(amount for _, amount in _spent(connection, n)), _total(amount for _, amount in _held(connection, n))
+    return _sum_units(amount for _, amount in _spent_amounts(connection, n)), _sum_units(
+        amount for _, amount in _held_amounts(connection, n)
+    )
 
 
-def _spent(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+def _spent_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
     """Every amount that a run's rows say was spent, with the path of its step."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
         " union all select path, lost from mark join attempt on attempt.mark = mark.id where run = ?1",
@@ -124,10 +126,10 @@ def _spent(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
     return [(path, decode_units(text)) for path, text in found]
 
 
-def _held(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
+def _held_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
     """Every amount that a run's rows say is held, with the path of its step."""
     held = []
-    for path, kind, own, newest in rows(
+    for path, kind, own, newest in fetch_all(
         connection,
         "select path, kind, mark.held,"
         " (select held from attempt where attempt.mark = mark.id order by id desc limit 1)"
@@ -143,28 +145,28 @@ def _held(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
     return held
 
 
-def _total(several: Iterable[Units]) -> Units:
+def _sum_units(several: Iterable[Units]) -> Units:
     whole = NOTHING
     for each in several:
         whole = whole.plus(each)
     return whole
 
 
-def _wrong_shares(connection: apsw.Connection) -> Iterator[str]:
+def _wrong_shared_accounts(connection: apsw.Connection) -> Iterator[str]:
     """Accounts that runs share, as a principal's day."""
-    for (account,) in rows(connection, "select id from account where scope in ('day', 'mandate')"):
+    for (account,) in fetch_all(connection, "select id from account where scope in ('day', 'mandate')"):
         try:
-            accounts.check(connection, account)
+            accounts.check_shared_account(connection, account)
         except StoreCorrupt as wrong:
             yield wrong.message.removesuffix(".")
 
 
-def _lost_accounts(connection: apsw.Connection) -> Iterator[str]:
+def _missing_accounts(connection: apsw.Connection) -> Iterator[str]:
     """Accounts that steps are charged to, and that are not there."""
-    found = row(
+    found = fetch_one(
         connection,
         "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
-        f" json_each({valid('charged.shared')}) where value not in (select id from account)",
+        f" json_each({json_or_null('charged.shared')}) where value not in (select id from account)",
     )
     if found is not None and found[0]:
         yield f"{found[0]} steps are charged to an account that is not there"

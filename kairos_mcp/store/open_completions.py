@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import apsw
 
 from kairos_mcp.store import decisions, settlements
-from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, ask, of_ask, withdraw
+from kairos_mcp.store.client_requests import NewRequest, RequestOutcome, create_requests, requests_of_ask, withdraw
 from kairos_mcp.store.codec import decode_texts
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.decisions import Decision
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, leave_request
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, submit_request
 from kairos_mcp.store.queries import RunRow, open_steps, run_by_number
-from kairos_mcp.store.runs import note
+from kairos_mcp.store.runs import add_note
 from kairos_mcp.store.settlements import SettlementRequest
 
 Client = tuple[str, str]  # a principal, and the name of the client that it speaks through
@@ -41,73 +41,75 @@ class NewAsk:
     given, and so goes on being asked for; None: this one may fall to another route."""
 
     paths: tuple[str, ...]
-    who: Client
+    client: Client
     nonce: str
     at: int
     stale_at: int
     unanswered: str | None
 
 
-def put(
-    connection: apsw.Connection, run: RunRow, asking: NewAsk, new: Sequence[NewRequest], owner: int
+def create_or_find_ask(
+    connection: apsw.Connection, run: RunRow, new_ask: NewAsk, requests: Sequence[NewRequest], owner: int
 ) -> AskRow | RequestOutcome | None:
     """The ask that stands, or a new one, made of these requests; None where it counts as refused, and what came of the
     requests where something has to be done first."""
-    before = _unanswered(connection, run, asking)
-    if before is not None and _is_in_the_air(connection, before):
-        if before.at > asking.stale_at:
+    before = _find_unanswered(connection, run, new_ask)
+    if before is not None and _is_outstanding(connection, before):
+        if before.at > new_ask.stale_at:
             return before
-        if asking.unanswered is None:
+        if new_ask.unanswered is None:
             return None
-        note(connection, run, asking.unanswered)
-    asked = ask(connection, run, new, owner, asking.at)
-    return _ask(connection, run, asking) if asked.requests else asked
+        add_note(connection, run, new_ask.unanswered)
+    asked = create_requests(connection, run, requests, owner, new_ask.at)
+    return _insert_ask(connection, run, new_ask) if asked.requests else asked
 
 
-def _is_in_the_air(connection: apsw.Connection, before: AskRow) -> bool:
+def _is_outstanding(connection: apsw.Connection, ask: AskRow) -> bool:
     """Whether no other client was asked since."""
-    return all(each.ended is None for each in of_ask(connection, before.nonce).values())
+    return all(each.ended is None for each in requests_of_ask(connection, ask.nonce).values())
 
 
-def put_once(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow | None:
+def create_ask_once(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
     """The ask of approvals that stands, or a new one. Where this client left it unanswered, nobody is there: None, for
     this call; the next one asks anew."""
-    before = _unanswered(connection, run, asking)
+    before = _find_unanswered(connection, run, new_ask)
     if before is None:
-        return _ask(connection, run, asking)
-    if before.at > asking.stale_at:
+        return _insert_ask(connection, run, new_ask)
+    if before.at > new_ask.stale_at:
         return before
-    consume(connection, run, before.nonce, asking.at)
+    consume_ask(connection, run, before.nonce, new_ask.at)
     return None
 
 
-def consume(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
+def consume_ask(connection: apsw.Connection, run: RunRow, nonce: str, at: int) -> bool:
     """Take the ask out of the world: of several that bring its answers, one is first."""
     once = "update ask set consumed = ? where nonce = ? and run = ? and consumed is null returning nonce"
-    return bool(rows(connection, once, (at, nonce, run.n)))
+    return bool(fetch_all(connection, once, (at, nonce, run.n)))
 
 
-def take_decisions(
+def record_ask_decisions(
     connection: apsw.Connection,
     run: RunRow,
     nonce: str | None,
-    brought: Sequence[Decision],
-    settled: Sequence[SettlementRequest],
-    who: tuple[str, str, str],
+    given: Sequence[Decision],
+    settlement_requests: Sequence[SettlementRequest],
+    actor: tuple[str, str, str],
     *,
     owner: int,
     at: int,
 ) -> int | None:
     """Consume the ask (None: a push has none) and record those decisions, and settlements by `who`, that still count.
     Gives the fence if the run was taken."""
-    if nonce is not None and not consume(connection, run, nonce, at):
+    if nonce is not None and not consume_ask(connection, run, nonce, at):
         return None
-    decided = decisions.still_open(connection, run, brought, at)
-    unsettled = settlements.only_open(connection, run, settled, who[0])
-    return decisions.leave(connection, run, [], decided, "", owner, at, settled=unsettled, who=who)
+    decided = decisions.only_open_decisions(connection, run, given, at)
+    unsettled = settlements.only_open_settlements(connection, run, settlement_requests, actor[0])
+    return decisions.record_responses(
+        connection, run, [], decided, "", owner, at, settlement_requests=unsettled, actor=actor
+    )
 
 
-def take_answers(
+def deposit_ask_answers(
     connection: apsw.Connection, run: RunRow, nonce: str, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
     """Consume the ask and deposit what came, in one transaction: of several that bring it, one is first.
@@ -115,16 +117,16 @@ def take_answers(
     What comes later stores nothing; what was asked and is not answered by it is withdrawn. Gives the fence if the run
     was taken.
     """
-    if not consume(connection, run, nonce, at):
+    if not consume_ask(connection, run, nonce, at):
         return None
-    asked = {path: each.id for path, each in of_ask(connection, nonce).items()}
+    asked = {path: each.id for path, each in requests_of_ask(connection, nonce).items()}
     answers = [replace(each, request=asked.get(each.path)) for each in deposits]
-    fence = deposit_open(connection, run, answers, owner=owner, at=at)
+    fence = deposit_still_open(connection, run, answers, owner=owner, at=at)
     given_up = withdraw(connection, run, list(asked.values()), owner, at)
     return given_up if fence is None else fence
 
 
-def deposit_open(
+def deposit_still_open(
     connection: apsw.Connection, run: RunRow, deposits: Sequence[AnswerDeposit], *, owner: int, at: int
 ) -> int | None:
     """Deposit the replies whose steps still wait; a late one stores nothing. Gives the fence if the run was taken."""
@@ -139,58 +141,58 @@ def reroute(
     connection: apsw.Connection,
     run: RunRow,
     route: str,
-    who: tuple[str, str, str],
+    actor: tuple[str, str, str],
     *,
     owner: int,
     at: int,
-    because: str,
+    reason: str,
 ) -> int | None:
     """Wish for the next route, unless the run has left this one by itself. Gives the fence if the run was taken."""
     now = run_by_number(connection, run.n)
     if now.outcome is not None or now.route != run.route:
         return None
-    return leave_request(connection, run, "reroute", route, who, owner, at, because=because)
+    return submit_request(connection, run, "reroute", route, actor, owner, at, reason=reason)
 
 
-def asks(connection: apsw.Connection, n: int) -> list[AskRow]:
+def list_asks(connection: apsw.Connection, n: int) -> list[AskRow]:
     """The asks of a run, oldest first."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select nonce, run, keys, principal, client, at, consumed from ask where run = ? order by rowid",
         (n,),
     )
-    return [AskRow(nonce, run, _keys(keys), *rest) for nonce, run, keys, *rest in found]
+    return [AskRow(nonce, run, _decode_keys(keys), *rest) for nonce, run, keys, *rest in found]
 
 
-def _keys(text: str) -> dict[str, str]:
+def _decode_keys(text: str) -> dict[str, str]:
     return {key: path for key, path in decode_texts(text).items() if path is not None}
 
 
-def _ask(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow:
+def _insert_ask(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow:
     """A new ask. A path that was asked before gets a new key, `path#2`: no answer counts for two asks."""
-    before = [key for asked in asks(connection, run.n) for key in asked.keys]
-    keys = {_key(path, before): path for path in asking.paths}
-    rows(
+    before = [key for asked in list_asks(connection, run.n) for key in asked.keys]
+    keys = {_unused_key(path, before): path for path in new_ask.paths}
+    fetch_all(
         connection,
         "insert into ask(nonce, run, keys, principal, client, at) values (?, ?, ?, ?, ?, ?)",
-        (asking.nonce, run.n, json.dumps(keys), *asking.who, asking.at),
+        (new_ask.nonce, run.n, json.dumps(keys), *new_ask.client, new_ask.at),
     )
-    return AskRow(asking.nonce, run.n, keys, *asking.who, asking.at, None)
+    return AskRow(new_ask.nonce, run.n, keys, *new_ask.client, new_ask.at, None)
 
 
-def _unanswered(connection: apsw.Connection, run: RunRow, asking: NewAsk) -> AskRow | None:
+def _find_unanswered(connection: apsw.Connection, run: RunRow, new_ask: NewAsk) -> AskRow | None:
     """The newest ask of these steps that this client got and did not answer, since the run was last rerouted."""
-    rerouted = row(
+    rerouted = fetch_one(
         connection, "select coalesce(max(taken), 0) from deposit where run = ? and kind = 'reroute'", (run.n,)
     )
     assert rerouted is not None
-    for asked in reversed(asks(connection, run.n)):
-        theirs = (asked.principal, asked.client) == asking.who and tuple(asked.keys.values()) == asking.paths
+    for asked in reversed(list_asks(connection, run.n)):
+        theirs = (asked.principal, asked.client) == new_ask.client and tuple(asked.keys.values()) == new_ask.paths
         if theirs and asked.consumed is None and asked.at > rerouted[0]:
             return asked
     return None
 
 
-def _key(path: str, before: Sequence[str]) -> str:
-    times = sum(key == path or key.startswith(f"{path}#") for key in before)
+def _unused_key(path: str, used: Sequence[str]) -> str:
+    times = sum(key == path or key.startswith(f"{path}#") for key in used)
     return path if times == 0 else f"{path}#{times + 1}"

@@ -12,9 +12,9 @@ from pathlib import Path
 import apsw
 
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.connection import Row, row, rows
+from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 
-LOCKS = "owners"
+LOCK_FOLDER = "owners"
 NOBODY = 0  # owns a run that has moved on while no server was there to go on with it
 
 
@@ -33,9 +33,9 @@ class ServedRuns:
 class Ownership:
     """This server's lock file, held until the process ends, and its number in the record."""
 
-    def __init__(self, home: Path, serves: ServedRuns | None = None) -> None:
-        self._serves = serves
-        folder = home / LOCKS
+    def __init__(self, home: Path, served_runs: ServedRuns | None = None) -> None:
+        self._served_runs = served_runs
+        folder = home / LOCK_FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         self.number = 0  # this server's row, written with the first run that it takes
         while True:
@@ -47,12 +47,12 @@ class Ownership:
                 return
             os.close(self._descriptor)  # swept away by another server between the two calls
 
-    def enter(self, connection: apsw.Connection, via: str, at: int) -> int:
+    def register(self, connection: apsw.Connection, via: str, at: int) -> int:
         """Write this server's row, once however often it is asked to, and give its number; part of a transaction."""
         new = "insert or ignore into owner(lock, pid, via, started_at, serves) values (?, ?, ?, ?, ?)"
-        serves = None if self._serves is None else encode(self._serves)
-        rows(connection, new, (self.lock, os.getpid(), via, at, serves))
-        found = row(connection, "select id from owner where lock = ?", (self.lock,))
+        serves = None if self._served_runs is None else encode(self._served_runs)
+        fetch_all(connection, new, (self.lock, os.getpid(), via, at, serves))
+        found = fetch_one(connection, "select id from owner where lock = ?", (self.lock,))
         assert found is not None
         return int(found[0])
 
@@ -62,10 +62,10 @@ class Ownership:
         os.close(self._descriptor)
 
 
-def alive(home: Path, lock: str) -> bool:
+def is_alive(home: Path, lock: str) -> bool:
     """Whether the server with this lock file still runs."""
     try:
-        descriptor = os.open(home / LOCKS / lock, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(home / LOCK_FOLDER / lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -77,20 +77,20 @@ def alive(home: Path, lock: str) -> bool:
     return False
 
 
-def owner_lives(connection: apsw.Connection, home: Path, number: int) -> bool:
-    found = row(connection, "select lock from owner where id = ?", (number,))
-    return found is not None and alive(home, found[0])
+def is_owner_alive(connection: apsw.Connection, home: Path, number: int) -> bool:
+    found = fetch_one(connection, "select lock from owner where id = ?", (number,))
+    return found is not None and is_alive(home, found[0])
 
 
 def dead_owners(connection: apsw.Connection, home: Path, mine: int) -> list[int]:
     """The owners of unfinished runs whose servers have ended, NOBODY included."""
-    owners = rows(
+    owners = fetch_all(
         connection,
         "select distinct run.owner, owner.lock from run left join owner on owner.id = run.owner"
         " where run.outcome is null and run.owner is not null and run.owner <> ?",
         (mine,),
     )
-    return [number for number, lock in list(owners) if lock is None or not alive(home, lock)]
+    return [number for number, lock in list(owners) if lock is None or not is_alive(home, lock)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +108,21 @@ class LivingServer:
 _SERVERS = "select id, lock, pid, via, (select count(*) from run where owner = owner.id and outcome is null) from owner"
 
 
-def living(connection: apsw.Connection, home: Path) -> list[LivingServer]:
+def list_living(connection: apsw.Connection, home: Path) -> list[LivingServer]:
     """The servers that own runs or did, and still run."""
-    return _living(home, rows(connection, f"{_SERVERS} order by id"))
+    return _only_living(home, fetch_all(connection, f"{_SERVERS} order by id"))
 
 
-def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
+def find_serving(connection: apsw.Connection, home: Path, workspace: str | None) -> tuple[ServedRuns | None, bool]:
     """What the server goes by that goes on with runs of this folder: one that lives and was not stopped, else the
     newest there was; and whether it lives. A command is none."""
-    found = rows(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
+    found = fetch_all(connection, "select lock, pid, serves from owner where serves is not null order by id desc")
     newest: ServedRuns | None = None
     for lock, pid, text in found:
         each: ServedRuns = decode(ServedRuns, text)
         if workspace and workspace not in each.workspaces:
             continue
-        if alive(home, lock) and not is_stopped(pid):
+        if is_alive(home, lock) and not is_stopped(pid):
             return each, True
         newest = newest or each
     return newest, False
@@ -130,12 +130,14 @@ def serving(connection: apsw.Connection, home: Path, workspace: str | None) -> t
 
 def stopped_owner(connection: apsw.Connection, home: Path, number: int) -> LivingServer | None:
     """The owner with this number, if it lives and was stopped: it keeps its runs until a person releases it."""
-    found = _living(home, rows(connection, f"{_SERVERS} where id = ?", (number,)))
+    found = _only_living(home, fetch_all(connection, f"{_SERVERS} where id = ?", (number,)))
     return next((each for each in found if each.stopped), None)
 
 
-def _living(home: Path, found: Iterable[Row]) -> list[LivingServer]:
-    return [LivingServer(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if alive(home, lock)]
+def _only_living(home: Path, found: Iterable[Row]) -> list[LivingServer]:
+    return [
+        LivingServer(n, pid, via, is_stopped(pid), runs) for n, lock, pid, via, runs in found if is_alive(home, lock)
+    ]
 
 
 def is_stopped(pid: int) -> bool:
@@ -147,17 +149,17 @@ def is_stopped(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] in ("T", "t")
 
 
-def release(connection: apsw.Connection, number: int) -> int:
+def release_runs(connection: apsw.Connection, number: int) -> int:
     """Take all unfinished runs from an owner, for whoever comes next; gives how many. What it still commits of them
     is refused, since their fencing numbers rise."""
     taken = "update run set owner = ?, fence = fence + 1 where owner = ? and outcome is null"
-    rows(connection, taken, (NOBODY, number))
+    fetch_all(connection, taken, (NOBODY, number))
     return connection.changes()
 
 
-def sweep(home: Path, keep: Iterable[str] = ()) -> None:
+def remove_dead_locks(home: Path, keep: Iterable[str] = ()) -> None:
     """Remove the lock files of servers that have ended."""
     kept = set(keep)
-    for path in (home / LOCKS).glob("*"):
-        if path.name not in kept and not alive(home, path.name):
+    for path in (home / LOCK_FOLDER).glob("*"):
+        if path.name not in kept and not is_alive(home, path.name):
             path.unlink(missing_ok=True)

@@ -17,9 +17,9 @@ from kairos_mcp.core.errors import UnknownRun, Unreadable
 from kairos_mcp.core.messages import Exactness, JsonObject
 from kairos_mcp.core.steps import Answer, Sent
 from kairos_mcp.core.text import truncate
-from kairos_mcp.store.accounts import Shared
+from kairos_mcp.store.accounts import SharedAccounts
 from kairos_mcp.store.codec import decode_answer, decode_fields, decode_sent, decode_shared, decode_units
-from kairos_mcp.store.connection import Row, row, rows
+from kairos_mcp.store.connection import Row, fetch_all, fetch_one
 
 _RUN = (
     "n, id, flow, version, spec, principal, via, client, nullif(workspace, ''), account, created_at, owner, fence,"
@@ -95,7 +95,7 @@ class StepRow(NamedTuple):
     spent_text: str | None
     cached: int
     exactness: Exactness | None
-    by: str | None
+    by_route: str | None
     shared_text: str | None
     attempts: int
     newest: NewestAttempt | None = None
@@ -120,7 +120,7 @@ class StepRow(NamedTuple):
         return bool(self.newest.open) if self.newest is not None else self.held_text is None
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> SharedAccounts:
         """The accounts beside the run's own that it is charged to."""
         return decode_shared((self.newest or self).shared_text)
 
@@ -168,7 +168,7 @@ class ControlRequest:
 
 def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = None) -> RunRow:
     """The run, or UnknownRun; another principal's looks like an unknown one."""
-    found = row(connection, f"select {_RUN} from run where id = ?", (run_id,))
+    found = fetch_one(connection, f"select {_RUN} from run where id = ?", (run_id,))
     if found is None or (principal is not None and found[5] != principal):
         raise UnknownRun(
             f"There is no run {truncate(run_id, 40)!r}.", "run_status without run_ids lists the newest runs."
@@ -177,7 +177,7 @@ def run_by_id(connection: apsw.Connection, run_id: str, principal: str | None = 
 
 
 def run_by_number(connection: apsw.Connection, n: int) -> RunRow:
-    found = row(connection, f"select {_RUN} from run where n = ?", (n,))
+    found = fetch_one(connection, f"select {_RUN} from run where n = ?", (n,))
     assert found is not None
     return RunRow(*found)
 
@@ -188,7 +188,7 @@ def newest_run_ids(
     """The ids of the newest runs of these workspaces ('' for none); None: of all."""
     among = "" if workspaces is None else f" and workspace in ({', '.join('?' * len(workspaces))})"
     statement = f"select id from run where principal = ?{among} order by n desc limit ?"
-    return [run_id for (run_id,) in rows(connection, statement, (principal, *(workspaces or ()), limit))]
+    return [run_id for (run_id,) in fetch_all(connection, statement, (principal, *(workspaces or ()), limit))]
 
 
 def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Sequence[str]) -> int:
@@ -196,16 +196,16 @@ def count_elsewhere(connection: apsw.Connection, principal: str, workspaces: Seq
     statement = (
         f"select count(*) from run where principal = ? and workspace not in ({', '.join('?' * len(workspaces))})"
     )
-    found = row(connection, statement, (principal, *workspaces))
+    found = fetch_one(connection, statement, (principal, *workspaces))
     assert found is not None
     return int(found[0])
 
 
-def owned_by(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
+def runs_of_owners(connection: apsw.Connection, owners: list[int]) -> list[RunRow]:
     """The unfinished runs of these owners, oldest first."""
     marks = ", ".join("?" * len(owners))
     statement = f"select {_RUN} from run where outcome is null and owner in ({marks}) order by n"
-    return [RunRow(*found) for found in rows(connection, statement, owners)]
+    return [RunRow(*found) for found in fetch_all(connection, statement, owners)]
 
 
 LONGEST_PAUSE_MS = (48 + 26) * 3_600_000  # no run is paused for longer: the longest day, begun by a clock 48 h ahead
@@ -222,7 +222,7 @@ def due_runs(connection: apsw.Connection, at: int, dead: Sequence[int] = ()) -> 
         f"select {_RUN} from run where (resume_at <= ? or resume_at > ?) and paused is not null and outcome is null"
         f" and (owner is null or owner in ({', '.join('?' * len(dead))}))"
     )
-    return [RunRow(*found) for found in rows(connection, statement, (at, at + LONGEST_PAUSE_MS, *dead))]
+    return [RunRow(*found) for found in fetch_all(connection, statement, (at, at + LONGEST_PAUSE_MS, *dead))]
 
 
 _STEPS = """
@@ -237,18 +237,18 @@ _UNANSWERED = f"{_STEPS} and answer.mark is null order by mark.id"
 
 def step_at(connection: apsw.Connection, n: int, path: str) -> StepRow | None:
     """The step at a path, or None where none was asked."""
-    found = row(connection, _STEP, (n, path))
+    found = fetch_one(connection, _STEP, (n, path))
     return _step_row(connection, found) if found is not None else None
 
 
 def unanswered_steps(connection: apsw.Connection, n: int) -> list[StepRow]:
     """The steps of a run that have no answer yet, in the order in which they were marked."""
-    return [_step_row(connection, found) for found in rows(connection, _UNANSWERED, (n,))]
+    return [_step_row(connection, found) for found in fetch_all(connection, _UNANSWERED, (n,))]
 
 
 def read_record(connection: apsw.Connection, n: int) -> list[StepRow]:
     """Every step of a run in the order in which it was marked, with its answer."""
-    return [_step_row(connection, found) for found in rows(connection, _RECORD, (n,))]
+    return [_step_row(connection, found) for found in fetch_all(connection, _RECORD, (n,))]
 
 
 def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
@@ -256,7 +256,7 @@ def _step_row(connection: apsw.Connection, found: Row) -> StepRow:
     if not mark.attempts:
         return mark
     tries = "select held, handed_out, shared, sent, ended, at from attempt where mark = ? order by id desc limit 1"
-    newest = row(connection, tries, (mark.id,))
+    newest = fetch_one(connection, tries, (mark.id,))
     assert newest is not None, "there are attempts"
     return mark._replace(newest=NewestAttempt._make(newest))
 
@@ -277,7 +277,7 @@ class WaitingRow:
     digest: bytes = b""
 
     @property
-    def is_lost(self) -> bool:
+    def needs_settlement(self) -> bool:
         """A call of unknown outcome: a person has to settle it."""
         return self.kind == "call" and self.ended == UNKNOWN
 
@@ -296,13 +296,13 @@ _WAITING = f"""
 
 def open_steps(connection: apsw.Connection, n: int) -> dict[str, WaitingRow]:
     """The open steps by path, in the order in which they were handed out."""
-    found = rows(connection, _WAITING, (n,))
+    found = fetch_all(connection, _WAITING, (n,))
     return {path: WaitingRow(mark, kind, decode_sent(sent), *rest) for path, mark, kind, sent, *rest in found}
 
 
 def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None:
     """The encoded answer at a path, or None."""
-    found = row(
+    found = fetch_one(
         connection,
         "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
         (n, path),
@@ -312,7 +312,7 @@ def answer_body_at(connection: apsw.Connection, n: int, path: str) -> str | None
 
 def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest]:
     """Control requests that the owner has not handled yet, in the order in which they came."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select id, kind, body, via from deposit where run = ? and taken is null order by id",
         (n,),
@@ -321,7 +321,7 @@ def pending_requests(connection: apsw.Connection, n: int) -> list[ControlRequest
 
 
 def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
-    found = rows(
+    found = fetch_all(
         connection,
         "select distinct deposit.run from deposit join run on run.n = deposit.run"
         " where deposit.taken is null and run.owner = ? and run.outcome is null",
@@ -330,15 +330,15 @@ def runs_with_requests(connection: apsw.Connection, owner: int) -> list[int]:
     return [n for (n,) in found]
 
 
-def answers_of(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
+def read_answers(connection: apsw.Connection, marks: list[int]) -> list[tuple[int, str]]:
     """The answers that have come for these marks: (mark, body)."""
     places = ", ".join("?" * len(marks))
-    return list(rows(connection, f"select mark, body from answer where mark in ({places})", marks))
+    return list(fetch_all(connection, f"select mark, body from answer where mark in ({places})", marks))
 
 
-def data_version(connection: apsw.Connection) -> int:
+def read_data_version(connection: apsw.Connection) -> int:
     """Changes when any other connection has committed."""
-    found = row(connection, "pragma data_version")
+    found = fetch_one(connection, "pragma data_version")
     assert found is not None
     return int(found[0])
 
@@ -356,9 +356,9 @@ class AttemptRow:
     sent: JsonObject
 
 
-def attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
+def list_attempts(connection: apsw.Connection, n: int) -> list[AttemptRow]:
     """The further attempts of a run's steps, oldest first."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select attempt.mark, attempt.at, attempt.held, attempt.lost, attempt.ended, attempt.handed_out, attempt.sent"
         " from attempt join mark on mark.id = attempt.mark where mark.run = ? order by attempt.id",
@@ -382,7 +382,7 @@ def referred_texts(run: RunRow, record: Sequence[StepRow]) -> list[str]:
 
 
 @contextmanager
-def rows_of(run: RunRow) -> Iterator[None]:
+def name_run_in_errors(run: RunRow) -> Iterator[None]:
     """Within, an Unreadable error is one of this run, and is raised with its id and the way on.
 
     A damaged row stops its own run, and no other.

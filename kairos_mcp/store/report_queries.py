@@ -14,7 +14,7 @@ from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.store import client_requests, unpriced
 from kairos_mcp.store.codec import decode_answer, decode_units
-from kairos_mcp.store.connection import row, rows, valid
+from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Tally:
 
 def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRow]:
     """The newest answered calls, newest first."""
-    found = rows(
+    found = fetch_all(
         connection,
         "select path, body, spent from mark join answer on answer.mark = mark.id"
         " where run = ? and kind = 'call' order by mark.id desc limit ?",
@@ -51,14 +51,14 @@ def newest_calls(connection: apsw.Connection, n: int, limit: int) -> list[CallRo
     return [CallRow(path, body, decode_units(spent)) for path, body, spent in found]
 
 
-def turn_before(connection: apsw.Connection, n: int, path: str, like: str) -> Completion | None:
+def find_turn_before(connection: apsw.Connection, n: int, path: str, path_pattern: str) -> Completion | None:
     """The newest model's turn at a path like this one that was asked before the step at `path`."""
-    found = row(
+    found = fetch_one(
         connection,
         "select body from mark join answer on answer.mark = mark.id where run = ?1 and path like ?2"
         " and kind in ('phase', 'repair') and mark.id < (select id from mark where run = ?1 and path = ?3)"
         " order by mark.id desc limit 1",
-        (n, like, path),
+        (n, path_pattern, path),
     )
     answer = decode_answer(found[0]) if found is not None else None
     return answer if isinstance(answer, Completion) else None
@@ -72,28 +72,30 @@ def newest_model(connection: apsw.Connection, n: int, route: str) -> str | None:
         " order by id desc limit 2), asked as (select newest.id, coalesce((select attempt.sent from attempt"
         " where attempt.mark = newest.id order by attempt.id desc limit 1), newest.sent) as sent, body"
         " from newest left join answer on answer.mark = newest.id)"
-        f" select coalesce(json_extract({valid('body')}, '$.model'), json_extract({valid('sent')}, '$.model')) as model"
-        f" from asked where json_extract({valid('sent')}, '$.route') = ? and model is not null order by id desc limit 1"
+        f" select coalesce(json_extract({json_or_null('body')}, '$.model'),"
+        f" json_extract({json_or_null('sent')}, '$.model')) as model"
+        f" from asked where json_extract({json_or_null('sent')}, '$.route') = ? and model is not null"
+        " order by id desc limit 1"
     )
-    found = row(connection, statement, (n, route))
+    found = fetch_one(connection, statement, (n, route))
     model: str | None = None if found is None else found[0]
     return model
 
 
-def tally(connection: apsw.Connection, n: int) -> Tally:
-    figures = row(
+def read_tally(connection: apsw.Connection, n: int) -> Tally:
+    figures = fetch_one(
         connection,
-        f"select coalesce(sum({valid('spent')} ->> '$[1]' > 0), 0), coalesce(sum(cached), 0),"
+        f"select coalesce(sum({json_or_null('spent')} ->> '$[1]' > 0), 0), coalesce(sum(cached), 0),"
         " group_concat(distinct exactness)"
         " from mark join answer on answer.mark = mark.id where run = ? and kind <> 'call'",
         (n,),
     )
     assert figures is not None
     answered, cached, exactness = figures
-    again = row(
+    again = fetch_one(
         connection,
-        f"select coalesce(sum({valid('lost')} ->> '$[1]' > 0), 0), coalesce(sum(ended = 'unknown'), 0),"
-        f" coalesce(max({valid('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
+        f"select coalesce(sum({json_or_null('lost')} ->> '$[1]' > 0), 0), coalesce(sum(ended = 'unknown'), 0),"
+        f" coalesce(max({json_or_null('lost')} ->> '$[3]' > 0), 0)"  # tokens that it may have had written
         " from attempt join mark on mark.id = attempt.mark where run = ?",
         (n,),
     )
@@ -103,25 +105,28 @@ def tally(connection: apsw.Connection, n: int) -> Tally:
     return Tally(
         answered + tries,
         lost,
-        client_requests.in_vain(connection, n),
+        client_requests.count_charged(connection, n),
         cached,
         tuple(kinds),
-        unpriced.of_run(connection, n),
+        unpriced.unpriced_models(connection, n),
     )
 
 
-def has_private(connection: apsw.Connection, n: int) -> bool:
+def has_private_content(connection: apsw.Connection, n: int) -> bool:
     """Whether a provider's answer in the run holds something that only it may be sent back."""
     statement = (
         "select 1 from mark join answer on answer.mark = mark.id where run = ? and by_route = 'provider'"
-        f" and json_extract({valid('body')}, '$.private') is not null limit 1"
+        f" and json_extract({json_or_null('body')}, '$.private') is not null limit 1"
     )
-    return row(connection, statement, (n,)) is not None
+    return fetch_one(connection, statement, (n,)) is not None
 
 
-class DecidedRow(NamedTuple):
-    """What was decided about a step: an approval or a settlement, what was said, by whom (a principal; empty: nobody in
-    time), through what, with which client, when (milliseconds since 1970), and in which words."""
+class DecisionRow(NamedTuple):
+    """A decision about a step, in the words in which a trace shows it: its fields are the trace's keys.
+
+    `kind`: approval or settlement. `said`: the decision. `by`: the principal, empty where nobody decided in time.
+    `through`: what it came through. `at`: milliseconds since 1970. `note`: the reviewer's comment.
+    """
 
     kind: str
     said: str
@@ -132,23 +137,23 @@ class DecidedRow(NamedTuple):
     note: str | None
 
 
-_DECIDED = f"""
+_LIST_DECISIONS = f"""
     select path, 'approval', verdict, by, through, approval.client, decided_at, feedback
     from approval join mark on mark.id = approval.mark where approval.run = ?1 and verdict is not null
     union all
-    select {valid("body")} ->> '$.path', 'settlement', {valid("body")} ->> '$.settlement', principal, via, client, at,
-        {valid("body")} ->> '$.note'
+    select {json_or_null("body")} ->> '$.path', 'settlement', {json_or_null("body")} ->> '$.settlement', principal, via,
+        client, at, {json_or_null("body")} ->> '$.note'
     from deposit where run = ?1 and kind = 'settle' order by 7
 """
 
 
-def decided(connection: apsw.Connection, n: int) -> dict[str, list[DecidedRow]]:
+def list_decisions(connection: apsw.Connection, n: int) -> dict[str, list[DecisionRow]]:
     """What was decided about the steps of a run, by path, in the order in which it was."""
-    found: dict[str, list[DecidedRow]] = {}
-    for path, *rest in rows(connection, _DECIDED, (n,)):
-        found.setdefault(path, []).append(DecidedRow(*rest))
+    found: dict[str, list[DecisionRow]] = {}
+    for path, *rest in fetch_all(connection, _LIST_DECISIONS, (n,)):
+        found.setdefault(path, []).append(DecisionRow(*rest))
     return found
 
 
-def notes(connection: apsw.Connection, n: int) -> list[str]:
-    return [text for (text,) in rows(connection, "select text from note where run = ? order by rowid", (n,))]
+def list_notes(connection: apsw.Connection, n: int) -> list[str]:
+    return [text for (text,) in fetch_all(connection, "select text from note where run = ? order by rowid", (n,))]

@@ -16,10 +16,12 @@ from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
-from kairos_mcp.store.accounts import Shared, amounts, read_account, read_branch
-from kairos_mcp.store.branches import NO_BRANCHES, Branches, NewBranch
+from kairos_mcp.store.accounts import SharedAccounts, read_account, read_branch, unit_columns
+from kairos_mcp.store.branches import NO_BRANCHES, BranchAccounts, NewBranch
 
-_WRITE = f"update account set {', '.join(f'{name} = ?' for name in amounts('held', 'spent'))} where id = ?"
+_UPDATE_AMOUNTS = (
+    f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
+)
 _UNITS = Units._fields[1:6]  # what counts in an account that runs share (budget.shared_part)
 _CHANGES = ", ".join(
     f"{name} = {name} + ?{n}" for n, name in enumerate((f"{k}_{unit}" for k in ("held", "spent") for unit in _UNITS), 1)
@@ -43,11 +45,21 @@ class ReservationBatch:
     `run_account`: as it is now. `branches`: the accounts of the run's branches by path, with those opened here.
     """
 
-    __slots__ = ("_before", "_changes", "_connection", "_exceeded", "_read_branches", "branches", "run_account")
+    __slots__ = (
+        "_changes",
+        "_connection",
+        "_exceeded",
+        "_read_branches",
+        "_run_account_before",
+        "branches",
+        "run_account",
+    )
 
-    def __init__(self, connection: apsw.Connection, own: Account, known: Branches = NO_BRANCHES) -> None:
-        self.run_account = self._before = own
-        self.branches = known
+    def __init__(
+        self, connection: apsw.Connection, run_account: Account, branches: BranchAccounts = NO_BRANCHES
+    ) -> None:
+        self.run_account = self._run_account_before = run_account
+        self.branches = branches
         self._connection = connection
         self._read_branches: dict[int, tuple[Account, Account]] = {}  # as they were read, and as they are now
         self._changes: dict[int, Change] = {}
@@ -58,19 +70,19 @@ class ReservationBatch:
         self.branches = dict(self.branches)
         for opening in openings:
             around = self.nearest_account(opening.path)
-            number, caps = branches.insert(self._connection, opening, around)
+            number, caps = branches.open_branch_account(self._connection, opening, around)
             self.branches[opening.path] = number
             opened = Account(number, caps, NOTHING, NOTHING, f"branch {opening.path}")
             self._read_branches[number] = opened, opened
 
     def nearest_account(self, path: str) -> Account:
         """The account that a step is charged to first: of the nearest branch above its path, or the run's own."""
-        within = branches.above(self.branches, path)
+        within = branches.branches_above(self.branches, path)
         return self._branch(within[0]) if within else self.run_account
 
-    def settle(self, path: str, held: Units, spent: Units, shared: Shared) -> None:
+    def settle(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> None:
         """Release what the step at this path held, and charge what it has cost."""
-        within = branches.above(self.branches, path)
+        within = branches.branches_above(self.branches, path)
         self.run_account = self.run_account.settle(held, spent)
         for number in within:
             self._read_branches[number] = self._branch_before(number), self._branch(number).settle(held, spent)
@@ -80,9 +92,9 @@ class ReservationBatch:
         if cost[1] > released[1] or cost[2] > released[2] or cost[4] > released[4]:  # tokens read, written, their price
             self._exceeded.update((self.run_account.id, *within, *shared))
 
-    def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: Shared) -> Units:
+    def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> Units:
         """As much of `spent` as every account that the step is charged to has left, once it has released `held`."""
-        around = [self.run_account, *(self._branch(number) for number in branches.above(self.branches, path))]
+        around = [self.run_account, *(self._branch(number) for number in branches.branches_above(self.branches, path))]
         lefts = [each.settle(held, NOTHING).remaining for each in around]
         lefts += [self._read_shared(number).settle(shared_part(held), NOTHING).remaining for number in shared]
         least = {
@@ -93,9 +105,9 @@ class ReservationBatch:
         written = min(least["output_tokens"], least["total_tokens"] - read)
         return Units(**{**least, "input_tokens": read, "output_tokens": written, "total_tokens": read + written})
 
-    def reserve(self, path: str, request: ReservationRequest, shared: Shared) -> Reservation | Refused:
+    def reserve(self, path: str, request: ReservationRequest, shared: SharedAccounts) -> Reservation | Refused:
         """Reserve for the step at this path in every account that it is charged to, or return the first refusal."""
-        within = branches.above(self.branches, path)
+        within = branches.branches_above(self.branches, path)
         nearest, around = self._accounts_above(within)
         reserved = reserve(nearest, request, (), around)
         if shared and isinstance(reserved, Reservation) and not self._reserve_shared(request, reserved, shared):
@@ -111,9 +123,9 @@ class ReservationBatch:
 
     def write(self) -> None:
         """Write what is held and spent now."""
-        for before, now in ((self._before, self.run_account), *self._read_branches.values()):
+        for before, now in ((self._run_account_before, self.run_account), *self._read_branches.values()):
             if now != before:
-                self._connection.execute(_WRITE, (*now.held, *now.spent, now.id))
+                self._connection.execute(_UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
             if change != _NO_CHANGE:
                 self._connection.execute(_CHANGE, (*change, number))
@@ -133,7 +145,7 @@ class ReservationBatch:
                 if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit
 
-    def _reserve_shared(self, request: ReservationRequest, reserved: Reservation, shared: Shared) -> bool:
+    def _reserve_shared(self, request: ReservationRequest, reserved: Reservation, shared: SharedAccounts) -> bool:
         """Reserve in the shared accounts without reading them; False if one has no room for all of it."""
         if request.external or request.price is None:
             return False
@@ -164,7 +176,7 @@ class ReservationBatch:
         spent = Units(0, *map(add, _shared_amounts(account.spent), due[5:]))
         return Account(number, account.caps, held, spent, account.scope)
 
-    def _accounts_above(self, within: Shared) -> tuple[Account, list[Account]]:
+    def _accounts_above(self, within: SharedAccounts) -> tuple[Account, list[Account]]:
         """The nearest account, and those around it up to the run's."""
         if not within:
             return self.run_account, []

@@ -15,20 +15,20 @@ from typing import TypeVar
 
 import apsw
 
-from kairos_mcp.store.connection import row, rows, valid
+from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
 
-K = TypeVar("K", int, str)
+Key = TypeVar("Key", int, str)
 
-AT_ONCE = 50  # runs in one transaction: others wait for it
+RUNS_PER_TRANSACTION = 50  # runs in one transaction: others wait for it
 
-_UNREADABLE = f"coalesce(json_type({valid('run.spec')}), '') <> 'object'"
-_EARLIER = f"json_extract({valid('run.spec')}, '$.continues')"
-_GOING = f"""
+_IS_UNREADABLE = f"coalesce(json_type({json_or_null('run.spec')}), '') <> 'object'"
+_CONTINUES = f"json_extract({json_or_null('run.spec')}, '$.continues')"
+_FIND_PRUNABLE = f"""
     with recursive kept(n, earlier) as (
-        select n, {_EARLIER} from run where outcome is null or ended_at >= ? or {_UNREADABLE}
+        select n, {_CONTINUES} from run where outcome is null or ended_at >= ? or {_IS_UNREADABLE}
             or n in (select max(run.n) from run join mandate on mandate.principal = run.principal
                 and mandate.id = run.mandate group by run.principal, run.mandate)
-        union select run.n, {_EARLIER} from run join kept on run.id = kept.earlier)
+        union select run.n, {_CONTINUES} from run join kept on run.id = kept.earlier)
     select n from run where n not in (select n from kept) order by n
 """
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -42,38 +42,40 @@ class PrunableSize:
     bytes: int
 
 
-def going(connection: apsw.Connection, before: int) -> list[int]:
+def find_prunable(connection: apsw.Connection, before: int) -> list[int]:
     """The numbers of the runs that may go: ended before this moment (milliseconds since 1970) and needed by none."""
-    return [n for (n,) in rows(connection, _GOING, (before,))]
+    return [n for (n,) in fetch_all(connection, _FIND_PRUNABLE, (before,))]
 
 
-def unreadable(connection: apsw.Connection, before: int) -> list[str]:
+def find_unreadable_runs(connection: apsw.Connection, before: int) -> list[str]:
     """The ids of the runs that stay for no other reason than that their spec can't be read."""
-    found = f"select id from run where {_UNREADABLE} and outcome is not null and ended_at < ? order by n"
-    return [run_id for (run_id,) in rows(connection, found, (before,))]
+    found = f"select id from run where {_IS_UNREADABLE} and outcome is not null and ended_at < ? order by n"
+    return [run_id for (run_id,) in fetch_all(connection, found, (before,))]
 
 
-def size_of_going(connection: apsw.Connection, before: int) -> PrunableSize:
+def measure_prunable(connection: apsw.Connection, before: int) -> PrunableSize:
     """What pruning would remove."""
-    numbers = going(connection, before)
+    numbers = find_prunable(connection, before)
     total = 0
     for some in _chunks(numbers):
-        found = row(
+        found = fetch_one(
             connection,
             "select coalesce(sum(length(body) + 300), 0) from mark join answer on answer.mark = mark.id"
-            f" where run in ({_places(some)})",
+            f" where run in ({_placeholders(some)})",
             some,
         )
         total += found[0] if found else 0
     return PrunableSize(len(numbers), total)
 
 
-def remove(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:
+def remove_runs(connection: apsw.Connection, numbers: Sequence[int], before: int) -> int:
     """Remove these runs with all that is theirs, as far as they may still go; how many went. Part of a transaction."""
-    allowed = set(going(connection, before))
+    allowed = set(find_prunable(connection, before))
     leaving = [n for n in numbers if n in allowed]
     for some in _chunks(leaving):
-        accounts = [a for (a,) in rows(connection, f"select account from run where n in ({_places(some)})", some)]
+        accounts = [
+            a for (a,) in fetch_all(connection, f"select account from run where n in ({_placeholders(some)})", some)
+        ]
         _remove_rows(connection, _references(connection), "run", "n", some)
         _remove_accounts(connection, accounts)
     return len(leaving)
@@ -89,42 +91,42 @@ def _remove_rows(
     """Remove the rows whose column is one of the keys, and before them what refers to them."""
     for some in _chunks(keys):
         if references.get(table):
-            found = rows(connection, f"select rowid from {table} where {column} in ({_places(some)})", some)
+            found = fetch_all(connection, f"select rowid from {table} where {column} in ({_placeholders(some)})", some)
             for child, child_column in references[table]:
                 _remove_rows(connection, references, child, child_column, [each for (each,) in found])
-        rows(connection, f"delete from {table} where {column} in ({_places(some)})", some)
+        fetch_all(connection, f"delete from {table} where {column} in ({_placeholders(some)})", some)
 
 
 def _remove_accounts(connection: apsw.Connection, accounts: Sequence[int]) -> None:
     """The accounts of runs and of their branches; one above them keeps what was spent of it."""
-    rows(
+    fetch_all(
         connection,
-        f"with recursive gone(id) as (select id from account where id in ({_places(accounts)})"
+        f"with recursive gone(id) as (select id from account where id in ({_placeholders(accounts)})"
         " union select account.id from account join gone on account.parent = gone.id)"
         " delete from account where id in (select id from gone) and id not in (select account from run)",
         accounts,
     )
 
 
-def unreferred_texts(connection: apsw.Connection) -> list[str]:
+def find_unreferenced_texts(connection: apsw.Connection) -> list[str]:
     """The hashes of texts that nothing refers to. Whatever looks like a hash, in any column, counts as a reference:
     a text that is kept too long costs space, one that is removed too early is lost."""
-    hashes = {content_hash for (content_hash,) in rows(connection, "select hash from text")}
-    for table, columns in _columns(connection).items():
+    hashes = {content_hash for (content_hash,) in fetch_all(connection, "select hash from text")}
+    for table, columns in _text_columns(connection).items():
         if not hashes:
             break
         for column in columns:
-            hashes -= _hashes_in(connection, table, column)
+            hashes -= _find_hashes(connection, table, column)
     return sorted(hashes)
 
 
 def remove_texts(connection: apsw.Connection, hashes: Sequence[str]) -> None:
     """Remove these texts. Part of a transaction in which nothing refers to them."""
     for some in _chunks(hashes):
-        rows(connection, f"delete from text where hash in ({_places(some)})", some)
+        fetch_all(connection, f"delete from text where hash in ({_placeholders(some)})", some)
 
 
-def _hashes_in(connection: apsw.Connection, table: str, column: str) -> set[str]:
+def _find_hashes(connection: apsw.Connection, table: str, column: str) -> set[str]:
     found: set[str] = set()
     for (value,) in connection.execute(f"select {column} from {table} where length({column}) >= 32"):
         match value:
@@ -137,13 +139,13 @@ def _hashes_in(connection: apsw.Connection, table: str, column: str) -> set[str]
     return found
 
 
-def _columns(connection: apsw.Connection) -> dict[str, list[str]]:
+def _text_columns(connection: apsw.Connection) -> dict[str, list[str]]:
     """Every column of every table that may hold a text, but for the hashes of the texts themselves."""
-    tables = rows(connection, "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
+    tables = fetch_all(connection, "select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
     return {
         table: [
             name
-            for (name, kind) in rows(connection, "select name, lower(type) from pragma_table_info(?)", (table,))
+            for (name, kind) in fetch_all(connection, "select name, lower(type) from pragma_table_info(?)", (table,))
             if kind != "integer" and (table, name) != ("text", "hash")
         ]
         for (table,) in tables
@@ -153,16 +155,16 @@ def _columns(connection: apsw.Connection) -> dict[str, list[str]]:
 def _references(connection: apsw.Connection) -> dict[str, list[tuple[str, str]]]:
     """For each table the columns of others that refer to its rows."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for (table,) in rows(connection, "select name from sqlite_master where type = 'table'"):
-        keys = rows(connection, 'select "table", "from" from pragma_foreign_key_list(?)', (table,))
+    for (table,) in fetch_all(connection, "select name from sqlite_master where type = 'table'"):
+        keys = fetch_all(connection, 'select "table", "from" from pragma_foreign_key_list(?)', (table,))
         for referred, column in keys:
             found.setdefault(referred, []).append((table, column))
     return found
 
 
-def _chunks(keys: Sequence[K]) -> list[Sequence[K]]:
+def _chunks(keys: Sequence[Key]) -> list[Sequence[Key]]:
     return [keys[at : at + 500] for at in range(0, len(keys), 500)]  # a statement takes so many
 
 
-def _places(keys: Sequence[object]) -> str:
+def _placeholders(keys: Sequence[object]) -> str:
     return ", ".join("?" * len(keys))

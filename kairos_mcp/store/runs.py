@@ -11,7 +11,7 @@ import apsw
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.store import mandates, texts
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import fetch_all, fetch_one
 from kairos_mcp.store.queries import RunRow, is_due, run_by_number
 
 ATTACH_MS = 10 * 60 * 1000  # hosts repeat calls they gave up on; an identical start joins an open run this young
@@ -48,27 +48,27 @@ class CreatedRun:
     """The run of a start: a new one, or the one that the same start made before."""
 
     run: RunRow
-    attached: bool
+    is_attached: bool
 
 
-def create(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedRun:
+def create_run(connection: apsw.Connection, new: NewRun, owner: int) -> CreatedRun:
     """Make the run, owned; or find the one with this key, the open one of its mandate, or the identical start that is
     still open. Raises Stale where the time it is due for was run before."""
-    if (same := _made_before(connection, new)) is not None:
+    if (same := _find_same_start(connection, new)) is not None:
         return CreatedRun(same, True)
-    texts.keep(connection, new.texts)
+    texts.keep_texts(connection, new.texts)
     caps = {f"cap_{unit}": cap for unit, cap in asdict(new.limits).items()}
-    account = _insert(connection, "account", {"scope": "run", **caps})
+    account = _insert_row(connection, "account", {"scope": "run", **caps})
     if new.mandate is not None and new.due is not None:
-        mandates.started(connection, new.principal, new.workspace or "", new.mandate, new.due)
-    n = _insert(connection, "run", {**_columns(new), "account": account, "owner": owner, "fence": 1})
+        mandates.record_start(connection, new.principal, new.workspace or "", new.mandate, new.due)
+    n = _insert_row(connection, "run", {**_run_columns(new), "account": account, "owner": owner, "fence": 1})
     made = run_by_number(connection, n)
     for said in new.notes:
-        note(connection, made, said)
+        add_note(connection, made, said)
     return CreatedRun(made, False)
 
 
-def _columns(new: NewRun) -> dict[str, Any]:
+def _run_columns(new: NewRun) -> dict[str, Any]:
     return {
         "id": new.id,
         "flow": new.flow,
@@ -86,17 +86,17 @@ def _columns(new: NewRun) -> dict[str, Any]:
     }
 
 
-def _insert(connection: apsw.Connection, table: str, columns: dict[str, Any]) -> int:
+def _insert_row(connection: apsw.Connection, table: str, columns: dict[str, Any]) -> int:
     """A row of ours, by its columns' names; gives its number."""
     places = ", ".join("?" * len(columns))
-    rows(connection, f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
+    fetch_all(connection, f"insert into {table}({', '.join(columns)}) values ({places})", list(columns.values()))
     return connection.last_insert_rowid()
 
 
-def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
+def _find_same_start(connection: apsw.Connection, new: NewRun) -> RunRow | None:
     if new.key is not None:
         by_key = "select n, id, start_digest from run where principal = ? and workspace = ? and key = ?"
-        found = row(connection, by_key, (new.principal, new.workspace or "", new.key))
+        found = fetch_one(connection, by_key, (new.principal, new.workspace or "", new.key))
         if found is None:
             return None
         if found[2] != new.start_digest:
@@ -108,7 +108,7 @@ def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
         return run_by_number(connection, found[0])
     if new.mandate is not None:
         return mandates.open_run(connection, new.principal, new.workspace or "", new.mandate)
-    found = row(
+    found = fetch_one(
         connection,
         "select n from run where start_digest = ? and principal = ? and workspace = ? and key is null"
         " and outcome is null and created_at > ? order by n desc limit 1",
@@ -117,31 +117,31 @@ def _made_before(connection: apsw.Connection, new: NewRun) -> RunRow | None:
     return run_by_number(connection, found[0]) if found else None
 
 
-def take(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -> int | None:
+def take_run(connection: apsw.Connection, n: int, owner: int, dead: Sequence[int]) -> int | None:
     """Own the run if nobody living does: the new fencing number, or None."""
     places = ", ".join("?" * len(dead))
     statement = (
         "update run set owner = ?, fence = fence + 1"
         f" where n = ? and outcome is null and (owner is null or owner in ({places})) returning fence"
     )
-    found = row(connection, statement, (owner, n, *dead))
+    found = fetch_one(connection, statement, (owner, n, *dead))
     return found[0] if found else None
 
 
-GO_ON = "update run set paused = null, resume_at = null where n = ?"
+RESUME_SQL = "update run set paused = null, resume_at = null where n = ?"
 
 
-def take_due(connection: apsw.Connection, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
+def take_due_run(connection: apsw.Connection, n: int, owner: int, at: int, dead: Sequence[int] = ()) -> int | None:
     """Own a run whose pause is over, if nobody was quicker: the new fencing number, or None."""
     run = run_by_number(connection, n)
     if run.resume_at is None or not is_due(run.resume_at, at):
         return None
-    fence = take(connection, n, owner, dead)
+    fence = take_run(connection, n, owner, dead)
     if fence is not None:
-        rows(connection, GO_ON, (n,))
+        fetch_all(connection, RESUME_SQL, (n,))
     return fence
 
 
-def note(connection: apsw.Connection, run: RunRow, text: str) -> None:
+def add_note(connection: apsw.Connection, run: RunRow, text: str) -> None:
     """Say of a run what was done otherwise than asked; the same text once."""
-    rows(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, text))
+    fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (run.n, text))

@@ -40,7 +40,7 @@ import apsw
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.errors import StoreCorrupt, StoreTooNew
-from kairos_mcp.store.connection import rows
+from kairos_mcp.store.connection import fetch_all
 
 _UNITS = [f"{kind}_{unit}" for kind in ("cap", "held", "spent") for unit in Units._fields]
 _UNIT_COLUMNS = ", ".join(
@@ -52,7 +52,7 @@ _CHECKED_COLUMNS = ", ".join(  # an integer that grew past 64 bits would silentl
 )
 _AMOUNTS = ", ".join(_UNITS)
 
-_COUNTED = (
+_SEQ_TRIGGERS = (
     ("mark", "insert", "new.run", ""),
     ("answer", "insert", "(select run from mark where id = new.mark)", ""),
     ("attempt", "insert", "(select run from mark where id = new.mark)", "new.ended = 'unknown' and new.handed_out = 1"),
@@ -79,7 +79,7 @@ _SEQ = "\n".join(
     create trigger {table}_{act.partition(" ")[0]}_seq after {act} on {table} begin
         update run set seq = seq + 1{f", news_seq = iif({news}, seq + 1, news_seq)" if news else ""} where n = {run};
     end;"""
-    for table, act, run, news in _COUNTED
+    for table, act, run, news in _SEQ_TRIGGERS
 )
 
 MIGRATIONS: tuple[str, ...] = (
@@ -197,28 +197,28 @@ MIGRATIONS: tuple[str, ...] = (
 def migrate(connection: apsw.Connection) -> None:
     """Bring the file to the newest version, in one transaction. Raises StoreTooNew for a newer file, StoreCorrupt
     for one that is not of the version that it says."""
-    if _known_version(connection) == len(MIGRATIONS):
+    if _read_version(connection) == len(MIGRATIONS):
         return
     connection.execute("begin immediate")
-    version = _known_version(connection)
+    version = _read_version(connection)
     try:
         for statements in MIGRATIONS[version:]:
             connection.execute(statements)
         connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
     except apsw.SQLError as error:
         connection.execute("rollback")
-        raise _wrong_version(version) from error
+        raise _wrong_version_error(version) from error
     except BaseException:
         connection.execute("rollback")
         raise
     connection.execute("commit")
 
 
-def _known_version(connection: apsw.Connection) -> int:
+def _read_version(connection: apsw.Connection) -> int:
     version = connection.pragma("user_version")
     assert isinstance(version, int)
     if version < 0:
-        raise _wrong_version(version)
+        raise _wrong_version_error(version)
     if version > len(MIGRATIONS):
         raise StoreTooNew(
             f"The state file has version {version}; this program knows {len(MIGRATIONS)}.",
@@ -227,14 +227,14 @@ def _known_version(connection: apsw.Connection) -> int:
     return version
 
 
-def _wrong_version(version: int) -> StoreCorrupt:
+def _wrong_version_error(version: int) -> StoreCorrupt:
     return StoreCorrupt(
         f"The state file says that it has version {version}, but its tables are not those.",
         "Stop the servers, copy the state folder, then move the file away: the next start makes a new one.",
     )
 
 
-def differences(connection: apsw.Connection) -> list[str]:
+def schema_differences(connection: apsw.Connection) -> list[str]:
     """What the file lacks, or has otherwise, of the tables and indexes of this version; more than those is no harm."""
     fresh = apsw.Connection(":memory:")
     try:
@@ -250,5 +250,7 @@ def differences(connection: apsw.Connection) -> list[str]:
 
 
 def _schema_statements(connection: apsw.Connection) -> dict[tuple[str, str], str]:
-    statements = rows(connection, "select type, name, sql from sqlite_master where sql is not null order by type, name")
+    statements = fetch_all(
+        connection, "select type, name, sql from sqlite_master where sql is not null order by type, name"
+    )
     return {(kind, name): " ".join(sql.split()) for kind, name, sql in statements}

@@ -17,11 +17,11 @@ import apsw
 from kairos_mcp.core.errors import AlreadyAnswered, ApprovalMismatch, NotWaiting
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.store.connection import rows
+from kairos_mcp.store.connection import fetch_all
 from kairos_mcp.store.queries import ControlRequest, RunRow, WaitingRow, open_steps, run_by_number
 
-SUFFIX = "/settle"  # a waiting key is the step's path with it
-KIND = "settle"
+KEY_SUFFIX = "/settle"  # a waiting key is the step's path with it
+DEPOSIT_KIND = "settle"
 
 Settlement = Literal["reattempt", "already_done"]
 
@@ -37,12 +37,12 @@ class SettlementRequest:
     digest: str = ""
 
 
-def is_key(key: str) -> bool:
+def is_settlement_key(key: str) -> bool:
     """Whether a waiting key is that of a call whose end nobody knows."""
-    return key.endswith(SUFFIX)
+    return key.endswith(KEY_SUFFIX)
 
 
-def digest_of(run: RunRow, path: str, step: WaitingRow) -> str:
+def settlement_digest(run: RunRow, path: str, step: WaitingRow) -> str:
     """SHA-256 in hex over what is settled: the run and its workspace, the call, and which attempt at it was lost."""
     about = [run.id, run.workspace, path, step.digest.hex(), step.attempt]
     return sha256(canonical_json(about).encode()).hexdigest()
@@ -51,26 +51,28 @@ def digest_of(run: RunRow, path: str, step: WaitingRow) -> str:
 def current_digest(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
     """The digest of the lost call that waits at this path now; None where none does."""
     step = open_steps(connection, run.n).get(path)
-    return digest_of(run, path, step) if step is not None and step.is_lost else None
+    return settlement_digest(run, path, step) if step is not None and step.needs_settlement else None
 
 
 def pending_paths(connection: apsw.Connection, n: int) -> set[str]:
     """The paths of lost calls that somebody has settled, where nobody has gone on with the run since."""
-    said = rows(connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, KIND))
+    said = fetch_all(
+        connection, "select body from deposit where run = ? and kind = ? and taken is null", (n, DEPOSIT_KIND)
+    )
     return {decode(SettlementRequest, body).path for (body,) in said}
 
 
-def must_record(connection: apsw.Connection, run: RunRow, said: SettlementRequest, principal: str) -> bool:
+def must_record(connection: apsw.Connection, run: RunRow, request: SettlementRequest, principal: str) -> bool:
     """Whether it is still to be recorded; False where the same was said before. Raises NotWaiting, ApprovalMismatch,
     AlreadyAnswered."""
-    key = f"{said.path}{SUFFIX}"[:120]
+    key = f"{request.path}{KEY_SUFFIX}"[:120]
     now = run_by_number(connection, run.n)
-    step = open_steps(connection, run.n).get(said.path) if now.outcome is None else None
-    before, taken = _newest_settlement(connection, run.n, said.path)
+    step = open_steps(connection, run.n).get(request.path) if now.outcome is None else None
+    before, taken = _newest_settlement(connection, run.n, request.path)
     if now.principal != principal:
         raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
-    if step is not None and step.is_lost and (before is None or taken):
-        if said.digest == digest_of(now, said.path, step):
+    if step is not None and step.needs_settlement and (before is None or taken):
+        if request.digest == settlement_digest(now, request.path, step):
             return True
         raise ApprovalMismatch(
             "The settlement is about something else than what waits under this key.",
@@ -79,25 +81,25 @@ def must_record(connection: apsw.Connection, run: RunRow, said: SettlementReques
         )
     if before is None:
         raise NotWaiting(f"Nothing waits under {key!r}.", "run_status shows what waits now.", run_id=run.id)
-    if before.settlement != said.settlement:
+    if before.settlement != request.settlement:
         other = f"{key!r} was settled before, otherwise."
         raise AlreadyAnswered(other, "run_status shows where the run stands.", run_id=run.id)
     return False
 
 
 def record_settlement(
-    connection: apsw.Connection, run: RunRow, said: SettlementRequest, who: tuple[str, str, str], at: int
+    connection: apsw.Connection, run: RunRow, request: SettlementRequest, actor: tuple[str, str, str], at: int
 ) -> None:
     """Leave for the owner what was checked in this transaction."""
-    rows(
+    fetch_all(
         connection,
         "insert into deposit(run, kind, body, principal, via, client, at) values (?, ?, ?, ?, ?, ?, ?)",
-        (run.n, KIND, encode(said), *who, at),
+        (run.n, DEPOSIT_KIND, encode(request), *actor, at),
     )
 
 
-def only_open(
-    connection: apsw.Connection, run: RunRow, said: Sequence[SettlementRequest], principal: str
+def only_open_settlements(
+    connection: apsw.Connection, run: RunRow, requests: Sequence[SettlementRequest], principal: str
 ) -> list[SettlementRequest]:
     """Those that still count; what came too late, or is about something else, is passed over. Writes nothing."""
 
@@ -107,20 +109,20 @@ def only_open(
         except (NotWaiting, ApprovalMismatch, AlreadyAnswered):
             return False
 
-    return [each for each in said if counts(each)]
+    return [each for each in requests if counts(each)]
 
 
 def _newest_settlement(connection: apsw.Connection, run: int, path: str) -> tuple[SettlementRequest | None, bool]:
     """What was said last of this call, and whether the owner has taken it up."""
     of_run = "select body, taken from deposit where run = ? and kind = ? order by id desc"
-    for body, taken in rows(connection, of_run, (run, KIND)):
+    for body, taken in fetch_all(connection, of_run, (run, DEPOSIT_KIND)):
         said: SettlementRequest = decode(SettlementRequest, body)
         if said.path == path:
             return said, taken is not None
     return None, False
 
 
-def decode_settlement(wish: ControlRequest) -> SettlementRequest:
+def decode_settlement(deposit: ControlRequest) -> SettlementRequest:
     """What a deposit of this kind says."""
-    said: SettlementRequest = decode(SettlementRequest, wish.body)
+    said: SettlementRequest = decode(SettlementRequest, deposit.body)
     return said

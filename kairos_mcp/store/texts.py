@@ -8,8 +8,8 @@ from hashlib import sha256
 import apsw
 
 from kairos_mcp.core.errors import Unreadable
-from kairos_mcp.store.connection import row, rows, valid
-from kairos_mcp.store.inspecting import some
+from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
+from kairos_mcp.store.inspecting import format_first
 
 _KEEP = (
     "insert into text(hash, body) values (?, ?) on conflict(hash) do update set body = excluded.body"
@@ -17,7 +17,7 @@ _KEEP = (
 )
 _READ = "select cast(body as blob) from text where hash = ?"  # bytes: a damaged text may be no UTF-8 at all
 _USERS = f"""
-    select run.id from run, json_each({valid("run.spec")}) part where part.value = ?1
+    select run.id from run, json_each({json_or_null("run.spec")}) part where part.value = ?1
     union select run.id from answer join mark on mark.id = answer.mark join run on run.n = mark.run
     where instr(answer.body, ?1)
 """
@@ -31,15 +31,15 @@ class DamagedText(Unreadable):
         self.body = body
 
 
-def keep(connection: apsw.Connection, texts: Iterable[tuple[str, str]]) -> None:
+def keep_texts(connection: apsw.Connection, texts: Iterable[tuple[str, str]]) -> None:
     """Keep texts by their hashes (hash, body); one that is there and was damaged is whole again."""
     for text in texts:
-        rows(connection, _KEEP, text)
+        fetch_all(connection, _KEEP, text)
 
 
-def read(connection: apsw.Connection, content_hash: str) -> str | None:
+def read_text(connection: apsw.Connection, content_hash: str) -> str | None:
     """The text of this hash, None where there is none. Raises DamagedText."""
-    found = row(connection, _READ, (content_hash,))
+    found = fetch_one(connection, _READ, (content_hash,))
     if found is None:
         return None
     body: bytes = found[0]
@@ -48,7 +48,7 @@ def read(connection: apsw.Connection, content_hash: str) -> str | None:
     return body.decode()
 
 
-def damage(connection: apsw.Connection) -> Iterator[str]:
+def find_damaged_texts(connection: apsw.Connection) -> Iterator[str]:
     """A sentence for damaged texts, with the runs that use them; what nobody uses harms nobody. Reads all."""
     damaged = [
         content_hash
@@ -57,4 +57,4 @@ def damage(connection: apsw.Connection) -> Iterator[str]:
     ]
     users = {run_id: None for each in damaged for (run_id,) in connection.execute(_USERS, (each,))}
     if users:
-        yield f"texts are damaged of {some(sorted(users))}"
+        yield f"texts are damaged of {format_first(sorted(users))}"

@@ -8,55 +8,59 @@ from __future__ import annotations
 import apsw
 
 from kairos_mcp.core.errors import FenceLost, Stale
-from kairos_mcp.store.connection import row, rows
+from kairos_mcp.store.connection import fetch_all, fetch_one
 
-_OF_CALL, _PAST = "intent ", "intent!"  # names of what is kept for one call, and the first beyond them
-_OF_ANOTHER_CALL = (
+_INTENT, _AFTER_INTENTS = "intent ", "intent!"  # names of what is kept for one call, and the first beyond them
+_RECALL_FROM_CALLS = (
     "select memory.body from run as mine join run as other on other.principal = mine.principal"
     " and other.workspace is mine.workspace and other.flow = mine.flow join memory on memory.run = other.n"
     " where mine.n = ? and mine.flow = 'call' and memory.name = ? limit 1"
 )
-_ANSWERED = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"
+_HAS_ANSWER = "select 1 from mark join answer on answer.mark = mark.id where run = ? and path = ?"
 
 
-def of_call(path: str) -> str:
+def intent_name(path: str) -> str:
     """The name of what the call at this path keeps until it has its answer."""
-    return f"{_OF_CALL}{path}"
+    return f"{_INTENT}{path}"
 
 
-def keep(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
+def keep_text(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int, name: str, text: str) -> None:
     """Keep the text; the same again is no error. Raises FenceLost, ValueError for another text, and Stale for a call
     that has its answer, since nobody would forget it then."""
-    check(connection, run, run_id, owner, fence)
+    check_owner(connection, run, run_id, owner, fence)
     known = recall(connection, run, name)
     if known is None:
-        if name.startswith(_OF_CALL) and row(connection, _ANSWERED, (run, name.removeprefix(_OF_CALL))) is not None:
+        if name.startswith(_INTENT) and _is_answered(connection, run, name.removeprefix(_INTENT)):
             raise Stale("This call has its answer already; nothing was changed.", "Make another call.", run_id=run_id)
-        rows(connection, "insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
+        fetch_all(connection, "insert into memory(run, name, body) values (?, ?, ?)", (run, name, text))
     elif known != text:
         raise ValueError(f"{name} is kept already, otherwise")
 
 
-def forget(connection: apsw.Connection, run: int, path: str) -> None:
+def _is_answered(connection: apsw.Connection, run: int, path: str) -> bool:
+    return fetch_one(connection, _HAS_ANSWER, (run, path)) is not None
+
+
+def forget_call(connection: apsw.Connection, run: int, path: str) -> None:
     """The call at this path has its answer, or begins anew: what it kept is needed no more. Part of a transaction."""
-    rows(connection, "delete from memory where run = ? and name = ?", (run, of_call(path)))
+    fetch_all(connection, "delete from memory where run = ? and name = ?", (run, intent_name(path)))
 
 
 def forget_calls(connection: apsw.Connection, run: int) -> None:
     """As `forget`, for all calls of a run that ends, those that nobody has settled among them."""
-    rows(connection, "delete from memory where run = ? and name >= ? and name < ?", (run, _OF_CALL, _PAST))
+    fetch_all(connection, "delete from memory where run = ? and name >= ? and name < ?", (run, _INTENT, _AFTER_INTENTS))
 
 
-def check(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int) -> None:
+def check_owner(connection: apsw.Connection, run: int, run_id: str, owner: int, fence: int) -> None:
     """Raises FenceLost where the run does not belong to this owner with this fencing number."""
-    if row(connection, "select 1 from run where n = ? and owner = ? and fence = ?", (run, owner, fence)) is None:
+    if fetch_one(connection, "select 1 from run where n = ? and owner = ? and fence = ?", (run, owner, fence)) is None:
         raise FenceLost(run_id)
 
 
 def recall(connection: apsw.Connection, run: int, name: str) -> str | None:
     """The text that this run keeps under the name. A single call, which is a run of its own, also recalls what another
     single call in the same workspace keeps for it, as a plan of edits: each is one act of the same user's."""
-    found = row(connection, "select body from memory where run = ? and name = ?", (run, name))
-    if found is None and not name.startswith(_OF_CALL):
-        found = row(connection, _OF_ANOTHER_CALL, (run, name))
+    found = fetch_one(connection, "select body from memory where run = ? and name = ?", (run, name))
+    if found is None and not name.startswith(_INTENT):
+        found = fetch_one(connection, _RECALL_FROM_CALLS, (run, name))
     return found[0] if found else None

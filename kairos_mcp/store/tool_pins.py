@@ -13,19 +13,19 @@ from typing import Literal, cast
 import apsw
 
 from kairos_mcp.core.errors import ApprovalsFull, NotFound
-from kairos_mcp.store.connection import connect, mapped_errors, row, rows
+from kairos_mcp.store.connection import connect, fetch_all, fetch_one, translate_errors
 from kairos_mcp.store.database import Store
 
 State = Literal["approved", "pending", "removed"]
 FIRST_USE = "first use"  # who approved what a server listed when it was met first
-PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
+MAX_PENDING = 500  # of one source: one that makes up new definitions at each start must not fill the store
 REGISTERED = "registered"  # the source of what agents proposed; no server's pins stand under a name without an @
-PROPOSED = 16  # of these at most wait
-MET = ""  # the name of the row that says a source was met, whatever it listed
+MAX_PROPOSED = 16  # of these at most wait
+SOURCE_ROW = ""  # the name of the row that says a source was met, whatever it listed
 ADOPTED = "adopted"  # who approved what stood under a source of an earlier version; its body is the source of today
 
 _COLUMNS = "source, name, hash, body, state, at, by"
-_ADOPT = (
+_INSERT_ADOPTION = (
     f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?) on conflict(source, name, hash) "
     "do update set body = excluded.body, at = excluded.at, by = excluded.by where body = ''"
 )
@@ -51,52 +51,56 @@ class DefinitionTable:
         assert store.reader is not None  # migrated, in the thread that owns the store
         self._path = store.path
 
-    def of(self, source: str) -> tuple[DefinitionRow, ...] | None:
+    def read_source(self, source: str) -> tuple[DefinitionRow, ...] | None:
         """What is known of a source, by name; None: it was never met."""
-        with self._opened() as connection:
-            return _of(connection, source)
+        with self._open_connection() as connection:
+            return _read_source(connection, source)
 
-    def counts(self, source: str, name: str, content_hash: str) -> bool:
+    def is_approved(self, source: str, name: str, content_hash: str) -> bool:
         """Whether this very definition is approved now."""
         key = (source, name, content_hash)
-        with self._opened() as connection:
-            found = row(connection, "select state from definition where source = ? and name = ? and hash = ?", key)
+        with self._open_connection() as connection:
+            found = fetch_one(
+                connection, "select state from definition where source = ? and name = ? and hash = ?", key
+            )
         return found is not None and found[0] == "approved"
 
-    def pending(self) -> tuple[DefinitionRow, ...]:
+    def list_pending(self) -> tuple[DefinitionRow, ...]:
         """What waits for a person, of all sources."""
-        with self._opened() as connection:
-            return _rows(connection, "where state = 'pending' order by source, name, at")
+        with self._open_connection() as connection:
+            return _select(connection, "where state = 'pending' order by source, name, at")
 
-    def settle(self, source: str, earlier: str, at: int) -> str:
+    def resolve_source(self, source: str, earlier: str, at: int) -> str:
         """The source that a server's definitions stand under: its own, or the one that an earlier version named with
         less (`earlier`). That one is adopted by the first source that asks for it and by no other, so that nobody is
         asked about what already ran, and what changes from then on is another source."""
-        with self._opened() as connection:
-            if (adopter := _adopter(connection, earlier)) == "":
+        with self._open_connection() as connection:
+            if (adopter := _find_adopter(connection, earlier)) == "":
                 with _transaction(connection):
-                    rows(connection, _ADOPT, (earlier, MET, "", source, "approved", at, ADOPTED))
-                adopter = _adopter(connection, earlier)
+                    fetch_all(connection, _INSERT_ADOPTION, (earlier, SOURCE_ROW, "", source, "approved", at, ADOPTED))
+                adopter = _find_adopter(connection, earlier)
             return earlier if adopter == source else source
 
-    def adopted(self) -> Mapping[str, str]:
+    def list_adopted(self) -> Mapping[str, str]:
         """The sources that were adopted, by the source of today that did."""
-        with self._opened() as connection:
-            found = _rows(connection, "where name = ? and by = ? order by source", (MET, ADOPTED))
+        with self._open_connection() as connection:
+            found = _select(connection, "where name = ? and by = ? order by source", (SOURCE_ROW, ADOPTED))
         return {each.body: each.source for each in found}
 
-    def meet(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
+    def record_listing(self, source: str, found: Mapping[str, tuple[str, str]], at: int) -> tuple[DefinitionRow, ...]:
         """Take note of what a source lists now: {name: (hash, body)}; gives what is known of it then.
 
         The first time all is approved, since a person has configured the source (trust on first use). Later a hash
         that was not seen before waits for a person. So does all of a source whose server's name another source has
         had: a person knew that name as another program or address. What a person has removed stays removed.
         """
-        with self._opened() as connection, _transaction(connection):
-            known = _of(connection, source)
+        with self._open_connection() as connection, _transaction(connection):
+            known = _read_source(connection, source)
             trusted = known is None and not _has_namesake(connection, source)
             if known is None:
-                _insert(connection, DefinitionRow(source, MET, "", "", "approved", at, FIRST_USE if trusted else ""))
+                _insert(
+                    connection, DefinitionRow(source, SOURCE_ROW, "", "", "approved", at, FIRST_USE if trusted else "")
+                )
             seen = {(each.name, each.hash) for each in known or ()}
             for name, (content_hash, body) in found.items():
                 if (name, content_hash) in seen:
@@ -104,116 +108,124 @@ class DefinitionTable:
                 if trusted:
                     _insert(connection, DefinitionRow(source, name, content_hash, body, "approved", at, FIRST_USE))
                 else:
-                    _await(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
-            return _of(connection, source) or ()
+                    _insert_pending(connection, DefinitionRow(source, name, content_hash, body, "pending", at, ""))
+            return _read_source(connection, source) or ()
 
     def propose(self, name: str, content_hash: str, body: str, by: str, at: int) -> State:
         """Let what an agent proposes wait for a person, in place of what waited under its name; gives the state that
         this very definition has then. What a person has approved or removed stays so. Raises ApprovalsFull."""
         key = (REGISTERED, name, content_hash)
-        with self._opened() as connection, _transaction(connection):
-            found = row(connection, "select state from definition where source = ? and name = ? and hash = ?", key)
+        with self._open_connection() as connection, _transaction(connection):
+            found = fetch_one(
+                connection, "select state from definition where source = ? and name = ? and hash = ?", key
+            )
             if found is not None:
                 return cast(State, found[0])
             others = "select count(*) from definition where source = ? and state = 'pending' and name <> ?"
-            waiting = row(connection, others, (REGISTERED, name))
-            if waiting is not None and waiting[0] >= PROPOSED:
+            waiting = fetch_one(connection, others, (REGISTERED, name))
+            if waiting is not None and waiting[0] >= MAX_PROPOSED:
                 raise ApprovalsFull(
                     f"{waiting[0]} proposals wait for a person already.",
                     "They are decided by `kairos-mcp tools list`, `tools approve` and `tools remove`.",
                 )
-            _await(connection, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
+            _insert_pending(connection, DefinitionRow(REGISTERED, name, content_hash, body, "pending", at, by))
         return "pending"
 
     def approve(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Let a definition count; one of that name that counted before is removed. Raises NotFound."""
-        with self._opened() as connection, _transaction(connection):
-            _need(connection, source, name, content_hash)
-            rows(
+        with self._open_connection() as connection, _transaction(connection):
+            _require_definition(connection, source, name, content_hash)
+            fetch_all(
                 connection,
                 "update definition set state = 'removed', at = ?, by = ? "
                 "where source = ? and name = ? and hash <> ? and state <> 'removed'",
                 (at, by, source, name, content_hash),
             )
-            _decide(connection, "approved", (source, name, content_hash), by, at)
+            _set_state(connection, "approved", (source, name, content_hash), by, at)
 
     def remove(self, source: str, name: str, content_hash: str, by: str, at: int) -> None:
         """Let a definition count no more, or never. Raises NotFound."""
-        with self._opened() as connection, _transaction(connection):
-            _need(connection, source, name, content_hash)
-            _decide(connection, "removed", (source, name, content_hash), by, at)
+        with self._open_connection() as connection, _transaction(connection):
+            _require_definition(connection, source, name, content_hash)
+            _set_state(connection, "removed", (source, name, content_hash), by, at)
 
     @contextmanager
-    def _opened(self) -> Iterator[apsw.Connection]:
+    def _open_connection(self) -> Iterator[apsw.Connection]:
         connection = connect(self._path, "full")  # what a person removed must stay so after a loss of power
         try:
-            with mapped_errors():
+            with translate_errors():
                 yield connection
         finally:
             connection.close()
 
 
-def _of(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
-    found = _rows(connection, "where source = ? order by name, at", (source,))
-    return tuple(each for each in found if each.name != MET) if found else None
+def _read_source(connection: apsw.Connection, source: str) -> tuple[DefinitionRow, ...] | None:
+    found = _select(connection, "where source = ? order by name, at", (source,))
+    return tuple(each for each in found if each.name != SOURCE_ROW) if found else None
 
 
-def _adopter(connection: apsw.Connection, source: str) -> str | None:
+def _find_adopter(connection: apsw.Connection, source: str) -> str | None:
     """The source of today that has adopted this one; '': none has; None: nothing stands under it."""
-    found = row(connection, "select body from definition where source = ? and name = ?", (source, MET))
+    found = fetch_one(connection, "select body from definition where source = ? and name = ?", (source, SOURCE_ROW))
     if found is not None:
         return str(found[0])
-    return None if row(connection, "select 1 from definition where source = ? limit 1", (source,)) is None else ""
+    return None if fetch_one(connection, "select 1 from definition where source = ? limit 1", (source,)) is None else ""
 
 
 def _has_namesake(connection: apsw.Connection, source: str) -> bool:
     """Whether another source stands under the same server's name, which is what goes before the @."""
     name = source.partition("@")[0] + "@"
     others = "select 1 from definition where substr(source, 1, ?) = ? and source <> ? limit 1"
-    return row(connection, others, (len(name), name, source)) is not None
+    return fetch_one(connection, others, (len(name), name, source)) is not None
 
 
-def _rows(connection: apsw.Connection, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:
+def _select(connection: apsw.Connection, condition: str, bindings: Sequence[str] = ()) -> tuple[DefinitionRow, ...]:
     return tuple(
-        DefinitionRow(*found) for found in rows(connection, f"select {_COLUMNS} from definition {condition}", bindings)
+        DefinitionRow(*found)
+        for found in fetch_all(connection, f"select {_COLUMNS} from definition {condition}", bindings)
     )
 
 
 def _insert(connection: apsw.Connection, new: DefinitionRow) -> None:
-    rows(
+    fetch_all(
         connection,
         f"insert into definition({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
         (new.source, new.name, new.hash, new.body, new.state, new.at, new.by),
     )
 
 
-def _await(connection: apsw.Connection, new: DefinitionRow) -> None:
+def _insert_pending(connection: apsw.Connection, new: DefinitionRow) -> None:
     """Let a definition wait; the one of its name that waited before was never seen, and goes. Beyond PENDING nothing
     is kept: what can't be approved is not offered either."""
     gone = "delete from definition where source = ? and name = ? and state = 'pending'"
-    rows(connection, gone, (new.source, new.name))
-    waiting = row(connection, "select count(*) from definition where source = ? and state = 'pending'", (new.source,))
-    if waiting is not None and waiting[0] < PENDING:
+    fetch_all(connection, gone, (new.source, new.name))
+    waiting = fetch_one(
+        connection, "select count(*) from definition where source = ? and state = 'pending'", (new.source,)
+    )
+    if waiting is not None and waiting[0] < MAX_PENDING:
         _insert(connection, new)
 
 
-def _need(connection: apsw.Connection, source: str, name: str, content_hash: str) -> None:
+def _require_definition(connection: apsw.Connection, source: str, name: str, content_hash: str) -> None:
     key = (source, name, content_hash)
-    if not name or row(connection, "select 1 from definition where source = ? and name = ? and hash = ?", key) is None:
+    if (
+        not name
+        or fetch_one(connection, "select 1 from definition where source = ? and name = ? and hash = ?", key) is None
+    ):
         raise NotFound(f"There is no such definition of {name[:80]!r}.", "`kairos-mcp tools list` shows what waits.")
 
 
-def _decide(connection: apsw.Connection, state: State, key: tuple[str, str, str], by: str, at: int) -> None:
-    rows(
+def _set_state(connection: apsw.Connection, state: State, key: tuple[str, str, str], by: str, at: int) -> None:
+    fetch_all(
         connection,
         "update definition set state = ?, at = ?, by = ? where source = ? and name = ? and hash = ?",
         (state, at, by, *key),
     )
 
 
-def registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
+def list_registered(connection: apsw.Connection) -> tuple[DefinitionRow, ...]:
     """What agents proposed and what became of it, by name; quick enough for the event loop."""
-    return _rows(connection, "where source = ? order by name, at", (REGISTERED,))
+    return _select(connection, "where source = ? order by name, at", (REGISTERED,))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from kairos_mcp.core.errors import KairosError, NotForCallers
-from kairos_mcp.store.connection import Durability, connect, failure_of, patience
+from kairos_mcp.store.connection import Durability, as_store_error, connect, make_busy_handler
 
 T = TypeVar("T")
 Job = Callable[[apsw.Connection], T]
@@ -37,7 +37,7 @@ class _QueuedJob:
     value: Any = None
     error: BaseException | None = None
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if self.done is None or self.done.cancelled():
             return
         if self.error is not None:
@@ -54,54 +54,54 @@ class Writer:
         self._path = path
         self._durability: Durability = durability
         self._connection = connection
-        self._patience = patience()
+        self._busy_handler = make_busy_handler()
         self._queue: list[_QueuedJob] = []
-        self._moving = 0
-        self._flush_called = False
-        self._in_thread = False
-        self._thread: ThreadPoolExecutor | None = None
-        self._pages = self._checkpointed = 0
-        self._checkpointer: ThreadPoolExecutor | None = None
-        self._checkpointing = False
-        connection.set_wal_hook(self._grown)
+        self._active_runs = 0
+        self._is_flush_scheduled = False
+        self._is_committing = False
+        self._commit_thread: ThreadPoolExecutor | None = None
+        self._log_pages = self._checkpointed_pages = 0
+        self._checkpoint_thread: ThreadPoolExecutor | None = None
+        self._is_checkpointing = False
+        connection.set_wal_hook(self._on_wal_written)
 
     @contextmanager
-    def moving(self) -> Iterator[None]:
+    def active_run(self) -> Iterator[None]:
         """While a run moves: two at once, and their commits are grouped."""
-        self._moving += 1
+        self._active_runs += 1
         try:
             yield
         finally:
-            self._moving -= 1
+            self._active_runs -= 1
 
     async def submit(self, job: Job[T]) -> T:
         """Run the job in a transaction; it is durable when this returns. Raises what the job or the store raises."""
         queued = _QueuedJob(job)
-        if self._moving <= 1 and not self._in_thread and not self._queue and self._commit_here([queued]):
+        if self._active_runs <= 1 and not self._is_committing and not self._queue and self._commit_here([queued]):
             if queued.error is not None:
                 raise queued.error
             done: T = queued.value
             return done
         queued.done = asyncio.get_running_loop().create_future()
         self._queue.append(queued)
-        self._call_flush()
+        self._schedule_flush()
         value: T = await queued.done
         return value
 
     async def close(self) -> None:
         """Commit what is queued, shorten the log, close."""
-        while self._queue or self._in_thread or self._flush_called:
+        while self._queue or self._is_committing or self._is_flush_scheduled:
             await asyncio.sleep(0)
-            if self._in_thread:
+            if self._is_committing:
                 await asyncio.sleep(0.001)
-        for thread in (self._thread, self._checkpointer):
+        for thread in (self._commit_thread, self._checkpoint_thread):
             if thread is not None:
                 thread.shutdown(wait=True)
         self._connection.close()
 
-    def _call_flush(self, within_s: float = 0) -> None:
-        if not self._flush_called and not self._in_thread:
-            self._flush_called = True
+    def _schedule_flush(self, within_s: float = 0) -> None:
+        if not self._is_flush_scheduled and not self._is_committing:
+            self._is_flush_scheduled = True
             loop = asyncio.get_running_loop()
             if within_s:
                 loop.call_later(within_s, self._flush)
@@ -109,13 +109,13 @@ class Writer:
                 loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flush_called = False
-        if not self._queue or self._in_thread:
+        self._is_flush_scheduled = False
+        if not self._queue or self._is_committing:
             return
         group, self._queue = self._queue, []
         if self._durability == "process" and self._commit_here(group):
             for queued in group:
-                queued.tell()
+                queued.report()
         else:
             self._commit_in_thread(group)
 
@@ -127,50 +127,50 @@ class Writer:
         except apsw.BusyError:
             return False
         finally:
-            self._connection.set_busy_handler(self._patience)
+            self._connection.set_busy_handler(self._busy_handler)
         self.commits += 1
         self._checkpoint_if_grown()
         return True
 
     def _commit_in_thread(self, group: list[_QueuedJob]) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "kairos-writer")
-        self._in_thread = True
+        if self._commit_thread is None:
+            self._commit_thread = ThreadPoolExecutor(1, "kairos-writer")
+        self._is_committing = True
         loop = asyncio.get_running_loop()
 
         def committed() -> None:
-            self._in_thread = False
+            self._is_committing = False
             self.commits += 1
             self._checkpoint_if_grown()
             for queued in group:
-                queued.tell()
+                queued.report()
             if self._queue:
-                self._call_flush(GATHER_S)
+                self._schedule_flush(GATHER_S)
 
         def work() -> None:
             try:
                 _commit(self._connection, group)
             except BaseException as error:  # whatever it was, those who wait must hear of it
                 for queued in group:
-                    queued.error = queued.error or failure_of(error)
+                    queued.error = queued.error or as_store_error(error)
             loop.call_soon_threadsafe(committed)
 
-        self._thread.submit(work)
+        self._commit_thread.submit(work)
 
-    def _grown(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
-        self._pages = pages
+    def _on_wal_written(self, _connection: apsw.Connection, _database: str, pages: int) -> int:
+        self._log_pages = pages
         return apsw.SQLITE_OK
 
     def _checkpoint_if_grown(self) -> None:
-        if self._pages < self._checkpointed:
-            self._checkpointed = 0  # the log has started anew
-        if self._checkpointing or self._pages - self._checkpointed < CHECKPOINT_PAGES:
+        if self._log_pages < self._checkpointed_pages:
+            self._checkpointed_pages = 0  # the log has started anew
+        if self._is_checkpointing or self._log_pages - self._checkpointed_pages < CHECKPOINT_PAGES:
             return
-        if self._checkpointer is None:
-            self._checkpointer = ThreadPoolExecutor(1, "kairos-checkpoint")
-        self._checkpointing, self._checkpointed = True, self._pages
-        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
-        self._checkpointer.submit(self._checkpoint, mode)
+        if self._checkpoint_thread is None:
+            self._checkpoint_thread = ThreadPoolExecutor(1, "kairos-checkpoint")
+        self._is_checkpointing, self._checkpointed_pages = True, self._log_pages
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if self._log_pages > RESTART_PAGES else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self._checkpoint_thread.submit(self._checkpoint, mode)
 
     def _checkpoint(self, mode: int) -> None:
         try:
@@ -182,7 +182,7 @@ class Writer:
         except (apsw.Error, KairosError):
             pass  # a checkpoint that fails costs space alone; the next one tries again
         finally:
-            self._checkpointing = False
+            self._is_checkpointing = False
 
 
 def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
@@ -193,14 +193,14 @@ def _commit(connection: apsw.Connection, group: list[_QueuedJob]) -> None:
         raise
     except Exception as error:  # also a bug in one job: the others don't pay for it, and nobody waits for ever
         if len(group) == 1:
-            group[0].error = failure_of(error)
+            group[0].error = as_store_error(error)
             return
         for queued in group:
             queued.error = None
             try:
                 _transact(connection, [queued])
             except Exception as alone:
-                queued.error = failure_of(alone)
+                queued.error = as_store_error(alone)
 
 
 def _transact(connection: apsw.Connection, group: list[_QueuedJob]) -> None:

@@ -58,7 +58,7 @@ def mandate_tool(store: Store) -> Tool:
     def read_mandate(arguments: JsonObject, ctx: ToolContext) -> ToolResult:
         mandate_id: str = arguments["id"]
         with store.read_connection() as connection:
-            body = mandates.goal_of(connection, ctx.run_id, mandate_id)
+            body = mandates.read_mandate_text(connection, ctx.run_id, mandate_id)
         if body is None:
             raise UnknownMandate(f"There is no mandate {mandate_id!r} any more.", "mandate_save makes it again.")
         try:

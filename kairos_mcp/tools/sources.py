@@ -14,7 +14,7 @@ from kairos_mcp.core.messages import JsonObject, ToolResult
 from kairos_mcp.core.redaction import Redactor
 from kairos_mcp.settings.settings import ServerSetting, Settings
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.tool_pins import DefinitionRow, registered
+from kairos_mcp.store.tool_pins import DefinitionRow, list_registered
 from kairos_mcp.tools.commands.protected_paths import ProtectionRules
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.registry import StartingSource, ToolSource
@@ -158,7 +158,7 @@ class ToolSources:
         """Take note of what was registered, approved and removed meanwhile, by whatever process; one short reading of
         the state file, where there is one."""
         if self._registered and self._store.exists:
-            rows = registered(self._store.reader)
+            rows = list_registered(self._store.reader)
             for source in self._registered:
                 source.update(rows)
 
@@ -212,7 +212,7 @@ class ToolSources:
         def counts(row: DefinitionRow) -> bool:
             from kairos_mcp.store.tool_pins import DefinitionTable
 
-            return DefinitionTable(self._store).counts(row.source, row.name, row.hash)
+            return DefinitionTable(self._store).is_approved(row.source, row.name, row.hash)
 
         source = RegisteredSource(
             RegistrationFactory(tool, lambda setting: self._server_source(setting, workspace), counts)

@@ -11,7 +11,7 @@ from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.store import integrity, ownership, retention
-from kairos_mcp.store.connection import mapped_errors, row, rows, valid
+from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null, translate_errors
 from kairos_mcp.store.database import Store
 
 OLD_DAYS = 30  # runs that ended longer ago are shown as what could be pruned
@@ -31,7 +31,7 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
     if not store.exists:
         return found
     reader = store.reader
-    with mapped_errors():
+    with translate_errors():
         found |= {
             "bytes": sum(file.stat().st_size for file in store.home.glob(f"{store.path.name}*")),
             "free_bytes": reader.pragma("freelist_count") * reader.pragma("page_size"),
@@ -41,16 +41,16 @@ def health(store: Store, at: int, *, thorough: bool) -> JsonObject:
             return found | _inhabitants(store) | {"integrity": _quickly(reader)}
         damage = _damage(store)
         found |= {"integrity": "; ".join(damage) or "ok", "damage": damage}
-        if any(text.startswith(integrity.BROKEN) for text in damage):
+        if any(text.startswith(integrity.SQLITE_DAMAGE) for text in damage):
             return found  # what else could be read can't be believed
-        old = retention.size_of_going(reader, at - OLD_DAYS * DAY_MS)
+        old = retention.measure_prunable(reader, at - OLD_DAYS * DAY_MS)
         prunable = {"runs": old.runs, "bytes": old.bytes, "ended_days_ago": OLD_DAYS}
         return found | _inhabitants(store) | {"prunable": prunable}
 
 
 def _quickly(reader: apsw.Connection) -> str:
     try:
-        return "; ".join(str(line) for (line,) in rows(reader, "pragma quick_check(5)"))
+        return "; ".join(str(line) for (line,) in fetch_all(reader, "pragma quick_check(5)"))
     except KairosError as damage:
         return damage.message
 
@@ -59,25 +59,25 @@ def _damage(store: Store) -> list[str]:
     """From one state of the file: others may write meanwhile."""
     try:
         with store.read_connection() as connection:
-            rows(connection, "begin")
-            return integrity.damage(connection, Outcome)
+            fetch_all(connection, "begin")
+            return integrity.find_damage(connection, Outcome)
     except KairosError as damage:
-        return [f"{integrity.BROKEN}: {damage.message}"]
+        return [f"{integrity.SQLITE_DAMAGE}: {damage.message}"]
 
 
 def _inhabitants(store: Store) -> JsonObject:
     return {
-        "servers": [asdict(each) for each in ownership.living(store.reader, store.home)],
+        "servers": [asdict(each) for each in ownership.list_living(store.reader, store.home)],
         "runs": _runs(store.reader),
     }
 
 
 def _runs(reader: apsw.Connection) -> JsonObject:
-    counts = rows(
+    counts = fetch_all(
         reader,
-        f"select coalesce(json_extract({valid('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
+        f"select coalesce(json_extract({json_or_null('outcome')}, '$.status'), iif(outcome is not null, 'unreadable',"
         " iif(paused is null, 'open', 'paused'))), count(*)"
         " from run group by 1 order by 1",
     )
-    total = row(reader, "select count(*) from run")
+    total = fetch_one(reader, "select count(*) from run")
     return {"total": total[0] if total else 0, **dict(list(counts))}

@@ -145,7 +145,7 @@ def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
         case "call", [*_, "act", _]:
             return _decided_tool(connection, run, spec, path)
         case "call", [*_, "decide", _, _]:
-            turn = report_queries.turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
+            turn = report_queries.find_turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
             return calls[int(number) - 1].name if len(calls) >= int(number) else None
         case _:
@@ -158,9 +158,9 @@ _TOOLS = {"code_edit": "edit_file", "edit_plan": "apply_edits", "create_file": "
 def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: str) -> str | None:
     """The tool of an act, from the decision that it was given or that was made before it."""
     if spec.given_text is not None:
-        decision = decode_fields(texts.read(connection, spec.given_text) or "")
+        decision = decode_fields(texts.read_text(connection, spec.given_text) or "")
     else:
-        turn = report_queries.turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
+        turn = report_queries.find_turn_before(connection, run.n, path, f"{path.removesuffix('act/call-1')}decide%")
         try:
             decision = decode_object(turn.content) if turn is not None else {}
         except Undecodable:
@@ -170,7 +170,7 @@ def _decided_tool(connection: apsw.Connection, run: RunRow, spec: Spec, path: st
 
 
 def _mandate(connection: apsw.Connection, spec: Spec) -> Mandate:
-    return read_mandate(texts.read(connection, spec.mandate_text or "") or "")
+    return read_mandate(texts.read_text(connection, spec.mandate_text or "") or "")
 
 
 def _awaits(waits: WaitingItems) -> JsonObject | None:

@@ -99,7 +99,7 @@ def _wait_for_news(run: RunRow, why: str) -> JsonObject:
 
 def _next_for_held_up(connection: apsw.Connection, run: RunRow) -> JsonObject:
     """The run waits until one of the approvals that others wait for is decided: the oldest is named."""
-    held = approvals.holders(connection, run.n, 0)
+    held = approvals.list_pending(connection, run.n, 0)
     oldest = f"; the oldest: `{command_of(run_by_id(connection, held[0][0]), held[0][1])}`" if held else ""
     why = f"{len(held)} approvals of this workspace wait for a person, and have to be decided first{oldest}."
     return _call("run_status", {"run_ids": [run.id], "until": "done"}, why)

@@ -121,7 +121,7 @@ def status_of(run: RunRow, waits: WaitingItems, around: ServerView) -> str:
         return outcome.status
     if run.paused is not None or around.trouble is not None:
         return "paused"
-    if waits.approvals or waits.lost or any(row.kind != "pause" for row in waits.steps.values()):
+    if waits.approvals or waits.lost_calls or any(row.kind != "pause" for row in waits.steps.values()):
         return "input_required"
     return "working" if around.owner_lives and not waits.steps else "paused"
 
@@ -135,10 +135,10 @@ def report(
     """The report of a run. `steps` is called only where open steps are to be shown; without it: keys and kinds, and
     of a mandate's pause its word alone."""
     account = read_account(connection, run.account)
-    waits = NOTHING_WAITS if run.outcome is not None else approvals.waits(connection, run.n)
+    waits = NOTHING_WAITS if run.outcome is not None else approvals.read_waiting_items(connection, run.n)
     status = status_of(run, waits, around)
     outcome: Outcome | None = decode(Outcome, run.outcome) if run.outcome is not None else None
-    tally = report_queries.tally(connection, run.n)
+    tally = report_queries.read_tally(connection, run.n)
     items = () if run.resume_at is not None else tuple(waiting_items(run, waits, steps))
     return RunReport(
         **_identity(run, around.caller),
@@ -192,7 +192,7 @@ def unreadable(connection: apsw.Connection, run: RunRow, around: ServerView) -> 
     except Unreadable:
         account = Account(run.account, UNLIMITED, NOTHING, NOTHING)
     status = "paused" if run.outcome is None else outcome.status if outcome is not None else "failed"
-    tally = report_queries.tally(connection, run.n)
+    tally = report_queries.read_tally(connection, run.n)
     return RunReport(
         **_identity(run, around.caller),
         status=status,
@@ -320,7 +320,7 @@ def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems
     ]
     if waits.unasked:
         number = count_of(len(waits.unasked), "call")
-        room = f"{approvals.OF_A_RUN} of a run and {approvals.OF_A_WORKSPACE} of a workspace are asked at a time"
+        room = f"{approvals.MAX_PER_RUN} of a run and {approvals.MAX_PER_WORKSPACE} of a workspace are asked at a time"
         texts.append(f"{number} of this run not asked about yet: {room}; the next is when one was decided.")
     return texts
 
@@ -332,7 +332,7 @@ def _degraded_notes(
     tally: report_queries.Tally,
     waits: WaitingItems = NOTHING_WAITS,
 ) -> tuple[str, ...]:
-    texts = report_queries.notes(connection, run.n)
+    texts = report_queries.list_notes(connection, run.n)
     if around.attached:
         other = "its mandate has one open run at most" if run.mandate is not None else "another key makes a new one"
         texts.append(f"attached: {_ATTACHED if run.mandate is None else 'this run was open before'}; {other}.")
@@ -343,7 +343,7 @@ def _degraded_notes(
         texts.append(f"No server goes on with this run: it needs one with {' and '.join(around.lacks)}.")
     if run.resume_at is not None and run.outcome is None:
         texts.append(f"Paused: {run.paused}")
-    if run.route != "provider" and report_queries.has_private(connection, run.n):
+    if run.route != "provider" and report_queries.has_private_content(connection, run.n):
         texts.append("The provider's own parts of its turns (thinking, ids) are left out on other routes.")
     if tally.lost:
         charged = "stays charged at its" if tally.lost == 1 else "stay charged at their"

@@ -14,7 +14,7 @@ def command_of(run: RunRow, key: str) -> str:
     that a lost call was made already (`reattempt` in its place: make it again). As a
     text names it: whoever shows it has it worded (app/command_text.py)."""
     whose = [] if run.principal == LOCAL else ["--principal", run.principal]
-    if settlements.is_key(key):
+    if settlements.is_settlement_key(key):
         return shlex.join(["kairos-mcp", "settle", *whose, run.id, key, "already_done"])
     return shlex.join(["kairos-mcp", "approve", *whose, run.id, key])
 

@@ -16,7 +16,7 @@ from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.store.codec import decode
 from kairos_mcp.store.queries import RunRow, StepRow
-from kairos_mcp.store.report_queries import DecidedRow
+from kairos_mcp.store.report_queries import DecisionRow
 from kairos_mcp.views.talks import Transcript
 from kairos_mcp.views.transcript import answers_by_path, conversation
 
@@ -52,7 +52,7 @@ class TraceInput:
     name_at: Callable[[str], str | None] = lambda _path: None
     talks: Callable[[], Iterable[Transcript]] = tuple
     stands: Callable[[], Any] = lambda: None
-    decided: Mapping[str, Sequence[DecidedRow]] = field(default_factory=dict)
+    decided: Mapping[str, Sequence[DecisionRow]] = field(default_factory=dict)
 
 
 def trace(traced: TraceInput, query: TraceQuery) -> JsonObject:
@@ -113,10 +113,10 @@ def _event(row: StepRow, answer: Answer | None) -> JsonObject:
             event |= {"answer": "failure", "code": code, "text": truncate(message, EVENT_CHARS)}
         case other:
             event["answer"] = other.kind
-    return event | {"by": row.by, "ms": (row.answered_at or row.at) - row.at}
+    return event | {"by": row.by_route, "ms": (row.answered_at or row.at) - row.at}
 
 
-def _decision_item(found: Sequence[DecidedRow]) -> JsonObject:
+def _decision_item(found: Sequence[DecisionRow]) -> JsonObject:
     return {"decided": [each._asdict() for each in found]} if found else {}
 
 
@@ -172,7 +172,7 @@ def _message(message: Message) -> JsonObject:
 
 def _usage(row: StepRow) -> JsonObject:
     spent = {unit: amount for unit, amount in row.spent._asdict().items() if amount}
-    return {"ref": row.path, "by": row.by, "exactness": row.exactness, **spent}
+    return {"ref": row.path, "by": row.by_route, "exactness": row.exactness, **spent}
 
 
 def _matching_items(items: Iterable[JsonObject], grep: str | None) -> Iterator[JsonObject]:

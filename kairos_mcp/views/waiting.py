@@ -59,14 +59,14 @@ def _unsettled_items(
     run: RunRow, waits: WaitingItems, steps: Callable[[], Mapping[str, Step]] | None
 ) -> Iterator[JsonObject]:
     """Calls that were begun by a server that ended: made once more, or gone on from, as a person says."""
-    shown = steps() if waits.lost and steps is not None else {}
-    for path, row in waits.lost.items():
-        key = path + settlements.SUFFIX
+    shown = steps() if waits.lost_calls and steps is not None else {}
+    for path, row in waits.lost_calls.items():
+        key = path + settlements.KEY_SUFFIX
         item: JsonObject = {"key": key, "kind": "settle"}
         match shown.get(path):
             case CallTool(call=call):
                 item |= {"name": call.name, "arguments": call.arguments}
-                yield item | {"digest": settlements.digest_of(run, path, row), "command": command_of(run, key)}
+                yield item | {"digest": settlements.settlement_digest(run, path, row), "command": command_of(run, key)}
             case _:
                 yield item
 

@@ -132,19 +132,19 @@ def asks_for(place: Place, run_id: str, *, preview: str = DIFF, path: str = STEP
         path,
     )
     asking = ApprovalRequest(
-        key=path + approvals.SUFFIX,
+        key=path + approvals.KEY_SUFFIX,
         tool=ASK.name,
         effect=ASK.effect,
         digest=approval_digest(ASK, {"question": "may I?"}, None, preview, {}),
         preview=preview,
-        base={"a.txt": "0" * 64},
-        lasts_ms=LASTS_MS,
+        base_hashes={"a.txt": "0" * 64},
+        valid_for_ms=LASTS_MS,
     )
     connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(2_000)
         with connection:
-            approvals.add(connection, n, mark, asking, asked_at if at is None else at)
+            approvals.add_approval(connection, n, mark, asking, asked_at if at is None else at)
             newest = "select not unasked from approval where mark = ? order by n desc limit 1"
             return bool(connection.execute(newest, (mark,)).fetchone()[0])
     finally:

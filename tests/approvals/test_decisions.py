@@ -42,7 +42,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import approvals, decisions, queries
-from kairos_mcp.store.approvals import LAPSED, OF_A_RUN, OF_A_WORKSPACE
+from kairos_mcp.store.approvals import LAPSED, MAX_PER_RUN, MAX_PER_WORKSPACE
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.inbox import AnswerDeposit
 from kairos_mcp.views.shell_commands import command_of
@@ -263,7 +263,7 @@ async def test_the_command_names_the_principal_of_a_run_that_is_not_the_local_on
 
 async def test_a_call_that_waits_for_a_place_is_news_when_it_is_asked_and_not_before(place):
     async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
+        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(host, ME)).run_id
         news = "select news_seq from run where id = ?"
         before = place.rows(news, one_more)
@@ -314,8 +314,8 @@ async def test_a_job_takes_a_decision_of_the_runs_own_principal_alone(place):
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
             with pytest.raises(NotWaiting):
-                decisions.decide(connection, run, [forged], 0, NOW)
-            assert decisions.still_open(connection, run, [forged], NOW) == []
+                decisions.decide_approvals(connection, run, [forged], 0, NOW)
+            assert decisions.only_open_decisions(connection, run, [forged], NOW) == []
         assert verdicts(place) == UNDECIDED
 
 
@@ -325,7 +325,7 @@ async def test_a_verdict_is_never_written_over(place):
         yes, no = (Decision(KEY, said, digest(place, run_id), ME.as_row) for said in ("approve", "deny"))
         with writing(place) as connection:
             run = queries.run_by_id(connection, run_id)
-            decisions.record(connection, run, [yes, no], NOW)
+            decisions.write_decisions(connection, run, [yes, no], NOW)
         assert verdicts(place) == [("approve", "local", "mcp", None)]
         assert place.rows("select count(*) from deposit") == [(1,)]
 
@@ -337,14 +337,14 @@ async def test_an_answer_that_is_refused_takes_the_decision_beside_it_along(plac
         with writing(place) as connection:
             run, stray = queries.run_by_id(connection, run_id), AnswerDeposit("round-7", ToolResult("x"))
             with pytest.raises(NotWaiting):
-                decisions.leave(connection, run, [stray], [yes], "caller", 0, NOW)
+                decisions.record_responses(connection, run, [stray], [yes], "caller", 0, NOW)
         assert verdicts(place) == UNDECIDED
         assert place.rows("select count(*) from deposit") == [(0,)]
 
 
 async def test_the_seventeenth_of_a_workspace_waits_for_a_place(place):
     async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
+        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(host, ME)).run_id
         assert not asks_for(place, one_more)
         with pytest.raises(NotWaiting):  # nobody was shown it
@@ -374,14 +374,14 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
                 f"round-1/call-{m}",
                 STEP,
             )
-            assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= OF_A_RUN)
+            assert asks_for(place, run_id, path=f"round-1/call-{m}") == (m <= MAX_PER_RUN)
         assert _unasked_now(place) == ["round-1/call-5", "round-1/call-6", "round-1/call-7"]
         assert asks_for(place, (await _unasked(host, ME)).run_id)  # another run has places left
         await host.decide(run_id, "round-1/call-2/approval", "deny", None, PERSON, drive=False)
         assert _unasked_now(place) == ["round-1/call-6", "round-1/call-7"]
         place.rows("update approval set expires_at = 1 where key = 'round-1/call-3/approval'")
         with writing(place) as connection:
-            assert decisions.expire(connection, at + 5) == 1
+            assert decisions.expire_overdue(connection, at + 5) == 1
         assert _unasked_now(place) == ["round-1/call-7"]
         asked = "select asked_at, expires_at - asked_at from approval where key = 'round-1/call-6/approval'"
         assert place.rows(asked) == [(at + 5, LASTS_MS)]  # its time begins when it is asked
@@ -391,7 +391,7 @@ async def test_a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_
 @pytest.mark.parametrize("end", ["cancelled", "broken off"])
 async def test_a_run_that_ends_gives_its_places_up(place, end):
     async with opened(place) as host:
-        runs = [await waiting(host, place, key=str(n)) for n in range(OF_A_WORKSPACE)]
+        runs = [await waiting(host, place, key=str(n)) for n in range(MAX_PER_WORKSPACE)]
         one_more = (await _unasked(host, ME)).run_id
         assert not asks_for(place, one_more)
     if end == "broken off":
@@ -421,10 +421,16 @@ async def test_what_is_late_gets_its_verdict_once_and_its_run_is_paused(place):
         connection = apsw.Connection(str(place.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             late = at + LASTS_MS
-            assert (decisions.due(connection, late - 1), decisions.due(connection, late)) == (False, True)
+            assert (decisions.has_overdue(connection, late - 1), decisions.has_overdue(connection, late)) == (
+                False,
+                True,
+            )
             with connection:
-                assert (decisions.expire(connection, late), decisions.expire(connection, late)) == (1, 0)
-            assert approvals.pending(connection, 1, at) == 0
+                assert (decisions.expire_overdue(connection, late), decisions.expire_overdue(connection, late)) == (
+                    1,
+                    0,
+                )
+            assert approvals.count_pending(connection, 1, at) == 0
         finally:
             connection.close()
         assert verdicts(place) == [("expired", "", "clock", None)]

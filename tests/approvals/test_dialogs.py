@@ -374,4 +374,4 @@ async def test_several_are_asked_in_one_round_and_each_counts_by_itself(place, e
 
 def test_a_key_tells_whether_it_is_an_approvals() -> None:
     keys = ("round-1/call-1/approval", "call-1/approval-2", "round-1/call-1", "approval/call-1", "approvals")
-    assert [approvals.is_key(key) for key in keys] == [True, True, False, False, False]
+    assert [approvals.is_approval_key(key) for key in keys] == [True, True, False, False, False]

@@ -36,7 +36,7 @@ from kairos_mcp.core.errors import ApprovalRequired
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity
-from kairos_mcp.store.accounts import amounts
+from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.tool_pins import REGISTERED
 
 LOST = "round-1/call-1/settle"
@@ -62,8 +62,8 @@ def lose_the_call(place: Place) -> None:
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
     connection = apsw.Connection(str(place.db))
     with contextlib.closing(connection):
-        spent, held = integrity.sums(connection, 1)
-        changed = ", ".join(f"{name} = ?" for name in amounts("spent", "held"))
+        spent, held = integrity.sum_rows(connection, 1)
+        changed = ", ".join(f"{name} = ?" for name in unit_columns("spent", "held"))
         connection.execute(f"update account set {changed} where scope = 'run'", (*spent, *held))
 
 

@@ -175,7 +175,7 @@ async def test_killed_after_any_commit_the_tree_adds_up_and_the_run_goes_on(plac
     async with team_house(place.settings(*lines(), time_zone=ZONE), DEEP) as host:
         report = await rests(host, (await host.start_planner(REQUEST, ME)).run_id)
         assert (report.status, report.rounds) == ("completed", 6)
-        assert integrity.damage(host._store.reader) == []
+        assert integrity.find_damage(host._store.reader) == []
         assert len(branches_of(place, report.run_id)) == 6
 
 
@@ -250,12 +250,12 @@ async def test_a_branchs_account_that_was_changed_stops_the_run(place: Place) ->
         run_id = await started(host, route="caller", limits=Limits(rounds=9))
         account = "scope = 'branch' and name = 'task-1'"
         place.rows(f"update account set held_rounds = 0 where {account}")
-        assert any("task-1 held rounds 0" in text for text in integrity.damage(host._store.reader))
+        assert any("task-1 held rounds 0" in text for text in integrity.find_damage(host._store.reader))
         run = queries.run_by_id(host._store.reader, run_id)
         with pytest.raises(StoreCorrupt):
-            integrity.check(host._store.reader, run.n, run.account)
+            integrity.check_run_account(host._store.reader, run.n, run.account)
         place.rows(f"update account set held_rounds = 1 where {account}")
-        integrity.check(host._store.reader, run.n, run.account)
+        integrity.check_run_account(host._store.reader, run.n, run.account)
 
 
 async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

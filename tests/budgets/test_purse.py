@@ -21,7 +21,7 @@ from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, s
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
 from kairos_mcp.store import branches
-from kairos_mcp.store.accounts import Shared, amounts, read_account
+from kairos_mcp.store.accounts import SharedAccounts, read_account, unit_columns
 from kairos_mcp.store.branches import NewBranch
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
@@ -39,7 +39,7 @@ class Held:
 
     path: str
     units: Units
-    shared: Shared
+    shared: SharedAccounts
     claim: ReservationRequest
 
 
@@ -51,7 +51,7 @@ class Books:
     spent: dict[int, Units] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
 
-    def add(self, book: dict[int, Units], path: str, shared: Shared, amount: Units) -> None:
+    def add(self, book: dict[int, Units], path: str, shared: SharedAccounts, amount: Units) -> None:
         for number in (OWN, *(n for branch, n in self.opened.items() if path.startswith(f"{branch}/"))):
             book[number] = book.get(number, NOTHING).plus(amount)
         for number in shared:
@@ -92,7 +92,7 @@ def open_accounts(connection: apsw.Connection, caps: list[Limits]) -> None:
     """An account for each of these caps, the first a run's own."""
     connection.execute("delete from account")
     for number, each in enumerate(caps, OWN):
-        columns = f"id, scope, {', '.join(amounts('cap'))}"
+        columns = f"id, scope, {', '.join(unit_columns('cap'))}"
         scope = "run" if number == OWN else SHARED_SCOPES[number % 2]
         connection.execute(
             f"insert into account({columns}) values (?, ?{', ?' * 8})", (number, scope, *asdict(each).values())
@@ -145,10 +145,15 @@ def begin(purse: ReservationBatch, chance: random.Random, books: Books) -> None:
 
 
 def hold(
-    purse: ReservationBatch, path: str, claim: ReservationRequest, numbers: Shared, under_way: list[Held], books: Books
+    purse: ReservationBatch,
+    path: str,
+    claim: ReservationRequest,
+    numbers: SharedAccounts,
+    under_way: list[Held],
+    books: Books,
 ) -> None:
     shared = numbers if claim.counts.model_calls else ()
-    nearest, around = purse._accounts_above(branches.above(purse.branches, path))
+    nearest, around = purse._accounts_above(branches.branches_above(purse.branches, path))
     expected = reserve(nearest, claim, [purse._read_shared(number) for number in shared], around)
     leave = purse.reserve(path, claim, shared)
     assert leave == expected  # whether it was read or held at once, without a look
@@ -160,7 +165,7 @@ def hold(
         assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
     books.add(books.held, path, shared, leave.held)
     closing = claim.purpose == "closing"  # it has half a minute of its own
-    within = [purse._branch(number) for number in branches.above(purse.branches, path)]
+    within = [purse._branch(number) for number in branches.branches_above(purse.branches, path)]
     for account, amount in (
         *((each, leave.held) for each in (purse.run_account, *within)),
         *((purse._read_shared(number), shared_part(leave.held)) for number in shared),
@@ -187,7 +192,7 @@ def settle(purse: ReservationBatch, each: Held, chance: random.Random, books: Bo
     books.add(books.spent, each.path, each.shared, spent)
 
 
-def agree(connection: apsw.Connection, books: Books, numbers: Shared) -> None:
+def agree(connection: apsw.Connection, books: Books, numbers: SharedAccounts) -> None:
     for number in (OWN, *numbers, *books.opened.values()):
         account = read_account(connection, number)
         assert account.held == books.held.get(number, NOTHING)

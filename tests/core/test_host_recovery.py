@@ -32,7 +32,7 @@ from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.store import apply_commit, queries, runs
 from kairos_mcp.store.commit import AnsweredStep, RunCommit
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, leave_request
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, submit_request
 
 DONE = {"content": "done", "finish": "stop"}
 ASKS = {"tool_calls": [{"name": "ask_person", "arguments": {"question": "why"}}]}
@@ -342,7 +342,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
     settings = place.settings(*lines, durability="full")
     async with watched(settings) as host:
         run_id = (await host.start_planner(PlannerRequest("look"), ME)).run_id
-        with host._store.writer.moving():  # as if another run moved: commits are made in the thread
+        with host._store.writer.active_run():  # as if another run moved: commits are made in the thread
             wishes = asyncio.create_task(wish_at(host, place, run_id))
             async with asyncio.timeout(6):
                 await wishes
@@ -352,7 +352,7 @@ async def test_a_cancel_that_comes_during_a_commit_is_seen_before_the_next_step_
 
 async def wish_at(host: App, place: Place, run_id: str) -> None:
     """Cancel in the very turn of the loop in which a commit is under way."""
-    while not host._store.writer._in_thread:  # noqa: ASYNC110 - the very turn of the loop is meant
+    while not host._store.writer._is_committing:  # noqa: ASYNC110 - the very turn of the loop is meant
         await asyncio.sleep(0)
     await host.control(run_id, "cancel", ME)
 
@@ -395,13 +395,14 @@ async def test_a_run_is_not_let_go_of_while_something_that_came_was_not_seen(pla
         run = queries.run_by_id(host._store.reader, run_id)
         (waits,) = queries.open_steps(host._store.reader, run.n).values()
         owner = await host._store.register_owner(1)
-        fence = await host._store.submit(lambda c: runs.take(c, run.n, owner, ()))
+        fence = await host._store.submit(lambda c: runs.take_run(c, run.n, owner, ()))
         if came == "an answer":
             brought = AnswerDeposit("round-1", Completion("done", finish="stop"))
             assert await host._store.submit(lambda c: deposit_answers(c, run, [brought], "caller", owner, 1)) is None
         elif came == "a wish":
             assert (
-                await host._store.submit(lambda c: leave_request(c, run, "pause", "asked", ME.as_row, owner, 1)) is None
+                await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.as_row, owner, 1))
+                is None
             )
         turn = RunCommit(run.n, run_id, owner, fence, run.account, 1, may_release=True, open_marks=(waits.mark,))
         assert await host._store.submit(lambda c: apply_commit.release_run(c, turn)) == (came == "nothing")

@@ -21,7 +21,7 @@ from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import apply_commit, ownership, queries, runs
 from kairos_mcp.store.codec import encode
 from kairos_mcp.store.commit import RunCommit
-from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, drain_inbox, leave_request
+from kairos_mcp.store.inbox import AnswerDeposit, deposit_answers, drain_inbox, submit_request
 from kairos_mcp.store.ownership import Ownership
 
 
@@ -29,7 +29,7 @@ async def owned(host: App) -> tuple[queries.RunRow, int, int]:
     """A run that waits and that a living server owns: with its owner's number and its fence."""
     run = queries.run_by_id(host._store.reader, await started(host, route="caller"))
     mine = await host._store.register_owner(1)
-    fence = await host._store.submit(lambda connection: runs.take(connection, run.n, mine, ()))
+    fence = await host._store.submit(lambda connection: runs.take_run(connection, run.n, mine, ()))
     assert fence is not None
     return run, mine, fence
 
@@ -39,15 +39,15 @@ async def test_a_run_that_somebody_living_owns_is_taken_by_nobody(place: Place) 
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
         for dead in ((), (mine + 1,)):
-            assert await host._store.submit(lambda c, dead=dead: runs.take(c, run.n, mine + 2, dead)) is None
+            assert await host._store.submit(lambda c, dead=dead: runs.take_run(c, run.n, mine + 2, dead)) is None
         assert place.rows("select owner, fence from run") == [(mine, fence)]
-        assert await host._store.submit(lambda c: runs.take(c, run.n, mine + 2, (mine,))) == fence + 1
+        assert await host._store.submit(lambda c: runs.take_run(c, run.n, mine + 2, (mine,))) == fence + 1
 
 
 async def test_wishes_are_taken_up_by_the_owner_alone(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         run, mine, fence = await owned(host)
-        await host._store.submit(lambda c: leave_request(c, run, "pause", "asked", ME.as_row, mine, 1))
+        await host._store.submit(lambda c: submit_request(c, run, "pause", "asked", ME.as_row, mine, 1))
         for owner, number in ((mine, fence - 1), (mine + 1, fence)):
             with pytest.raises(FenceLost):
                 await host._store.submit(lambda c, o=owner, n=number: drain_inbox(c, run, o, n, 1))
@@ -105,7 +105,7 @@ async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
         _, mine, _ = await owned(host)
         other = Ownership(host._store.home)
         try:
-            number = await host._store.submit(lambda c: other.enter(c, "mcp", 1))
+            number = await host._store.submit(lambda c: other.register(c, "mcp", 1))
             place.rows("update run set owner = ?", number)
             assert ownership.dead_owners(host._store.reader, host._store.home, mine) == []
         finally:
@@ -116,7 +116,7 @@ async def test_an_owner_that_lives_is_not_among_the_dead(place: Place) -> None:
 async def test_a_release_raises_the_fence(place: Place) -> None:
     async with App.open(place.settings(), via="mcp") as host:
         _, mine, fence = await owned(host)
-        assert await host._store.submit(lambda c: ownership.release(c, mine)) == 1
+        assert await host._store.submit(lambda c: ownership.release_runs(c, mine)) == 1
         assert place.rows("select owner, fence from run") == [(ownership.NOBODY, fence + 1)]
 
 

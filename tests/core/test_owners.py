@@ -12,7 +12,7 @@ import pytest
 from house import Place
 
 from kairos_mcp.store.database import Store
-from kairos_mcp.store.ownership import LOCKS, Ownership, alive, sweep
+from kairos_mcp.store.ownership import LOCK_FOLDER, Ownership, is_alive, remove_dead_locks
 
 OWNS = """
 import os, sys, time
@@ -53,19 +53,19 @@ def another(owners: list[subprocess.Popen[str]], home: Path, *words: str) -> str
 
 def test_an_owner_is_alive_until_it_closes(home: Path) -> None:
     mine = Ownership(home)
-    assert alive(home, mine.lock)
+    assert is_alive(home, mine.lock)
     mine.close()
-    assert not alive(home, mine.lock)
-    assert list((home / LOCKS).iterdir()) == []
+    assert not is_alive(home, mine.lock)
+    assert list((home / LOCK_FOLDER).iterdir()) == []
 
 
 def test_an_owner_in_another_process_dies_with_it(home: Path, owners: list[subprocess.Popen[str]]) -> None:
     lock = another(owners, home)
-    assert alive(home, lock)
+    assert is_alive(home, lock)
     owners[0].kill()
     owners[0].wait(5)
-    assert (home / LOCKS / lock).exists()
-    assert not alive(home, lock)
+    assert (home / LOCK_FOLDER / lock).exists()
+    assert not is_alive(home, lock)
 
 
 def test_a_child_that_was_started_does_not_keep_a_dead_owner_alive(
@@ -74,7 +74,7 @@ def test_a_child_that_was_started_does_not_keep_a_dead_owner_alive(
     lock = another(owners, home, "child")
     owners[0].kill()
     owners[0].wait(5)
-    assert not alive(home, lock)
+    assert not is_alive(home, lock)
 
 
 def test_no_descriptor_of_the_state_folder_is_given_to_a_child(place: Place) -> None:
@@ -90,29 +90,29 @@ def test_sweeping_removes_the_dead_alone(home: Path, owners: list[subprocess.Pop
     mine, living, dead = Ownership(home), another(owners, home), another(owners, home)
     owners[1].kill()
     owners[1].wait(5)
-    sweep(home)
-    assert {path.name for path in (home / LOCKS).iterdir()} == {mine.lock, living}
-    assert not alive(home, dead)
+    remove_dead_locks(home)
+    assert {path.name for path in (home / LOCK_FOLDER).iterdir()} == {mine.lock, living}
+    assert not is_alive(home, dead)
     mine.close()
 
 
 def test_asking_whether_it_lives_takes_nothing_from_it(home: Path) -> None:
     mine = Ownership(home)
     for _ in range(3):
-        assert alive(home, mine.lock)
+        assert is_alive(home, mine.lock)
     mine.close()
 
 
 def test_a_lock_that_never_was_is_free(home: Path) -> None:
-    (home / LOCKS).mkdir()
-    assert not alive(home, f"{os.getpid()}-0000")
+    (home / LOCK_FOLDER).mkdir()
+    assert not is_alive(home, f"{os.getpid()}-0000")
 
 
 async def test_servers_that_are_asked_twice_at_once_enter_once(place: Place) -> None:
     import asyncio
 
     store = Store(place.home, "full", "test")
-    with store.writer.moving(), store.writer.moving():
+    with store.writer.active_run(), store.writer.active_run():
         numbers = await asyncio.gather(*(store.register_owner(1) for _ in range(3)))
     assert len(set(numbers)) == 1
     assert place.rows("select count(*) from owner") == [(1,)]

@@ -159,7 +159,11 @@ class Servers(RuleBasedStateMachine):
             connection.execute("begin immediate")
             row = queries.run_by_id(connection, run)
             found = queries.open_steps(connection, row.n) if row.outcome is None else {}
-            waits = {path: step for path, step in found.items() if step.kind in ("round", "call") and not step.is_lost}
+            waits = {
+                path: step
+                for path, step in found.items()
+                if step.kind in ("round", "call") and not step.needs_settlement
+            }
             for path, step in list(waits.items())[:1]:
                 brought = Completion("brought", finish="stop") if step.kind == "round" else ToolResult("brought")
                 deposit_answers(connection, row, [AnswerDeposit(path, brought)], "caller", ownership.NOBODY, 1)
@@ -289,7 +293,7 @@ class Servers(RuleBasedStateMachine):
         self.no_effect_is_made_twice()
         connection = apsw.Connection(str(self.place.db))
         try:
-            assert integrity.damage(connection) == []
+            assert integrity.find_damage(connection) == []
         finally:
             connection.close()
 

@@ -17,7 +17,7 @@ from kairos_mcp.core.messages import Completion, Message, Private, ToolCall, Too
 from kairos_mcp.core.outcome import STATUS_OF, Outcome, make_outcome
 from kairos_mcp.core.run_spec import PlannerRequest, Spec
 from kairos_mcp.core.steps import Answer, Failure, Mechanical, Refused, Resumed, Sent, Unknown
-from kairos_mcp.store.codec import decode, decode_answer, decode_units, encode, encode_answer, encode_units, kind_of
+from kairos_mcp.store.codec import answer_kind, decode, decode_answer, decode_units, encode, encode_answer, encode_units
 from kairos_mcp.store.database import Store
 
 odd = ["", "\0", "\u2028\u2029", "\x7f\x1b[2J", "\r\n", "\ufeff", "\U0010ffff", "é", "e\u0301", '"kind":"', '"}', "\\"]
@@ -84,7 +84,7 @@ units = st.builds(Units, *([huge] * 8))
 def test_an_answer_comes_back_as_it_was_and_says_its_kind(answer: Answer) -> None:
     text = encode_answer(answer)
     assert decode_answer(text) == answer
-    assert kind_of(text) == answer.kind
+    assert answer_kind(text) == answer.kind
     assert encode_answer(decode_answer(text)) == text
 
 

@@ -31,7 +31,7 @@ def moving(store: Store, runs: int) -> Iterator[None]:
     """As while so many runs move."""
     with ExitStack() as stack:
         for _ in range(runs):
-            stack.enter_context(store.writer.moving())
+            stack.enter_context(store.writer.active_run())
         yield
 
 

@@ -28,7 +28,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import GateRule
 from kairos_mcp.store import integrity, queries, settlements
-from kairos_mcp.store.accounts import amounts
+from kairos_mcp.store.accounts import unit_columns
 from kairos_mcp.store.codec import encode_units
 from kairos_mcp.store.settlements import SettlementRequest
 from kairos_mcp.tools.files.diff import hash_of
@@ -207,9 +207,9 @@ def lose(place: Place) -> None:
     place.rows("delete from mark where id > (select id from mark where kind = 'call')")
     place.rows("update run set outcome = null, ended_at = null, owner = 0")
     connection = apsw.Connection(str(place.db))
-    spent, held = integrity.sums(connection, 1)
+    spent, held = integrity.sum_rows(connection, 1)
     connection.execute(
-        f"update account set {', '.join(f'{name} = ?' for name in amounts('spent', 'held'))} where scope = 'run'",
+        f"update account set {', '.join(f'{name} = ?' for name in unit_columns('spent', 'held'))} where scope = 'run'",
         (*spent, *held),
     )
     connection.close()

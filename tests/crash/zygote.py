@@ -72,7 +72,7 @@ async def recovered(place: Place, journey: Journey) -> None:
     async with App.open(journey.settings(place), via="mcp") as host:
         await gone_through(host, place, journey)
         assert_all_lawful(host)
-        assert integrity.damage(host._store.reader) == []
+        assert integrity.find_damage(host._store.reader) == []
 
 
 def in_a_child(work: Callable[[], Coroutine[Any, Any, None]], said: Path) -> int:

@@ -47,7 +47,7 @@ def listed(*tools: dict[str, Any], globs: tuple[str, ...] = ("*",), more: bool =
 
 def test_what_is_listed_first_is_approved_and_that_is_said(bench: Bench) -> None:
     server = bench.met(bench.lists(ECHO))
-    (row,) = bench.definitions.of(pin_source(server._setting)) or ()
+    (row,) = bench.definitions.read_source(pin_source(server._setting)) or ()
     assert (row.name, row.state, row.by) == ("echo", "approved", FIRST_USE)
     assert "at first use" in server.notes()[-1]
 
@@ -63,7 +63,7 @@ def test_a_changed_definition_is_not_called_until_a_person_approves_it(bench: Be
     assert (refused.code, bench.logged("call")) == ("tool_not_offered", [])
     assert names(again) == []
     assert "echo" in " ".join(again.notes())
-    (waiting,) = bench.definitions.pending()
+    (waiting,) = bench.definitions.list_pending()
     assert json.loads(waiting.body)["description"] == POISONED["description"]
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)
     again.wait_ready(soon())
@@ -89,7 +89,7 @@ def test_a_tool_that_appears_later_waits_too(bench: Bench) -> None:
     assert not called(server, "echo").is_error
     assert names(server) == ["x__echo"]
     assert "approval" in str(server.why_withheld("x__delete_all"))
-    assert [offered_name_of(row) for row in bench.definitions.pending()] == ["x__delete_all"]
+    assert [offered_name_of(row) for row in bench.definitions.list_pending()] == ["x__delete_all"]
 
 
 def test_a_definition_that_comes_back_is_the_approved_one(bench: Bench) -> None:
@@ -104,7 +104,7 @@ def test_a_definition_that_comes_back_is_the_approved_one(bench: Bench) -> None:
 def test_what_a_person_removed_stays_away_though_the_server_lists_it(bench: Bench) -> None:
     how = bench.lists(ECHO)
     server = bench.met(how)
-    (row,) = bench.definitions.of(pin_source(server._setting)) or ()
+    (row,) = bench.definitions.read_source(pin_source(server._setting)) or ()
     tool = server.tools()[0]
     bench.definitions.remove(row.source, row.name, row.hash, "me", 1)
     assert ToolRegistry([], [server]).find("x__echo") is tool  # as known here, until it is asked or called
@@ -118,9 +118,9 @@ def test_a_server_that_makes_up_definitions_does_not_fill_the_store(bench: Bench
     bench.met(bench.lists(ECHO))
     source = pin_source(bench.servers[0]._setting)
     for n in range(5):
-        bench.definitions.meet(source, {f"t{i}": (f"{n}-{i}", "{}") for i in range(300 * (n + 1))}, n)
-    assert len(bench.definitions.pending()) <= 500
-    assert {len(row.hash) for row in bench.definitions.pending()} <= set(range(20))
+        bench.definitions.record_listing(source, {f"t{i}": (f"{n}-{i}", "{}") for i in range(300 * (n + 1))}, n)
+    assert len(bench.definitions.list_pending()) <= 500
+    assert {len(row.hash) for row in bench.definitions.list_pending()} <= set(range(20))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_another_command_line_under_a_known_name_waits_for_a_person(bench: Bench
     assert not any("at first use" in note for note in other.notes())
     with pytest.raises(ToolNotOffered):
         ToolRegistry([], [other]).current(before.tools()[0].spec)
-    (waiting,) = bench.definitions.pending()
+    (waiting,) = bench.definitions.list_pending()
     assert (waiting.source, waiting.name) == (pin_source(other._setting), "echo")
     assert names(server(**changed)) == []  # met by now, and waiting all the same
 
@@ -190,11 +190,11 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
     earlier = f"x@{sha256(canonical_json([list(command), None, None]).encode()).hexdigest()[:16]}"
     found = {name: ServerToolDefinition(name, canonical_body({"name": name, "inputSchema": {"type": "object"}, **more}))
              for name, more in (("echo", ECHO), ("erase", {}))}  # fmt: skip
-    bench.definitions.meet(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)
+    bench.definitions.record_listing(earlier, {name: (each.hash, each.body) for name, each in found.items()}, 1)
     bench.definitions.remove(earlier, "erase", found["erase"].hash, "me", 1)
 
     server = bench.server("x", command, env=(("MODE", "a"),))
-    assert bench.definitions.adopted() == {pin_source(server._setting): earlier}
+    assert bench.definitions.list_adopted() == {pin_source(server._setting): earlier}
     server.wait_ready(soon())
     assert (names(server), bench.logged("start")) == (["x__echo"], [])
     assert server.tools()[0].spec == found["echo"].build_spec("x", (), earlier)
@@ -205,7 +205,7 @@ def test_what_was_pinned_before_variables_counted_is_adopted_once(bench: Bench) 
         later = bench.server("x", command, env=env)
         later.wait_ready(soon())
         assert names(later) == []
-    assert len(bench.definitions.adopted()) == 1
+    assert len(bench.definitions.list_adopted()) == 1
 
 
 def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench) -> None:
@@ -215,7 +215,7 @@ def test_a_run_that_was_offered_one_definition_is_not_given_another(bench: Bench
     bench.lists(POISONED)
     again = bench.peer(how)
     called(again, "echo")
-    (waiting,) = bench.definitions.pending()
+    (waiting,) = bench.definitions.list_pending()
     with pytest.raises(ToolNotOffered, match=r"otherwise|approval"):
         ToolRegistry([], [again]).current(before)
     bench.definitions.approve(waiting.source, waiting.name, waiting.hash, "me", 1)

@@ -126,7 +126,7 @@ ONE_OWNER = (
     ),
     Guard(
         "store/ownership.py",
-        "if lock is None or not alive(home, lock)]",
+        "if lock is None or not is_alive(home, lock)]",
         "]",
         OWNERS + "an_owner_that_lives_is_not_among_the_dead",
     ),
@@ -167,7 +167,7 @@ ONE_ANSWER = (
     ),
     Guard(
         "store/inbox.py",
-        "    if found.body == encode_answer(each.answer):\n        return None\n",
+        "    if found.body == encode_answer(deposit.answer):\n        return None\n",
         "    if found.body:\n        return None\n",
         OWNERS + "an_answer_is_taken_for_an_open_step_and_another_one_is_refused",
     ),
@@ -313,13 +313,13 @@ SPENDING = (
     ),
     Guard(
         "execution/daily_limits.py",
-        "accounts.check_none_lost(reader, principal, min(day.begins, at))",
+        "accounts.check_day_accounts_exist(reader, principal, min(day.begins, at))",
         "pass",
         "budgets/test_days_limits.py::test_a_damaged_day_refuses_instead_of_beginning_anew",
     ),
     Guard(
         "execution/worker.py",
-        "integrity.check(reader, run.n, run.account)",
+        "integrity.check_run_account(reader, run.n, run.account)",
         "pass",
         OWNERS + "an_account_that_is_not_the_sum_of_its_rows_spends_nothing_more",
     ),
@@ -346,31 +346,31 @@ SPENDING = (
 LEAVES = (
     Guard(
         "store/approvals.py",
-        "for _ in range(OF_A_WORKSPACE - pending(connection, run, at)):",
-        "for _ in range(OF_A_WORKSPACE):",
+        "for _ in range(MAX_PER_WORKSPACE - count_pending(connection, run, at)):",
+        "for _ in range(MAX_PER_WORKSPACE):",
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
     Guard(
         "store/approvals.py",
-        "        and (select count(*) from approval as other where other.run = approval.run and {_PENDING}) < ?4\n",
+        "        and (select count(*) from approval as other where other.run = approval.run and {_IS_PENDING}) < ?4\n",
         "        and ?1 < ?4 << 60\n",
         DECISIONS + "a_fifth_of_a_run_waits_for_a_place_and_places_go_in_the_order_of_marks",
     ),
     Guard(
         "store/decisions.py",
-        "        approvals.give_places(connection, n, at)\n",
+        "        approvals.ask_queued(connection, n, at)\n",
         "",
         DECISIONS + "the_seventeenth_of_a_workspace_waits_for_a_place",
     ),
     Guard(
         "store/apply_commit.py",
-        "        approvals.give_places(connection, commit.run, commit.at)\n",
+        "        approvals.ask_queued(connection, commit.run, commit.at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[cancelled]",
     ),
     Guard(
         "store/force_cancel.py",
-        "    approvals.give_places(connection, run.n, at)\n",
+        "    approvals.ask_queued(connection, run.n, at)\n",
         "",
         DECISIONS + "a_run_that_ends_gives_its_places_up[broken off]",
     ),
@@ -394,13 +394,13 @@ LEAVES = (
     ),
     Guard(
         "store/decisions.py",
-        "if found is None or now.principal != given.who[0]:",
+        "if found is None or now.principal != decision.actor[0]:",
         "if found is None:",
         DECISIONS + "a_job_takes_a_decision_of_the_runs_own_principal_alone",
     ),
     Guard(
         "store/decisions.py",
-        "    if found.digest != given.digest:",
+        "    if found.digest != decision.digest:",
         "    if False:",
         DECISIONS + "a_decision_that_is_not_about_what_was_shown_stores_nothing",
         quick=True,
@@ -611,7 +611,7 @@ LEAVES = (
 FILES = (
     Guard(
         "store/apply_commit.py",
-        "            tool_memory.forget(connection, commit.run, answered.path)\n",
+        "            tool_memory.forget_call(connection, commit.run, answered.path)\n",
         "            pass\n",
         EDITED + "what_a_file_held_is_in_no_row_once_the_call_that_changed_it_has_its_answer",
     ),
@@ -630,14 +630,14 @@ FILES = (
     ),
     Guard(
         "store/apply_commit.py",
-        "    if not attempt.request.external:\n        tool_memory.forget(connection, commit.run, attempt.path)\n",
+        "    if not attempt.request.external:\n        tool_memory.forget_call(connection, commit.run, attempt.path)\n",
         "",
         "crash/test_settle.py::test_an_edit_that_a_person_has_made_again_stands_on_what_the_file_holds_now",
     ),
     Guard(
         "store/tool_memory.py",
-        "if name.startswith(_OF_CALL) and row(",
-        "if False and row(",
+        "if name.startswith(_INTENT) and _is_answered(",
+        "if False and _is_answered(",
         EDITED + "a_call_that_has_its_answer_keeps_nothing_more",
     ),
     Guard(
@@ -798,7 +798,7 @@ PROGRAMS = (
     ),
     Guard(
         "tools/mcp_servers/source.py",
-        "        if not definitions.counts(self._pin_source, *key):",
+        "        if not definitions.is_approved(self._pin_source, *key):",
         "        if False:",
         "downstream/test_pins.py::test_what_a_person_removed_stays_away_though_the_server_lists_it",
     ),
@@ -1069,7 +1069,7 @@ OUTSIDE = (
     ),
     Guard(
         "app/respond.py",
-        'context.check_may_decide("settlement", caller, command_of(run, each.path + SUFFIX), run_id=run.id)',
+        'context.check_may_decide("settlement", caller, command_of(run, each.path + KEY_SUFFIX), run_id=run.id)',
         "pass",
         RIGHTS + "every_cell_of_the_table_is_what_the_doors_do[settlement-argument-ask]",
         quick=True,
@@ -1083,7 +1083,7 @@ OUTSIDE = (
     ),
     Guard(
         "store/settlements.py",
-        "        if said.digest == digest_of(now, said.path, step):",
+        "        if request.digest == settlement_digest(now, request.path, step):",
         "        if True:",
         "crash/test_settle.py::test_a_settlement_is_of_one_attempt_and_of_no_later_one",
     ),
@@ -1101,13 +1101,13 @@ OUTSIDE = (
     ),
     Guard(
         "server/elicitation.py",
-        '"decline", _ if settlements.is_key(key):\n            return "left"',
-        '"decline", _ if settlements.is_key(key):\n            return UserSettlement("reattempt", digest)',
+        '"decline", _ if settlements.is_settlement_key(key):\n            return "left"',
+        '"decline", _ if settlements.is_settlement_key(key):\n            return UserSettlement("reattempt", digest)',
         "approvals/test_settling_dialogs.py::test_what_is_no_settlement_leaves_the_call_waiting",
     ),
     Guard(
         "store/settlements.py",
-        "if before.settlement != said.settlement:",
+        "if before.settlement != request.settlement:",
         "if False:",
         "crash/test_settle.py::test_a_command_whose_end_is_unknown_is_never_repeated_by_itself",
     ),
@@ -1230,7 +1230,7 @@ DAYS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "*too_small(asked), ",
+        "*too_small_notes(asked), ",
         "",
         "budgets/test_too_small.py::test_no_run_of_no_rounds_is_without_a_word_why",
     ),
@@ -1392,13 +1392,13 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "store/apply_commit.py",
-        "                client_requests.give_up(connection, batch, step, commit.fence, commit.at)\n",
+        "                client_requests.charge_abandoned(connection, batch, step, commit.fence, commit.at)\n",
         "                pass\n",
         GIVEN_UP + "what_is_in_the_air_when_a_run_is_cancelled_stays_charged",
     ),
     Guard(
         "store/client_requests.py",
-        "            _refund(connection, purse, step, mine.charged)\n",
+        "            _refund_bound(connection, batch, step, mine.charged)\n",
         "            pass\n",
         GIVEN_UP + "a_late_answer_alone_is_charged_with_what_it_cost",
     ),

@@ -160,9 +160,9 @@ async def test_the_sums_are_those_that_the_law_of_the_tests_has(filled: Place) -
     async with App.open(filled.settings(), via="mcp") as host:
         for run_id, n in filled.rows("select id, n from run"):
             books = Books.of(filled, run_id)
-            assert integrity.sums(host._store.reader, n) == (books.spent_by_rows, books.held)
+            assert integrity.sum_rows(host._store.reader, n) == (books.spent_by_rows, books.held)
             run = queries.run_by_id(host._store.reader, run_id)
-            integrity.check(host._store.reader, run.n, run.account)
+            integrity.check_run_account(host._store.reader, run.n, run.account)
 
 
 @pytest.mark.parametrize("what", [what for what, (statement, _) in DAMAGE.items() if ACCOUNTS in statement])
@@ -173,7 +173,7 @@ async def test_a_damaged_ledger_refuses(filled: Place, what: str) -> None:
         ((run_id,),) = filled.rows("select id from run where key is null")
         run = queries.run_by_id(host._store.reader, run_id)
         with pytest.raises(StoreCorrupt, match="not the sum"):
-            integrity.check(host._store.reader, run.n, run.account)
+            integrity.check_run_account(host._store.reader, run.n, run.account)
 
 
 @pytest.mark.unreplayed

@@ -15,8 +15,8 @@ from kairos_mcp.app.app import App
 from kairos_mcp.app.retention import _removal_of_texts
 from kairos_mcp.core.calendar import DAY_MS
 from kairos_mcp.core.errors import UnknownRun
-from kairos_mcp.store.queries import data_version
-from kairos_mcp.store.retention import unreferred_texts
+from kairos_mcp.store.queries import read_data_version
+from kairos_mcp.store.retention import find_unreferenced_texts
 
 LONG = "line\n" * 6_000
 
@@ -127,7 +127,7 @@ async def test_no_run_that_is_needed_ever_goes(
         assert done.runs == before - len(needed)
         assert_all_lawful(host)
         with host._store.read_connection() as connection:
-            assert unreferred_texts(connection) == []
+            assert find_unreferenced_texts(connection) == []
 
 
 async def test_a_text_that_anything_else_speaks_of_stays(place: Place) -> None:
@@ -150,12 +150,12 @@ async def test_texts_stay_where_anything_was_written_since_they_were_looked_for(
         await started(host, "one")
         place.rows("insert into text(hash, body) values (?, 'loose')", "c" * 64)
         with host._store.read_connection() as watch:
-            seen = data_version(watch)
+            seen = read_data_version(watch)
             assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen - 1)) is False
             await started(host, "two", key="two")
             assert await host._store.submit(_removal_of_texts(["c" * 64], watch, seen)) is False
             assert "c" * 64 in texts(place)
-            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, data_version(watch))) is True
+            assert await host._store.submit(_removal_of_texts(["c" * 64], watch, read_data_version(watch))) is True
         assert "c" * 64 not in texts(place)
 
 

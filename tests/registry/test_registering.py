@@ -23,7 +23,7 @@ from kairos_mcp.core.errors import ApprovalsFull, BadArguments, Denied, EgressDe
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.server.tools import TOOLS
-from kairos_mcp.store.tool_pins import PROPOSED
+from kairos_mcp.store.tool_pins import MAX_PROPOSED
 from kairos_mcp.tools.tool import ToolContext, call_tool
 
 PET = {
@@ -282,7 +282,7 @@ async def test_a_bad_proposal_is_refused_with_the_place_and_leaves_nothing(desk:
 
 async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_of_its_own(desk: Desk) -> None:
     async with App.open(desk.place.settings(), via="mcp") as host:
-        for n in range(PROPOSED):
+        for n in range(MAX_PROPOSED):
             await host.propose_tool(spec(name=f"pet_{n}"), ME)
         with pytest.raises(ApprovalsFull):
             await host.propose_tool(spec(name="one_more"), ME)
@@ -291,7 +291,7 @@ async def test_sixteen_proposals_wait_at_most_and_a_changed_one_takes_the_place_
         await host.decide_tool("registered:pet_4", "removed", None, PERSON)
         await host.propose_tool(spec(name="one_more"), ME)
     counted = desk.place.rows("select count(*) from definition where source = 'registered' and state = 'pending'")
-    assert counted == [(PROPOSED,)]
+    assert counted == [(MAX_PROPOSED,)]
 
 
 async def test_a_name_that_was_taken_meanwhile_is_not_approved(desk: Desk) -> None:

@@ -97,7 +97,7 @@ async def test_doctor_names_what_was_adopted_and_an_edited_command_line_asks(des
     earlier = f"x@{sha256(reached.encode()).hexdigest()[:16]}"  # as pins were before the names of variables counted
     definition = read_listing("x", json.loads(desk.listing.read_text()), ("echo",)).definitions["echo"]
     async with App.open(desk.place.settings(), via="mcp") as host:
-        DefinitionTable(host._store).meet(earlier, {"echo": (definition.hash, definition.body)}, 1)
+        DefinitionTable(host._store).record_listing(earlier, {"echo": (definition.hash, definition.body)}, 1)
 
     found = desk("doctor", "--json").json["findings"]
     assert [each for each in found if each["text"].startswith("x: ") and "adopted" in each["text"]]

@@ -135,7 +135,7 @@ async def test_a_reply_whose_step_was_answered_meanwhile_stores_nothing_and_is_n
         try:
             run = queries.run_by_id(connection, run_id)
             late = [AnswerDeposit("task-1/round-1", Completion("late"))]
-            assert open_completions.deposit_open(connection, run, late, owner=ownership.NOBODY, at=0) is None
+            assert open_completions.deposit_still_open(connection, run, late, owner=ownership.NOBODY, at=0) is None
         finally:
             connection.close()
         assert bodies(place, run_id) == before

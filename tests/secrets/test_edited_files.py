@@ -70,7 +70,9 @@ async def test_a_call_that_has_its_answer_keeps_nothing_more(place: Place) -> No
     connection = apsw.Connection(str(place.db))
     connection.execute("begin; update run set owner = 1, fence = 9")
     with pytest.raises(Stale):
-        tool_memory.keep(connection, 1, run_id, 1, 9, tool_memory.of_call("round-1/call-1"), KEY)
-    tool_memory.keep(connection, 1, run_id, 1, 9, tool_memory.of_call("round-2/call-1"), KEY)  # this one has none yet
+        tool_memory.keep_text(connection, 1, run_id, 1, 9, tool_memory.intent_name("round-1/call-1"), KEY)
+    tool_memory.keep_text(
+        connection, 1, run_id, 1, 9, tool_memory.intent_name("round-2/call-1"), KEY
+    )  # this one has none yet
     connection.execute("rollback")
     connection.close()

@@ -19,7 +19,7 @@ from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
 from kairos_mcp.core.text import brings_hidden
-from kairos_mcp.store.tool_memory import of_call
+from kairos_mcp.store.tool_memory import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import hash_of
 from kairos_mcp.tools.files.workspace import Workspace
@@ -122,7 +122,7 @@ def recover(workspace: Workspace, changes: Sequence[FileChange], ctx: ToolContex
 
 
 def _intent_name(ctx: ToolContext) -> str:
-    return of_call(ctx.path)
+    return intent_name(ctx.path)
 
 
 def _format_intent(changes: Sequence[FileChange]) -> str:

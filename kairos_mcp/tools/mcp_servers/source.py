@@ -77,7 +77,7 @@ class McpServerSource:
         self._first_use = False
         self._built_tools: dict[tuple[str, str], Tool] = {}
         self._client: ServerClient | None = None
-        self._set_tools(resources.definitions.of(self._pin_source), None)
+        self._set_tools(resources.definitions.read_source(self._pin_source), None)
 
     # -- as a source of the registry ---------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class McpServerSource:
         Blocks until `deadline` (`time.monotonic()`) at most. Never raises; failures appear in the notes.
         """
         try:
-            known = self._resources.definitions.of(self._pin_source)
+            known = self._resources.definitions.read_source(self._pin_source)
             self._set_tools(known, self._listing)
             if known is None or (self._client is not None and self._client.is_stale):
                 self._run_in_loop(lambda line: line.ensure_listed(deadline), deadline)
@@ -157,8 +157,8 @@ class McpServerSource:
         from kairos_mcp.tools.mcp_servers.client import ServerCall
 
         definitions, key = self._resources.definitions, (definition.name, definition.hash)
-        if not definitions.counts(self._pin_source, *key):  # a person may have removed it since it was offered
-            self._set_tools(definitions.of(self._pin_source), self._listing)
+        if not definitions.is_approved(self._pin_source, *key):  # a person may have removed it since it was offered
+            self._set_tools(definitions.read_source(self._pin_source), self._listing)
             reason = self.why_withheld(offered_name(self.name, definition.name))
             raise ToolNotOffered(reason or f"{self.name} has no such tool any more.", "Go on without it.")
         effect = self._built_tools[key].spec.effect
@@ -233,9 +233,9 @@ class McpServerSource:
     def _pin_listing(self, listing: ServerListing) -> None:
         """Pin what the server lists now; called after each listing."""
         definitions = self._resources.definitions
-        is_new = definitions.of(self._pin_source) is None
+        is_new = definitions.read_source(self._pin_source) is None
         found = {name: (definition.hash, definition.body) for name, definition in listing.definitions.items()}
-        known = definitions.meet(self._pin_source, found, self._resources.clock())
+        known = definitions.record_listing(self._pin_source, found, self._resources.clock())
         self._first_use = self._first_use or (is_new and any(row.by == FIRST_USE for row in known))
         self._problem = None  # it has started, even if a caller gave up waiting for it
         self._set_tools(known, listing)
@@ -296,7 +296,7 @@ def settle_pin_source(setting: ServerSetting, definitions: DefinitionTable, at: 
     It may be the one that older versions computed, without the names of variables and headers.
     """
     earlier = _hash_source(setting, [list(setting.command), setting.url, setting.cwd])
-    return definitions.settle(pin_source(setting), earlier, at)
+    return definitions.resolve_source(pin_source(setting), earlier, at)
 
 
 def _hash_source(setting: ServerSetting, parts: list[Any]) -> str:
