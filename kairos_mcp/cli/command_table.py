@@ -1,4 +1,4 @@
-"""The table of all commands, as `kairos-mcp --help` lists them; each is a function of commands/."""
+"""The table of all commands, as `kairos-mcp --help` lists them."""
 
 from __future__ import annotations
 
@@ -8,61 +8,54 @@ from typing import TextIO, cast
 
 import typer
 
-from kairos_mcp.cli import (
-    looking,
-    mandates_commands,
-    server_commands,
-    starting,
-    steering,
-    tokens_commands,
-    tools_commands,
-)
+from kairos_mcp.cli import budget, doctor, export, install, mandates, respond, run, runs, server, tokens, tools
 from kairos_mcp.cli.options import as_command
 
-Acts = dict[str, Callable[..., int]]
+Commands = dict[str, Callable[..., int]]
 
-COMMANDS: Acts = {
-    "serve": server_commands.serve,
-    "run": starting.run,
-    "demo": starting.demo,
-    "runs": looking.runs,
-    "show": looking.show,
-    "answer": steering.answer,
-    "approve": steering.approve,
-    "deny": steering.deny,
-    "resume": steering.resume,
-    "cancel": steering.cancel,
-    "replay": looking.replay,
-    "export": looking.export,
-    "budget": looking.budget,
-    "settle": steering.settle,
-    "status": server_commands.status,
-    "doctor": server_commands.doctor,
-    "install": server_commands.install,
+COMMANDS: Commands = {
+    "serve": server.serve,
+    "run": run.run,
+    "demo": run.demo,
+    "runs": runs.runs,
+    "show": runs.show,
+    "answer": respond.answer,
+    "approve": respond.approve,
+    "deny": respond.deny,
+    "resume": respond.resume,
+    "cancel": respond.cancel,
+    "replay": export.replay,
+    "export": export.export,
+    "budget": budget.budget,
+    "settle": respond.settle,
+    "status": server.status,
+    "doctor": doctor.doctor,
+    "install": install.install,
 }
-TOKEN: Acts = {"add": tokens_commands.add, "list": tokens_commands.listing, "revoke": tokens_commands.revoke}
-TOOLS: Acts = {
-    "list": tools_commands.listing,
-    "show": tools_commands.show,
-    "call": tools_commands.call,
-    "approve": tools_commands.approve,
-    "remove": tools_commands.remove,
-    "import": tools_commands.import_servers,
+TOKEN: Commands = {"add": tokens.add, "list": tokens.list_tokens, "revoke": tokens.revoke}
+TOOLS: Commands = {
+    "list": tools.list_tools,
+    "show": tools.show,
+    "call": tools.call,
+    "approve": tools.approve,
+    "remove": tools.remove,
+    "import": tools.import_tools,
 }
-MANDATE: Acts = {
-    "save": mandates_commands.save,
-    "list": mandates_commands.listing,
-    "edit": mandates_commands.edit,
-    "run": mandates_commands.run,
+MANDATE: Commands = {
+    "save": mandates.save,
+    "list": mandates.list_mandates,
+    "edit": mandates.edit,
+    "run": mandates.run,
 }
 GROUPS = {
     "token": ("Bearer tokens for serving over HTTP; each is a principal with its own runs.", TOKEN),
     "tools": ("The tools that an agent may be given, and who approves them.", TOOLS),
-    "mandate": ("Standing orders that an agent works on in cycles.", MANDATE),
+    "mandate": ("Mandates: standing goals that an agent works on in cycles.", MANDATE),
 }
 
 
 def build_app() -> typer.Typer:
+    """The typer app of all commands."""
     # Plain help: rich's boxes cost an import, and differ with the width of the terminal.
     app = typer.Typer(
         name="kairos-mcp",
@@ -73,22 +66,22 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for name, act in COMMANDS.items():
-        app.command(name)(as_command(act))
-    for group_name, (told, acts) in GROUPS.items():
-        group = typer.Typer(help=told, no_args_is_help=True)
-        for name, act in acts.items():
-            group.command(name)(as_command(act))
+    for name, command in COMMANDS.items():
+        app.command(name)(as_command(command))
+    for group_name, (summary, commands) in GROUPS.items():
+        group = typer.Typer(help=summary, no_args_is_help=True)
+        for name, command in commands.items():
+            group.command(name)(as_command(command))
         app.add_typer(group, name=group_name)
     return app
 
 
 def run_app(words: list[str]) -> int:
-    """The exit code of the command in `words`."""
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal can't show is shown escaped
+    """Run the command in `words`, and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # what the terminal can't encode is escaped
         cast("TextIO", stream).reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # not of a TextIO, but of both
     try:
         build_app()(words, prog_name="kairos-mcp")
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 0
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
     return 0

@@ -1,4 +1,4 @@
-"""What `doctor` looks at, one function a matter: what works here, and the cure for what does not."""
+"""Check what needs no state file, a function for each matter: what works here, and how to mend what does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kairos_mcp.core.errors import BadArguments, KairosError
 from kairos_mcp.settings.file_ownership import readable_secrets
 from kairos_mcp.settings.settings import Settings, skill_folders, unknown_variables
 
-_SHARED = (
+_NETWORK_FILE_SYSTEMS = (
     "nfs",
     "cifs",
     "smb",
@@ -31,13 +31,13 @@ _SHARED = (
 )
 _SAFE_SQLITE = (3, 51, 3)  # before it a WAL database can be damaged by two connections that checkpoint at once
 _SYSTEM_FOLDERS = tuple(Path(name) for name in ("/etc", "/opt", "/srv", "/mnt", "/media", "/var", "/var/lib"))
-_NAMED = 5
-_LITTLE_SPACE = 256 * 1024 * 1024
+_MAX_NAMED = 5
+_LITTLE_SPACE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`ok` works, `note` works with less, `bad` does not work; `cure` says what to do."""
+    """The result of a check: `ok` works, `note` works with less, `bad` does not work; `cure` says what to do."""
 
     matter: str
     state: Literal["ok", "note", "bad"]
@@ -45,37 +45,37 @@ class Finding:
     cure: str = ""
 
 
-def findings(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Everything that can be known without opening the store."""
-    yield _python()
-    yield _sqlite()
-    yield _re2()
-    yield _state_folder(settings.home)
-    yield from _shared_folders(settings)
+def check_environment(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Run every check that does not open the state file."""
+    yield _check_python()
+    yield _check_sqlite()
+    yield _check_re2()
+    yield _check_state_folder(settings.home)
+    yield from _check_file_system(settings)
     for text in readable_secrets(settings, environ):
         yield Finding("settings", "note", *text.split(": ", 1))
-    yield from _workspaces(settings)
-    yield _opener()
-    yield _exchange()
-    yield _sandbox(settings)
+    yield from _check_workspaces(settings)
+    yield _check_containment()
+    yield _check_exchange()
+    yield _check_sandbox(settings)
     yield from readable_by_root(os.geteuid())
-    yield from _servers(settings)
-    yield from _script(settings.script)
-    yield from _provider(settings, environ)
-    yield _route(settings)
-    yield from _prompts(settings)
-    yield from _skills(settings)
-    for name, meant in unknown_variables(environ):
-        cure = f"Is {meant} meant? Else unset it." if meant else "Look for a slip, or unset it."
+    yield from _check_servers(settings)
+    yield from _check_script(settings.script)
+    yield from _check_provider(settings, environ)
+    yield _check_route(settings)
+    yield from _check_prompts(settings)
+    yield from _check_skills(settings)
+    for name, similar in unknown_variables(environ):
+        cure = f"Is {similar} meant? Else unset it." if similar else "Look for a typing mistake, or unset it."
         yield Finding("environment", "note", f"{name} is no setting and is ignored", cure)
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
     return Finding("python", "ok", f"{version} at {sys.executable}")
 
 
-def _sqlite() -> Finding:
+def _check_sqlite() -> Finding:
     try:
         import apsw
     except ImportError as error:
@@ -86,7 +86,7 @@ def _sqlite() -> Finding:
     return Finding("sqlite", "ok", f"{version} (apsw {apsw.apsw_version()})")
 
 
-def _re2() -> Finding:
+def _check_re2() -> Finding:
     try:
         import re2
     except ImportError as error:
@@ -94,29 +94,30 @@ def _re2() -> Finding:
     return Finding("search", "ok", f"RE2 {'matches' if re2.search('a+', 'aa') else 'fails'}")
 
 
-def _state_folder(home: Path) -> Finding:
-    standing = next(folder for folder in (home, *home.parents) if folder.exists())
-    if not standing.is_dir():
-        return Finding("state folder", "bad", f"{standing} is no folder", "Name another by --home DIR.")
-    if not os.access(standing, os.W_OK | os.X_OK):
-        return Finding("state folder", "bad", f"{standing} can't be written", "Name another by --home DIR.")
-    free = shutil.disk_usage(standing).free
-    if free < _LITTLE_SPACE:
+def _check_state_folder(home: Path) -> Finding:
+    existing = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not existing.is_dir():
+        return Finding("state folder", "bad", f"{existing} is no folder", "Name another by --home DIR.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("state folder", "bad", f"{existing} can't be written", "Name another by --home DIR.")
+    free = shutil.disk_usage(existing).free
+    if free < _LITTLE_SPACE_BYTES:
         return Finding("state folder", "note", f"{home}: {free >> 20} MB are free", "Make room.")
-    made = "" if standing == home else "; it is made at the first run"
+    made = "" if existing == home else "; it is made at the first run"
     return Finding("state folder", "ok", f"{home}{made}")
 
 
-def _shared_folders(settings: Settings) -> Iterator[Finding]:
-    """SQLite's WAL needs shared memory and real locks; over a network both may fail in silence."""
+def _check_file_system(settings: Settings) -> Iterator[Finding]:
+    """Check that the state folder is on a local disk: SQLite's WAL needs shared memory and real locks, which may
+    fail in silence over a network."""
     kind = file_system_of(settings.home)
-    if kind is not None and kind.startswith(_SHARED):
+    if kind is not None and kind.startswith(_NETWORK_FILE_SYSTEMS):
         cure = "Name a folder on a disk of this machine by --home DIR."
-        yield Finding("state folder", "note", f"it lies on {kind}, where locks can't be trusted", cure)
+        yield Finding("state folder", "note", f"it is on {kind}, where locks can't be trusted", cure)
 
 
 def file_system_of(path: Path) -> str | None:
-    """The kind of file system that a path lies on, as Linux names it; None where that can't be known."""
+    """The type of the file system that holds a path, as Linux names it; None if that can't be found out."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -130,16 +131,16 @@ def file_system_of(path: Path) -> str | None:
     return best[1] if best else None
 
 
-def _workspaces(settings: Settings) -> Iterator[Finding]:
+def _check_workspaces(settings: Settings) -> Iterator[Finding]:
     if not settings.workspaces:
-        cure = "Start it with --workspace DIR; `run` and `demo` use the folder they stand in."
+        cure = "Start it with --workspace DIR; `run` and `demo` use the current folder."
         yield Finding("workspace", "note", "none, so `serve` has no file tools", cure)
     for folder in settings.workspaces:
         if not os.access(folder, os.R_OK | os.X_OK):
             yield Finding("workspace", "bad", f"{folder} can't be read", "Give yourself the right to, or leave it out.")
-        elif (inside := settings.home.resolve()).is_relative_to(folder):
+        elif (home := settings.home.resolve()).is_relative_to(folder):
             text = f"{folder} holds the state folder, which no tool sees"
-            if inside.parent == folder:
+            if home.parent == folder:
                 yield Finding("workspace", "ok", text)
             else:
                 cure = "Name another --home: a sandbox hides it only at the top of a workspace or outside."
@@ -148,15 +149,15 @@ def _workspaces(settings: Settings) -> Iterator[Finding]:
             yield Finding("workspace", "ok", str(folder))
 
 
-def _opener() -> Finding:
+def _check_containment() -> Finding:
     from kairos_mcp.tools.files.safe_open import kernel_opener
 
     handle = os.open(os.sep, os.O_RDONLY)
     try:
         found = kernel_opener(handle)
     except OSError as error:
-        said = f"openat2 is there and fails ({error.strerror}): files can't be opened"
-        return Finding("containment", "bad", said, "Tell whoever maintains this program.")
+        text = f"openat2 is there and fails ({error.strerror}): files can't be opened"
+        return Finding("containment", "bad", text, "Tell whoever maintains this program.")
     finally:
         os.close(handle)
     if found is not None:
@@ -164,8 +165,8 @@ def _opener() -> Finding:
     return Finding("containment", "ok", "no openat2 here: paths are walked folder by folder, which is slower")
 
 
-def _exchange() -> Finding:
-    """Whether a file that is written can be compared as it is replaced, or only right before."""
+def _check_exchange() -> Finding:
+    """Check whether a file can be compared while it is replaced, or only right before."""
     from kairos_mcp.tools.files.safe_open import find_renameat2
 
     if find_renameat2() is not None:
@@ -174,8 +175,8 @@ def _exchange() -> Finding:
     return Finding("writing", "note", text, "Let no other program write into a workspace while runs change files.")
 
 
-def _sandbox(settings: Settings) -> Finding:
-    """It is tried, around a program that does nothing."""
+def _check_sandbox(settings: Settings) -> Finding:
+    """Check the sandbox by starting a program in it that does nothing."""
     from kairos_mcp.tools.commands.bubblewrap import find_bubblewrap, read_version
     from kairos_mcp.tools.commands.sandbox import Sandbox
 
@@ -183,49 +184,49 @@ def _sandbox(settings: Settings) -> Finding:
     if settings.commands == "bare":
         cure = 'Set commands = "sandboxed", or "off".'
         return Finding("sandbox", "note", 'UNSAFE: commands = "bare", so run_command does whatever you may do', cure)
-    why = Sandbox(None).find_problem()
-    if why is None:
+    problem = Sandbox(None).find_problem()
+    if problem is None:
         found = find_bubblewrap()
         return Finding("sandbox", "ok", f"{read_version(found)} works ({found.path}, {found.origin})")
     if not needed:
-        return Finding("sandbox", "note", f"{why.message} Nothing that is configured needs it")
-    text = f"{why.message} run_command and servers with a sandbox are refused"
-    return Finding("sandbox", "note", text, why.hint)
+        return Finding("sandbox", "note", f"{problem.message} Nothing that is configured needs it")
+    text = f"{problem.message} run_command and servers with a sandbox are refused"
+    return Finding("sandbox", "note", text, problem.hint)
 
 
 def readable_by_root(user: int) -> Iterator[Finding]:
-    """Names what a sandbox doesn't hide from the programs of a server that is root: files that root alone may read."""
+    """Name the files that only root may read and that a sandbox does not hide from the programs of a root's server."""
     if user != 0:
         return
     from kairos_mcp.tools.commands.sandbox import Sandbox
 
     sandbox = Sandbox(None)
-    closed = [path for path in _for_root_alone() if sandbox.can_read(path)]
-    if closed:
-        more = f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else ""
-        named = ", ".join(str(path) for path in closed[:_NAMED])
+    exposed = [path for path in _paths_for_root_alone() if sandbox.can_read(path)]
+    if exposed:
+        more = f" and {len(exposed) - _MAX_NAMED} more" if len(exposed) > _MAX_NAMED else ""
+        named = ", ".join(str(path) for path in exposed[:_MAX_NAMED])
         text = f"this is root, so programs and servers in a sandbox read what only root may: {named}{more}"
         yield Finding("sandbox", "note", text, "Start it as a plain user, who owns the workspace.")
 
 
-def _for_root_alone() -> Iterator[Path]:
+def _paths_for_root_alone() -> Iterator[Path]:
     """Files and folders two levels deep in the usual places that no plain user may read."""
     for top in _SYSTEM_FOLDERS:
-        for folder in (top, *sorted(each for each in top.glob("*") if each.is_dir() and not each.is_symlink())):
+        for folder in (top, *sorted(path for path in top.glob("*") if path.is_dir() and not path.is_symlink())):
             for path in sorted(folder.glob("*")):
-                kind = path.lstat()
-                if not path.is_symlink() and kind.st_mode & 0o004 == 0 and kind.st_size:
+                status = path.lstat()
+                if not path.is_symlink() and status.st_mode & 0o004 == 0 and status.st_size:
                     yield path
 
 
-def _servers(settings: Settings) -> Iterator[Finding]:
+def _check_servers(settings: Settings) -> Iterator[Finding]:
     for server in settings.servers:
         if server.command and not server.sandbox:
             text = f"UNSAFE: {server.name} runs without a sandbox, so it does whatever you may do"
             yield Finding("servers", "note", text, f"Take sandbox = false out of [servers.{server.name}].")
 
 
-def _script(script: Path | None) -> Iterator[Finding]:
+def _check_script(script: Path | None) -> Iterator[Finding]:
     if script is None:
         return
     from kairos_mcp.models.scripted import Script
@@ -240,8 +241,8 @@ def _script(script: Path | None) -> Iterator[Finding]:
         yield Finding("script", "ok", str(script))
 
 
-def _provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Nothing is asked of the provider: that would cost something, and doctor is free."""
+def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the provider's configuration. Nothing is sent to it: that would cost something."""
     if settings.model is None:
         return
     from kairos_mcp.models.pricing import Tariff
@@ -272,8 +273,8 @@ def _check_key(reference: str) -> Finding:
     return Finding("key", "ok", f"there is one at {reference}")
 
 
-def _route(settings: Settings) -> Finding:
-    """What a run gets here that asks for no route. A client that offers its model is known only when it calls."""
+def _check_route(settings: Settings) -> Finding:
+    """Check which route a run gets that asks for none. A client's own model is known only once the client calls."""
     from kairos_mcp.core.routes import choose_route
     from kairos_mcp.specs.build import available_routes
 
@@ -281,12 +282,12 @@ def _route(settings: Settings) -> Finding:
         route, why = choose_route(settings.route, available_routes(settings, settings.script is not None, False))
     except BadArguments as error:
         return Finding("route", "bad", error.message, error.hint)
-    said = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)
-    return Finding("route", "ok", " ".join(said))
+    reasons = why if settings.route == "auto" else (f"{route}, as the {settings.origins['route']} says",)
+    return Finding("route", "ok", " ".join(reasons))
 
 
-def _prompts(settings: Settings) -> Iterator[Finding]:
-    """A replaced prompt is said; one that replaces nothing is a slip."""
+def _check_prompts(settings: Settings) -> Iterator[Finding]:
+    """Name the prompts that the user has replaced; a file that replaces none is misnamed."""
     ours, users = (folder / "prompts" for folder in settings.config_dirs)
     known = {file.name for file in ours.glob("*.md")}
     if not known:
@@ -298,15 +299,15 @@ def _prompts(settings: Settings) -> Iterator[Finding]:
             yield Finding("prompts", "note", f"{file} replaces nothing", f"Ours are: {', '.join(sorted(known))}.")
 
 
-def _skills(settings: Settings) -> Iterator[Finding]:
-    """How many a run may read; what can't be read of them, or is named and not there."""
+def _check_skills(settings: Settings) -> Iterator[Finding]:
+    """Count the skills that a run may read, and name the ones that can't be read or are not there."""
     from kairos_mcp.tools.skills import SkillFolders
 
     for folder in settings.skills:
         if not folder.is_dir():
             yield Finding("skills", "note", f"{folder} is no folder", "Name a folder that holds folders of skills.")
-    with closing(SkillFolders(skill_folders(settings))) as shelves:
-        listing = shelves.listing()
+    with closing(SkillFolders(skill_folders(settings))) as folders:
+        listing = folders.listing()
     yield Finding("skills", "ok" if listing.skills else "note", f"{len(listing.skills)} to be read by read_skill")
-    for why in listing.left_out:
-        yield Finding("skills", "note", f"left out: {why}", "Repair its SKILL.md, or remove it.")
+    for reason in listing.left_out:
+        yield Finding("skills", "note", f"left out: {reason}", "Repair its SKILL.md, or remove it.")

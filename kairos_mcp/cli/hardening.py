@@ -1,4 +1,4 @@
-"""Keeps the keys of this process to itself: no other process of the same user reads its memory, no log shows one."""
+"""Protect the secrets of this process: no other process of the same user reads its memory, no log line shows one."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ PR_SET_DUMPABLE = 4
 
 
 class RedactingFormatter(logging.Formatter):
-    """A log's lines, tracebacks included, without secrets."""
+    """Formats log records, tracebacks included, with secrets redacted."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
         self._environ = environ
 
     @cached_property
-    def _mask(self) -> Redactor:
-        from kairos_mcp.core.redaction import Redactor  # at the first line: most processes log nothing
+    def _redactor(self) -> Redactor:
+        from kairos_mcp.core.redaction import Redactor  # at the first record: most processes log nothing
 
         return Redactor.of(self._environ)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._mask.text(super().format(record)).text
+        return self._redactor.text(super().format(record)).text
 
 
-def guard(environ: Mapping[str, str]) -> None:
-    """To be called once, when a command begins that holds keys or starts tools."""
-    close_memory()
+def protect_secrets(environ: Mapping[str, str]) -> None:
+    """Protect memory, log records and the traceback of a crash. Called once, before a command begins."""
+    protect_memory()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter(environ))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    untold = sys.excepthook
+    default_hook = sys.excepthook
 
-    def told(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    def log_crash(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            untold(kind, error, where)
+            default_hook(kind, error, traceback)
         else:
-            logging.getLogger("kairos_mcp").critical("it broke", exc_info=(kind, error, where))
+            logging.getLogger("kairos_mcp").critical("unexpected failure", exc_info=(kind, error, traceback))
 
-    sys.excepthook = told
+    sys.excepthook = log_crash
 
 
-def close_memory() -> None:
-    """Linux alone: other processes of this user, the commands that tools start among them, can't read our memory or
-    environment (`/proc/PID/environ`, ptrace), and no core is dumped. What is executed later may be read again."""
+def protect_memory() -> None:
+    """Keep other processes of this user, such as commands that tools start, from reading this process's memory and
+    environment (`/proc/PID/environ`, ptrace), and write no core dump. On Linux alone; an exec undoes it."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes

@@ -1,4 +1,4 @@
-"""A host's JSON file, changed by somebody else: one entry set, all else kept; or not touched at all."""
+"""Edit a host's JSON file, which other programs write too: set one entry and keep all else, or change nothing."""
 
 from __future__ import annotations
 
@@ -20,86 +20,89 @@ _BY_HAND = "Nothing was changed; put the lines in by hand (leave out --write to 
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """What was read: `found` are the bytes, None where there is no file yet. A link is followed, and kept."""
+    """A host's file as it was read: its bytes, None if there is no file yet, and their JSON. A link is followed, and
+    kept."""
 
     path: Path
-    found: bytes | None
+    original: bytes | None
     content: JsonObject
 
     @staticmethod
     def read(file: Path) -> HostFile:
-        """Refuses what could not be written back whole: comments, a key given twice, a number too large."""
+        """Read the file. Raises ConfigError for what could not be written back unchanged: comments, a key given twice,
+        a number too large."""
         path = file.resolve()
         try:
-            found = path.read_bytes()
+            original = path.read_bytes()
         except FileNotFoundError:
             return HostFile(path, None, {})
         except OSError as error:
             raise ConfigError(f"{file} can't be read: {error.strerror}.", _BY_HAND) from error
-        if not found.strip():
-            return HostFile(path, found, {})
+        if not original.strip():
+            return HostFile(path, original, {})
         try:
             content = json.loads(
-                found.decode("utf-8-sig"),
+                original.decode("utf-8-sig"),
                 object_pairs_hook=_refuse_duplicate_keys,
-                parse_constant=_no_number,
-                parse_float=_finite,
+                parse_constant=_refuse_constant,
+                parse_float=_parse_finite,
             )
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{file} is not plain JSON (comments?): {error}.", _BY_HAND) from error
         if not isinstance(content, dict):
             raise ConfigError(f"{file} holds no JSON object.", _BY_HAND)
-        return HostFile(path, found, content)
+        return HostFile(path, original, content)
 
     def entry(self, section: str, name: str) -> Any:
-        """The entry as it is, None where there is none."""
+        """The entry of that name; None if there is none."""
         servers = self.content.get(section, {})
         if not isinstance(servers, dict):
             raise ConfigError(f"{section!r} in {self.path} is no JSON object.", _BY_HAND)
         return servers.get(name)
 
     def write(self, section: str, name: str, entry: JsonObject) -> Path | None:
-        """Set the entry in one step (rename); gives the copy of what was there, None where nothing was."""
+        """Set the entry, replacing the file in one step. Return the path of a copy of the file as it was, None if there
+        was none. Raises ConfigError."""
         content = {**self.content, section: {**self.content.get(section, {}), name: entry}}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self._exchange(self._encode(content))
+            return self._replace(self._encode(content))
         except OSError as error:
             raise ConfigError(f"{self.path} can't be written: {error.strerror}.", _BY_HAND) from error
 
     def _encode(self, content: JsonObject) -> bytes:
-        """Indented as it was, with its byte order mark and its line ends."""
-        found = self.found or b""
-        step = re.search(rb"\{\s*\n([ \t]+)\S", found)
-        indent = step[1].decode() if step else "  "
+        """The content as JSON with the indentation, byte order mark and line ends of the file."""
+        original = self.original or b""
+        indented = re.search(rb"\{\s*\n([ \t]+)\S", original)
+        indent = indented[1].decode() if indented else "  "
         text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
         try:
             encoded = text.encode()
         except UnicodeEncodeError:  # a lone surrogate can only stay as an escape
             encoded = (json.dumps(content, indent=indent) + "\n").encode()
-        if b"\r\n" in found:
+        if b"\r\n" in original:
             encoded = encoded.replace(b"\n", b"\r\n")
-        return b"\xef\xbb\xbf" + encoded if found.startswith(b"\xef\xbb\xbf") else encoded
+        return b"\xef\xbb\xbf" + encoded if original.startswith(b"\xef\xbb\xbf") else encoded
 
-    def _exchange(self, encoded: bytes) -> Path | None:
-        copy = None if self.found is None else self._copy(self.found)
-        mode = 0o600 if self.found is None else self.path.stat().st_mode & 0o777
-        handle, beside = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+    def _replace(self, encoded: bytes) -> Path | None:
+        copy = None if self.original is None else self._write_copy(self.original)
+        mode = 0o600 if self.original is None else self.path.stat().st_mode & 0o777
+        handle, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(encoded)
-                out.flush()
-                os.fsync(out.fileno())
-            Path(beside).chmod(mode)
-            if self._bytes_now() != self.found:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(encoded)
+                stream.flush()
+                os.fsync(stream.fileno())
+            Path(temporary).chmod(mode)
+            if self._read_bytes() != self.original:
                 raise ConfigError(f"{self.path} was changed meanwhile.", "Try again; nothing was written.")
-            Path(beside).replace(self.path)
+            Path(temporary).replace(self.path)
         finally:
-            Path(beside).unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
         return copy
 
-    def _copy(self, found: bytes) -> Path:
-        """A name of its own each time: a copy is never written over. It is as private as the file."""
+    def _write_copy(self, original: bytes) -> Path:
+        """Write a copy beside the file, with its mode, under a name that is free."""
         number = 1
         while True:
             copy = self.path.with_name(f"{self.path.name}.before-kairos-{number}")
@@ -108,11 +111,11 @@ class HostFile:
             except FileExistsError:
                 number += 1
                 continue
-            with os.fdopen(handle, "wb") as out:
-                out.write(found)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(original)
             return copy
 
-    def _bytes_now(self) -> bytes | None:
+    def _read_bytes(self) -> bytes | None:
         try:
             return self.path.read_bytes()
         except FileNotFoundError:
@@ -126,11 +129,11 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> JsonObject:
     return content
 
 
-def _no_number(text: str) -> NoReturn:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError("a number is out of range")

@@ -1,4 +1,4 @@
-"""The command `kairos-mcp`: from words to a command, from a failure to a line and an exit code."""
+"""The program `kairos-mcp`: run the command that is typed, turn a failure into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ import sys
 from collections.abc import Sequence
 
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, FAILED, USAGE
-from kairos_mcp.cli.hardening import guard
-from kairos_mcp.cli.server import plain_serve, serve
+from kairos_mcp.cli.hardening import protect_secrets
+from kairos_mcp.cli.serve import plain_serve, serve_stdio
+from kairos_mcp.cli.terminal import print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError, KairosError, UnknownRun, UnknownTool
 from kairos_mcp.settings.settings import unknown_variables
 
 
 def main() -> None:
-    """Run the command that stands on the command line, and exit."""
+    """Run the command on the command line, and exit."""
     ensure_utf8()
-    guard(os.environ)
-    name_unknown_variables()
-    sys.exit(written_out(exit_code_of(sys.argv[1:])))
+    protect_secrets(os.environ)
+    note_unknown_variables()
+    sys.exit(flush_output(run_command(sys.argv[1:])))
 
 
 def ensure_utf8() -> None:
-    """Start this process again in UTF-8 mode where its locale would have names of files in another encoding: then some
-    that are listed could not be opened."""
+    """Start this process again in UTF-8 mode if its locale encodes file names in another way: some files that a folder
+    lists could not be opened."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         os.environ["PYTHONUTF8"] = "1"  # for the processes that this one starts
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
-def name_unknown_variables() -> None:
-    """Say on stderr which variables with our prefix mean nothing: a setting that was mistyped would not hold."""
-    for name, meant in unknown_variables(os.environ):
-        also = f"; is {meant} meant?" if meant else ""
-        print(f"kairos-mcp: {name} is no setting and is ignored{also}", file=sys.stderr)  # noqa: T201 - to a person
+def note_unknown_variables() -> None:
+    """Print a note for each variable with our prefix that is no setting: a mistyped one would be ignored in silence."""
+    for name, similar in unknown_variables(os.environ):
+        suggestion = f"; is {similar} meant?" if similar else ""
+        print_note(f"kairos-mcp: {name} is no setting and is ignored{suggestion}")
 
 
-def exit_code_of(words: Sequence[str]) -> int:
-    """What the command gives back: 0, or 1 for a failure, 2 a wrong use, 3 a wait, 130 an end by hand."""
+def run_command(words: Sequence[str]) -> int:
+    """Run the command and return its exit code: 0, 1 for a failure, 2 for wrong use, 3 if the run waits, 130 if it was
+    cancelled."""
     try:
         flags = plain_serve(words)
         if flags is not None:
-            serve(flags)
+            serve_stdio(flags)
             return COMPLETED
         from kairos_mcp.cli.command_table import run_app
 
@@ -50,18 +52,18 @@ def exit_code_of(words: Sequence[str]) -> int:
         from kairos_mcp.app.command_text import for_this_terminal, state_options
         from kairos_mcp.core.redaction import Redactor
 
-        said = for_this_terminal(state_options(words)).complete_all(Redactor.of(os.environ).text(str(error)).text)
-        print(f"error: {said}", file=sys.stderr)  # noqa: T201 - the last word of a command
+        redacted = Redactor.of(os.environ).text(str(error)).text
+        print_note(f"error: {for_this_terminal(state_options(words)).complete_all(redacted)}")
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:
         return CANCELLED
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # whoever reads our output has closed it, as `head` does
         return FAILED
 
 
-def written_out(code: int) -> int:
-    """Write what stdout still buffers, and give `code` back; 1 where it can't be written. When the interpreter ends,
-    it would be too late for a word and for a code of ours."""
+def flush_output(code: int) -> int:
+    """Write what stdout still buffers, and return `code`, or 1 if it could not be written. If the interpreter did this
+    at its end, it would be too late for a message and an exit code of ours."""
     if getattr(sys.stdout, "closed", True):  # it is None where the process began without one
         return code
     try:
@@ -69,6 +71,6 @@ def written_out(code: int) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not fail again at exit
         if not isinstance(error, BrokenPipeError):
-            print(f"error: the output could not be written: {error.strerror}", file=sys.stderr)  # noqa: T201 - as above
+            print_note(f"error: the output could not be written: {error.strerror}")
         return FAILED
     return code

@@ -1,158 +1,187 @@
-"""`mandate save, list, edit, run`: standing orders by a person's hand, or a system timer's with --due."""
+"""`mandate save, list, edit, run`: mandates, run by a person, or by a system timer with --due."""
 
 from __future__ import annotations
 
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from kairos_mcp.app.app import App
-from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
-from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.output import age_of, commands_of, project_of
-from kairos_mcp.cli.run import limits_of, settings_at_hand, settings_here
-from kairos_mcp.cli.session import PERSON, code_of, speak, stay, with_host
-from kairos_mcp.cli.speech import line_of, say, say_json, tell
+import typer
+
+from kairos_mcp.cli.exit_codes import COMPLETED, exit_code_of
+from kairos_mcp.cli.options import AllFlags, AllWorkspaces, AsJson, Route
+from kairos_mcp.cli.output import age_since, command_line_for, workspace_name
+from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
+from kairos_mcp.cli.settings import parse_limits, settings_for_list, settings_here
+from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
-from kairos_mcp.settings.settings import Flags, Route
-from kairos_mcp.views.run_report import RunReport
-from kairos_mcp.views.waiting import iso
+from kairos_mcp.settings.settings import Flags
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.app.mandates import MandateRef, RunOptions, ScheduledTime
+    from kairos_mcp.views.run_report import RunReport
 
 
-@dataclass(frozen=True, slots=True)
-class MandateRunOptions:
-    """What a person asks of a mandate's run, in their words. `resume`: go on with its open run where that is paused."""
+def save(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A mandate as JSON, or as TOML by its name; - is stdin.")],
+    *,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Save a mandate under its id."""
+    mandate = _read_mandate(file)
 
-    cycles: int | None = None
-    route: Route | None = None
-    limits: tuple[str, ...] = ()
-    as_json: bool = False
-    resume: bool = False
+    async def save_mandate(app: App) -> JsonObject:
+        return await app.save_mandate(mandate, PERSON)
 
-    def asked(self, due: int | None = None) -> RunOptions:
-        return RunOptions(self.cycles, self.route or "auto", limits_of(self.limits), due)
-
-
-def save_mandate(flags: Flags, file: str, *, as_json: bool) -> int:
-    """Save the mandate that a file holds."""
-    given = _read_mandate_file(file)
-
-    async def save(host: App) -> JsonObject:
-        return await host.save_mandate(given, PERSON)
-
-    saved = with_host(settings_here(flags), save)
-    if as_json:
-        say_json(saved)
-    else:
-        say(f"{'saved' if saved['changed'] else 'unchanged'}: {saved['mandate_id']} ({saved['status']})")
-        for note in saved["degraded"]:
-            say(f"note: {note}")
+    saved = with_app(settings_here(flags), save_mandate)
+    change = "saved" if saved["changed"] else "unchanged"
+    notes = [f"note: {note}" for note in saved["degraded"]]
+    emit(saved, [f"{change}: {saved['mandate_id']} ({saved['status']})", *notes], as_json=as_json)
     return COMPLETED
 
 
-def list_mandates(flags: Flags, *, everywhere: bool, as_json: bool) -> int:
-    """The mandates of the workspaces at hand, or `everywhere`, one a line."""
+def list_mandates(*, everywhere: AllWorkspaces = False, as_json: AsJson = False, flags: AllFlags) -> int:
+    """List the mandates of this workspace, their status and newest run."""
 
-    async def look(host: App) -> JsonObject:
-        page = host.mandates(None, None, PERSON, everywhere=everywhere or not host.settings.workspaces)
+    async def read_all_pages(app: App) -> JsonObject:
+        is_wide = everywhere or not app.settings.workspaces
+        page = app.mandates(None, None, PERSON, everywhere=is_wide)
         found = list(page["mandates"])
         while (cursor := page["cursor"]) is not None:
-            page = host.mandates(None, cursor, PERSON, everywhere=everywhere or not host.settings.workspaces)
+            page = app.mandates(None, cursor, PERSON, everywhere=is_wide)
             found += page["mandates"]
         return {"mandates": found, "total": page["total"], "elsewhere": page["elsewhere"]}
 
-    found = with_host(settings_at_hand(flags), look)
-    if as_json:
-        say_json(found)
-        return COMPLETED
-    if not found["mandates"]:
-        say(commands_of(flags).complete_all("No mandates here yet; `kairos-mcp mandate save FILE` makes one."))
-    for each in found["mandates"]:
-        why = f" ({each['reason']})" if "reason" in each else ""
-        stands = f"{each['status']}{why}"
-        where = project_of(each["workspace"])
-        stand = f"{each['mandate_id']:<20} {where:<16} {stands:<36} {each.get('run_id', '-'):<18}"
-        say(f"{stand} {age_of(each['saved_at']):>6}  {line_of(each['goal'], 50)}")
-        if "hint" in each:
-            say(f"  {each['hint']}")
-    if found["elsewhere"]:
-        say(f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows them")
+    found = with_app(settings_for_list(flags), read_all_pages)
+    emit(found, _list_lines(flags, found), as_json=as_json)
     return COMPLETED
 
 
-def edit_mandate(flags: Flags, mandate_id: str, *, as_json: bool) -> int:
-    """Put a mandate into the one folder that is named."""
+def edit(
+    mandate_id: Annotated[str, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it.")],
+    *,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Move a mandate to another workspace, the one named by --workspace."""
     if len(flags.workspaces) != 1:
         raise BadArguments("Which folder?", "Name one by --workspace DIR.")
     settings = settings_here(flags)
 
-    async def move(host: App) -> JsonObject:
-        return await host.move_mandate(mandate_id, str(settings.workspaces[0]), PERSON)
+    async def move(app: App) -> JsonObject:
+        return await app.move_mandate(mandate_id, str(settings.workspaces[0]), PERSON)
 
-    moved = with_host(settings, move)
-    if as_json:
-        say_json(moved)
-    else:
-        say(f"{moved['mandate_id']} belongs to {moved['workspace']} ({moved['status']})")
+    moved = with_app(settings, move)
+    emit(moved, [f"{moved['mandate_id']} belongs to {moved['workspace']} ({moved['status']})"], as_json=as_json)
     return COMPLETED
 
 
-def run_mandate(flags: Flags, mandate_id: str, wish: MandateRunOptions) -> int:
-    """Cycles of a mandate, or its open run, until it ends or somebody has to look."""
-    return speak(_stay(flags, MandateRef(mandate_id), wish), flags, as_json=wish.as_json)
+def run(
+    mandate_id: Annotated[
+        str | None, typer.Argument(metavar="ID", help="A mandate, as `mandate list` names it; with --due: only this.")
+    ] = None,
+    *,
+    due: Annotated[
+        bool, typer.Option("--due", help="Those that are due by their schedules, once for each time.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with its open run if that is paused.")] = False,
+    cycles: Annotated[int | None, typer.Option(min=1, max=10, metavar="N", help="Fewer than its max_cycles.")] = None,
+    route: Route = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As model_calls=8; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Run cycles of a mandate, or follow its open run, until it has ended or needs a person.
+
+    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 paused or waiting for an answer, 130 cancelled.
+    """
+    from kairos_mcp.app.mandates import MandateRef, RunOptions
+
+    if not due and mandate_id is None:
+        raise typer.BadParameter("which mandate? `mandate list` names them; or --due.")
+    options = RunOptions(cycles, route or "auto", parse_limits(tuple(limit or ())))
+    if due:
+        return _run_due(flags, mandate_id, options, resume=resume, as_json=as_json)
+    report = _run_cycles(flags, MandateRef(mandate_id), options, resume=resume, quiet=as_json)
+    return print_ending(report, flags, as_json=as_json)
 
 
-def run_due(flags: Flags, only: str | None, wish: MandateRunOptions) -> int:
-    """One run for each time that is due, one after another; gives the highest of their codes."""
+def _run_due(flags: Flags, mandate_id: str | None, options: RunOptions, *, resume: bool, as_json: bool) -> int:
+    """Run each mandate that is due, one after another; return the highest of the exit codes."""
+    from kairos_mcp.app.mandates import MandateRef
+    from kairos_mcp.views.waiting import iso
 
-    async def look(host: App) -> tuple[list[ScheduledTime], list[str]]:
-        return host.due_mandates(only, PERSON), [] if only else host.mandates_without_workspace(PERSON)
+    async def find_due(app: App) -> tuple[list[ScheduledTime], list[str]]:
+        return app.due_mandates(mandate_id, PERSON), [] if mandate_id else app.mandates_without_workspace(PERSON)
 
-    times, refused = with_host(settings_here(flags), look)
-    for line in refused:
-        tell(commands_of(flags).complete_all(line))
+    times, refusals = with_app(settings_here(flags), find_due)
+    for refusal in refusals:
+        print_note(command_line_for(flags).complete_all(refusal))
     reports: list[RunReport] = []
-    for due in times:
-        tell(f"{due.mandate_id} in {due.workspace or 'no folder'}, due {iso(due.at)}")
+    for time in times:
+        print_note(f"{time.mandate_id} in {time.workspace or 'no folder'}, due {iso(time.at)}")
+        mandate = MandateRef(time.mandate_id, workspace=time.workspace or None)
         try:
-            reports.append(_stay(flags, MandateRef(due.mandate_id, workspace=due.workspace or None), wish, due.at))
-        except Stale as passed:  # another timer was quicker
-            tell(passed.message)
+            report = _run_cycles(flags, mandate, replace(options, due=time.at), resume=resume, quiet=as_json)
+        except Stale as stale:  # another timer has begun it
+            print_note(stale.message)
             continue
-        if not wish.as_json:
-            speak(reports[-1], flags)
-    if wish.as_json:
-        say_json({"runs": [report.as_json() for report in reports]})
+        reports.append(report)
+        if not as_json:
+            print_ending(report, flags)
+    if as_json:
+        print_json({"runs": [report.as_json() for report in reports]})
     elif not times:
-        say("nothing is due")
-    return max(map(code_of, reports), default=COMPLETED)
+        print_line("nothing is due")
+    return max(map(exit_code_of, reports), default=COMPLETED)
 
 
-def _stay(flags: Flags, meant: MandateRef, wish: MandateRunOptions, due: int | None = None) -> RunReport:
-    asked = wish.asked(due)
+def _run_cycles(flags: Flags, mandate: MandateRef, options: RunOptions, *, resume: bool, quiet: bool) -> RunReport:
+    """Start a run of the mandate, or go on with its open run, and follow it. `resume`: also if that is paused."""
 
-    async def begin(host: App) -> str:
-        started = await host.start_cycles(meant, asked, PERSON)
+    async def begin(app: App) -> str:
+        started = await app.start_cycles(mandate, options, PERSON)
         if not started.attached:
             return started.run_id
-        tell(f"run {started.run_id} of this mandate is open")
-        if wish.resume:
-            await host.control(started.run_id, "resume", PERSON)
-        await host.drive_here(started.run_id)
+        print_note(f"run {started.run_id} of this mandate is open")
+        if resume:
+            await app.control(started.run_id, "resume", PERSON)
+        await app.drive_here(started.run_id)
         return started.run_id
 
-    return stay(settings_here(flags), begin, quiet=wish.as_json)
+    return follow_run(settings_here(flags), begin, quiet=quiet)
 
 
-def _read_mandate_file(file: str) -> JsonObject:
-    """The mandate of a file: an object as JSON, or as TOML where its name says so. Raises BadArguments."""
+def _list_lines(flags: Flags, found: JsonObject) -> Iterator[str]:
+    if not found["mandates"]:
+        yield command_line_for(flags).complete_all("No mandates here yet; `kairos-mcp mandate save FILE` makes one.")
+    for mandate in found["mandates"]:
+        status = mandate["status"] + (f" ({mandate['reason']})" if "reason" in mandate else "")
+        where = f"{mandate['mandate_id']:<20} {workspace_name(mandate['workspace']):<16}"
+        age = f"{age_since(mandate['saved_at']):>6}"
+        yield f"{where} {status:<36} {mandate.get('run_id', '-'):<18} {age}  {one_line(mandate['goal'], 50)}"
+        if "hint" in mandate:
+            yield f"  {mandate['hint']}"
+    if found["elsewhere"]:
+        yield f"{count_of(found['elsewhere'], 'mandate')} of other workspaces: --all shows them"
+
+
+def _read_mandate(file: str) -> JsonObject:
+    """The mandate in a file: an object as JSON, or as TOML if its name says so. Raises BadArguments."""
+    from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
+
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        given = tomllib.loads(text) if file.endswith(".toml") else parse_strict_json(text)
+        mandate = tomllib.loads(text) if file.endswith(".toml") else parse_strict_json(text)
     except OSError as error:
         raise BadArguments(f"{file} can't be read: {error.strerror}.", "Name a file that is there, or -.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -160,6 +189,6 @@ def _read_mandate_file(file: str) -> JsonObject:
         raise BadArguments(f"The mandate can't be read: {error}.", cure) from error
     except Undecodable as error:
         raise BadArguments(f"The mandate can't be used: {error.reason}.", 'As {"goal": "..."}.') from error
-    if not isinstance(given, dict):
+    if not isinstance(mandate, dict):
         raise BadArguments("The mandate is no object.", 'As {"goal": "..."}.')
-    return given
+    return mandate

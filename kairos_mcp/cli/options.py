@@ -1,7 +1,7 @@
-"""The options that several commands have, and the flags that all have: written once, spelt out for each command.
+"""The options that several commands have, and the flags that all of them have, each defined once.
 
-A command of this folder takes its flags as one value and returns its exit code; `as_command` makes of it what typer
-wants.
+A command is a function that takes its flags as one value and returns its exit code; `as_command` turns it into what
+typer reads.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ import typer
 from kairos_mcp.settings.settings import Flags
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, as `runs` lists it.")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="What waits, as `show` names it.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Which waiting item, as `show` names it.")]
 Digest = Annotated[
-    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if this is the digest of what waits.")
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the waiting item has this digest.")
 ]
 Drive = Annotated[bool, typer.Option("--drive/--no-drive", help="Go on with the run here.")]
-Whose = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
+Principal = Annotated[str, typer.Option("--principal", metavar="NAME", help="Whose run: the name of a token.")]
 Route = Annotated[
     Literal["auto", "provider", "sampling", "caller", "scripted"] | None,
-    typer.Option(help="Who thinks."),
+    typer.Option(help="Where completions come from."),
 ]
-Everywhere = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
+AllWorkspaces = Annotated[bool, typer.Option("--all", help="Those of every workspace.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
 _HOME = Annotated[str | None, typer.Option("--home", metavar="DIR", help="State folder (or KAIROS_HOME).")]
-_FOLDERS = Annotated[
+_WORKSPACES = Annotated[
     list[str] | None,
     typer.Option("--workspace", metavar="DIR", help="A folder that file tools may touch; repeatable."),
 ]
-_FILE = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")]
+_CONFIG = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings file (or KAIROS_CONFIG).")]
 
-AllFlags = Annotated[Flags, {"home": _HOME, "workspace": _FOLDERS, "config": _FILE}]
-StateFlags = Annotated[Flags, {"home": _HOME, "config": _FILE}]
-"""For a command that touches no workspace."""
+AllFlags = Annotated[Flags, {"home": _HOME, "workspace": _WORKSPACES, "config": _CONFIG}]
+StateFlags = Annotated[Flags, {"home": _HOME, "config": _CONFIG}]
+"""The flags of a command that touches no workspace."""
 
 
 def as_command(act: Callable[..., int]) -> Callable[..., None]:
-    """The command as typer reads it: `flags`, of one of the types above, spelt out where it stands; and what `act`
-    returns is the exit code."""
+    """Turn a command into what typer reads: its `flags`, of one of the types above, become options of their own, and
+    what it returns becomes the exit code."""
     signature = inspect.signature(act, eval_str=True)
 
     @wraps(act)
     def command(*, home: str | None, workspace: list[str] | None = None, config: str | None, **rest: Any) -> None:
         raise typer.Exit(act(**rest, flags=Flags(home, tuple(workspace or ()), config)))
 
-    spelt = [each for parameter in signature.parameters.values() for each in _typer_parameters(parameter)]
-    command.__signature__ = signature.replace(parameters=spelt)  # type: ignore[attr-defined]  # typer reads it first
+    parameters = [typed for parameter in signature.parameters.values() for typed in _typer_parameters(parameter)]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it first
     return command
 
 
 def _typer_parameters(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """Typer gives all by name, so each is by name alone, and may stand anywhere."""
+    """A parameter as typer sees it; typer passes all by keyword, so the order is free."""
     by_name = inspect.Parameter.KEYWORD_ONLY
     if parameter.name != "flags":
         return [parameter.replace(kind=by_name)]

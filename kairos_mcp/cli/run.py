@@ -1,138 +1,140 @@
-"""`run`: a goal in a person's words, over the folder that they stand in; with -i a conversation."""
+"""`run` and `demo`: start planner runs in the terminal, on the folder that it is in."""
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from kairos_mcp.app.app import App
+import typer
+
 from kairos_mcp.cli.exit_codes import CANCELLED, COMPLETED, WAITING
-from kairos_mcp.cli.session import PERSON, speak, stay
-from kairos_mcp.cli.speech import tell
-from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.core.limits import Limits, limits_from_json
+from kairos_mcp.cli.options import AllFlags, AsJson, Route
+from kairos_mcp.cli.output import shell_command
+from kairos_mcp.cli.session import PERSON, follow_run, print_ending
+from kairos_mcp.cli.settings import current_workspace, parse_limits, settings_here
+from kairos_mcp.cli.terminal import print_line, print_note
+from kairos_mcp.core.errors import BadArguments
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.run_spec import PlannerRequest
-from kairos_mcp.settings.file_ownership import readable_secrets
-from kairos_mcp.settings.load import load_settings
-from kairos_mcp.settings.settings import Flags, Route, Settings, standing_in, users_home
-from kairos_mcp.views.run_report import RunReport
+from kairos_mcp.settings.settings import Flags, Settings, packaged_config
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.views.run_report import RunReport
+
+DEMO_GOAL = "Look around in this folder and say what is there."
+SMALL_BYTES = 200_000  # of a file that the demo reads
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommandOptions:
-    """What a person asks of `run`, in their words."""
+def run(
+    goal: Annotated[str | None, typer.Argument(metavar="GOAL", help="What is to be done; -i asks for it.")] = None,
+    *,
+    interactive: Annotated[
+        bool,
+        typer.Option("--interactive", "-i", help="A conversation: each line goes on from the run before."),
+    ] = False,
+    route: Route = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="KEY=VALUE", help="As rounds=8; repeatable.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The provider's model to use.")] = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools", metavar="GLOB", help="Tools it may use, as 'edit_*'; repeatable. Default: those that read."
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="The same key gives the same run.")] = None,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Work on a goal in this folder, in the terminal.
 
-    goal: str
-    route: Route | None = None
-    limits: tuple[str, ...] = ()
-    model: str | None = None
-    key: str | None = None
-    as_json: bool = False
-    tools: tuple[str, ...] = ()
-
-
-def run_once(wish: RunCommandOptions, flags: Flags) -> int:
-    """One run, until it ends or waits."""
-    if not wish.goal.strip():
+    Exit codes: 0 completed, 1 failed, 2 wrong use, 3 waiting for an answer, 130 cancelled.
+    """
+    if interactive and as_json:
+        raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
+    goal = (goal or "").strip()
+    if not goal and not interactive:
         raise BadArguments("There is no goal.", 'Say what is to be done: `kairos-mcp run "GOAL"`.')
     settings = settings_here(flags)
-    return speak(start(settings, _request(wish, settings), quiet=wish.as_json), flags, as_json=wish.as_json)
+    request = PlannerRequest(
+        goal=goal,
+        model=model,
+        route=route or "auto",
+        limits=parse_limits(tuple(limit or ())),
+        workspace=str(current_workspace(settings)),
+        key=key,
+        tools=tuple(tools or ()) or None,
+    )
+    if interactive:
+        return _converse(settings, request, flags)
+    return print_ending(_run_planner(settings, request, quiet=as_json), flags, as_json=as_json)
 
 
-def converse(wish: RunCommandOptions, flags: Flags) -> int:
-    """Each line is the goal of a run that goes on from the one before, until the lines end."""
-    if wish.as_json:
-        raise BadArguments("--json is for a single run.", "Leave out --json or -i.")
+def demo(*, as_json: AsJson = False, flags: AllFlags) -> int:
+    """See the loop work on this folder: a script stands in for the model, no key needed."""
     settings = settings_here(flags)
-    before: str | None = None
-    code = COMPLETED
-    goal: str | None = wish.goal.strip() or _next_line()
-    while goal is not None:
-        report = start(settings, _request(replace(wish, goal=goal), settings, before))
-        code = speak(report, flags)
-        if code in (WAITING, CANCELLED):
-            return code
-        before, wish = report.run_id, replace(wish, key=None)
-        goal = _next_line()
+    workspace = current_workspace(settings)
+    if not as_json:
+        print_note("This is a demo: a script (config/demo.jsonl) stands in for the model and can't think.")
+        print_note("The loop, its tools, its limits and its record are the real ones.\n")
+        print_note(f"folder {workspace}\ngoal   {DEMO_GOAL}\n")
+    with tempfile.TemporaryDirectory(prefix="kairos-demo-") as folder:
+        script = Path(folder) / "demo.jsonl"
+        script.write_text(_script_for(workspace), encoding="utf-8")
+        request = PlannerRequest(
+            goal=DEMO_GOAL,
+            route="scripted",
+            limits=Limits(rounds=6),
+            workspace=str(workspace),
+            key=os.urandom(8).hex(),
+        )
+        report = _run_planner(replace(settings, script=script), request, quiet=as_json)
+    code = print_ending(report, flags, as_json=as_json)
+    if not as_json:
+        install = ("install", "claude-code", "--workspace", ".", "--write")
+        print_line("\nLook at it:       " + shell_command(flags, "show", report.run_id))
+        print_line("Verify it:        " + shell_command(flags, "replay", report.run_id))
+        print_line("Give it a model:  " + shell_command(flags, *install))
     return code
 
 
-def start(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
-    """Start a run and stay with it until it rests."""
+def _converse(settings: Settings, request: PlannerRequest, flags: Flags) -> int:
+    """Start a run for each line of stdin, which goes on from the run before, until the lines end or a run waits."""
+    code = COMPLETED
+    goal: str | None = request.goal or _read_goal()
+    while goal is not None:
+        report = _run_planner(settings, replace(request, goal=goal))
+        code = print_ending(report, flags)
+        if code in (WAITING, CANCELLED):
+            return code
+        request = replace(request, continues=report.run_id, key=None)
+        goal = _read_goal()
+    return code
 
-    async def begin(host: App) -> str:
-        started = await host.start_planner(request, PERSON)
-        if started.attached:  # of the same words a moment ago; whoever drove it may have been killed
-            tell(f"run {started.run_id} of the same words is open")
-            await host.drive_here(started.run_id)
+
+def _run_planner(settings: Settings, request: PlannerRequest, *, quiet: bool = False) -> RunReport:
+    """Start a run and follow it until it rests."""
+
+    async def begin(app: App) -> str:
+        started = await app.start_planner(request, PERSON)
+        if started.attached:  # an identical start of a moment ago, whose command may have been killed
+            print_note(f"run {started.run_id} of the same words is open")
+            await app.drive_here(started.run_id)
         return started.run_id
 
-    return stay(settings, begin, quiet=quiet)
+    return follow_run(settings, begin, quiet=quiet)
 
 
-def settings_here(flags: Flags) -> Settings:
-    """The settings, with the folder that this stands in as the workspace where none is set."""
-    settings = load_settings(flags, os.environ)
-    for text in readable_secrets(settings, os.environ):
-        tell(f"kairos-mcp: {text}")
-    return settings if settings.workspaces else replace(settings, workspaces=(_folder_here(),))
-
-
-def settings_at_hand(flags: Flags) -> Settings:
-    """The settings for a list, with the folder that this stands in as the workspace where none is set; without any
-    where that folder is too wide to be one: then the list is of all."""
-    try:
-        return settings_here(flags)
-    except ConfigError:
-        return load_settings(flags, os.environ)
-
-
-def workspace_here(settings: Settings) -> Path:
-    """Of the configured folders the one that this stands in, else the first."""
-    here = standing_in()
-    around = [folder for folder in settings.workspaces if here.is_relative_to(folder)]
-    return around[0] if around else settings.workspaces[0]
-
-
-def _folder_here() -> Path:
-    """This folder; never `/`, the home folder or one above it: too much would lie open by accident."""
-    here, home = standing_in(), users_home()
-    if here == Path(here.anchor) or here == home or here in home.parents:
-        cure = "Go into the folder of a project, or name one by --workspace DIR."
-        raise ConfigError(f"{here} is too wide to be a workspace.", cure)
-    return here
-
-
-def _request(wish: RunCommandOptions, settings: Settings, before: str | None = None) -> PlannerRequest:
-    return PlannerRequest(
-        goal=wish.goal,
-        continues=before,
-        model=wish.model,
-        route=wish.route or "auto",
-        limits=limits_of(wish.limits),
-        workspace=str(workspace_here(settings)),
-        key=wish.key,
-        tools=wish.tools or None,
-    )
-
-
-def limits_of(texts: tuple[str, ...]) -> Limits:
-    """Limits as a person types them, KEY=VALUE. Raises BadArguments."""
-    from kairos_mcp.settings.schema import caps_from_texts
-
-    given: dict[str, str] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not value or name in given:
-            raise BadArguments(f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8.")
-        given[name] = value
-    return Limits(**limits_from_json(caps_from_texts(given)))
-
-
-def _next_line() -> str | None:
-    """The next line that says something; None at the end of the input or on Ctrl-C."""
+def _read_goal() -> str | None:
+    """The next line of stdin that is not blank; None at its end or on Ctrl-C."""
     try:
         while True:
             if sys.stdin.isatty():
@@ -143,3 +145,34 @@ def _next_line() -> str | None:
                 return line.strip() or None
     except KeyboardInterrupt:
         return None
+
+
+def _script_for(workspace: Path) -> str:
+    """The demo's script with the name of a file of this folder; without the line that reads one if there is none."""
+    lines = (packaged_config() / "demo.jsonl").read_text(encoding="utf-8").splitlines()
+    name = next(_text_files(workspace), None)
+    if name is None:
+        return "\n".join(line for line in lines if "$file" not in line) + "\n"
+    return "\n".join(line.replace("$file", canonical_json(name)[1:-1]) for line in lines) + "\n"
+
+
+def _text_files(workspace: Path) -> Iterator[str]:
+    """Names of small text files right in the folder, a README first."""
+    try:
+        entries = sorted(workspace.iterdir(), key=lambda entry: (entry.stem.lower() != "readme", entry.name))
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file() and _is_small_text(entry):
+            yield entry.name
+
+
+def _is_small_text(file: Path) -> bool:
+    try:
+        file.name.encode()
+        with file.open("rb") as stream:
+            head = stream.read(SMALL_BYTES)
+        head.decode()
+    except (OSError, UnicodeError):
+        return False
+    return len(head) < SMALL_BYTES and b"\0" not in head and "\\" not in file.name

@@ -1,55 +1,97 @@
-"""`serve` on stdio, and its short way in.
-
-A host starts it often, some only to probe, and typer costs more than all else that it does before its first
-answer. So the plain form (`serve` and whole options) is read here in a few lines; whatever is not exactly that,
-be it `--help` or a slip, goes to typer, which knows `serve` too. Both ways end in the same function.
-"""
+"""`serve` and `status`: start a server; look at those of a state folder, and release the runs of a stopped one."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from kairos_mcp.settings.file_ownership import readable_secrets
+import typer
+
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.options import AllFlags, AsJson
+from kairos_mcp.cli.serve import serve_http, serve_stdio
+from kairos_mcp.cli.session import PERSON, with_app
+from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.terminal import emit
+from kairos_mcp.core.counting import count_of
+from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.settings.settings import Flags
 
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
 
-def plain_serve(words: Sequence[str]) -> Flags | None:
-    """The flags of a `serve` in its plain form; None for all else, which typer then reads or refuses."""
-    if not words or words[0] != "serve":
-        return None
-    given: dict[str, list[str]] = {"--home": [], "--config": [], "--tools": [], "--workspace": []}
-    rest = iter(words[1:])
-    for word in rest:
-        name, equals, text = word.partition("=")
-        value = text if equals else next(rest, None)
-        if name not in given or not value or value.startswith("-"):
-            return None
-        given[name].append(value)
-    return Flags(
-        home=_last(given["--home"]),
-        workspaces=tuple(given["--workspace"]),
-        config=_last(given["--config"]),
-        tools=_last(given["--tools"]),
-    )
+TransportName = Literal["stdio", "http", "sse"]
 
 
-def serve(flags: Flags) -> None:
-    """The MCP server on stdio, until its input ends."""
-    from kairos_mcp.settings.load import load_settings
+def serve(
+    *,
+    flags: AllFlags,
+    tools: Annotated[
+        str | None, typer.Option(metavar="SET", help="Tools shown to the host: lean, core, all, or names.")
+    ] = None,
+    transport: Annotated[
+        TransportName, typer.Option(help="stdin and stdout; Streamable HTTP and SSE; or SSE alone.")
+    ] = "stdio",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; beyond this machine needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further host name that clients use for this server; repeatable."),
+    ] = None,
+) -> int:
+    """Serve MCP: on stdin and stdout, as hosts start it, or over HTTP at /mcp and /sse."""
+    flags = replace(flags, tools=tools)
+    if transport == "stdio":
+        serve_stdio(flags)
+    else:
+        serve_http(flags, transport, host, port, tuple(allow_host or ()))
+    return COMPLETED
 
-    settings = load_settings(flags, os.environ)
-    for text in readable_secrets(settings, os.environ):
-        print(f"kairos-mcp: {text}", file=sys.stderr)  # noqa: T201 - to a person
-    if not settings.workspaces:
-        print("kairos-mcp: no --workspace is given, so there are no file tools", file=sys.stderr)  # noqa: T201 - to a person
-    if sys.stdin.isatty():
-        print("kairos-mcp: waiting for an MCP host; try `kairos-mcp demo`", file=sys.stderr)  # noqa: T201 - as above
-    from kairos_mcp.server import stdio
 
-    stdio.serve(settings)
+def status(
+    *,
+    release: Annotated[
+        int | None,
+        typer.Option("--release", metavar="OWNER", min=1, help="Take away the runs of a server that was stopped."),
+    ] = None,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Show the state file, the servers that have it open, and the runs by status."""
+    if release is not None:
+        return _release(flags, release, as_json=as_json)
+
+    async def look(app: App) -> JsonObject:
+        return app.health()
+
+    health = with_app(read_settings(flags), look)
+    emit(health, _health_lines(health), as_json=as_json)
+    return COMPLETED
 
 
-def _last(values: Sequence[str]) -> str | None:
-    return values[-1] if values else None
+def _release(flags: Flags, owner: int, *, as_json: bool) -> int:
+    """Release the runs of a server. What it still tries to commit of them is refused, so nothing is done twice."""
+
+    async def release(app: App) -> int:
+        return await app.release(owner, PERSON)
+
+    count = with_app(read_settings(flags), release)
+    line = f"Released {count_of(count, 'run')} of owner {owner}; the next server that is asked goes on."
+    emit({"owner": owner, "released": count}, [line], as_json=as_json)
+    return COMPLETED
+
+
+def _health_lines(health: JsonObject, indent: str = "") -> Iterator[str]:
+    for name, value in health.items():
+        label = f"{indent}{name.replace('_', ' ')}"
+        match value:
+            case dict():
+                yield label
+                yield from _health_lines(value, indent + "  ")
+            case list():
+                yield f"{label}: {', '.join(map(str, value)) or 'none'}"
+            case _:
+                yield f"{label}: {value}"

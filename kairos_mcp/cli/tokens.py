@@ -1,50 +1,62 @@
-"""`token`: who may come in over HTTP."""
+"""`token add, list, revoke`: bearer tokens for clients over HTTP."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.output import commands_of
-from kairos_mcp.cli.speech import say, say_json, tell
-from kairos_mcp.server.tokens import TokenStore
-from kairos_mcp.settings.load import load_settings
+from kairos_mcp.cli.options import AsJson, StateFlags
+from kairos_mcp.cli.output import command_line_for
+from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.terminal import emit, print_line, print_note
 from kairos_mcp.settings.settings import Flags
 
+if TYPE_CHECKING:
+    from kairos_mcp.server.tokens import AccessToken, TokenStore
 
-def add_token(flags: Flags, name: str, *, as_json: bool) -> int:
-    """The token alone is on stdout, for a pipe; what to do with it stands beside."""
-    text = _tokens(flags).add(name)
-    if as_json:
-        say_json({"name": name, "token": text})
-    else:
-        say(text)
-        tell("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who it is for; the principal of its runs.")]
+
+
+def add(name: TokenName, *, as_json: AsJson = False, flags: StateFlags) -> int:
+    """Make a token and show it, once."""
+    token = _token_store(flags).add(name)
+    emit({"name": name, "token": token}, [token], as_json=as_json)
+    if not as_json:  # on stderr, so that a pipe gets the token alone
+        print_note("This is shown once. Clients send it as `Authorization: Bearer TOKEN`.")
     return COMPLETED
 
 
-def list_tokens(flags: Flags, *, as_json: bool) -> int:
-    listed = _tokens(flags).list_tokens()
-    if as_json:
-        say_json({"tokens": [{"name": token.name, "made_at": token.made_at} for token in listed]})
-        return COMPLETED
-    if not listed:
-        say(commands_of(flags).complete_all("No tokens; `kairos-mcp token add NAME` makes one."))
-    for token in listed:
-        made = datetime.fromtimestamp(token.made_at / 1000, UTC)
-        say(f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC")
+def list_tokens(*, as_json: AsJson = False, flags: StateFlags) -> int:
+    """List the tokens that give access."""
+    tokens = _token_store(flags).list_tokens()
+    value = {"tokens": [{"name": token.name, "made_at": token.made_at} for token in tokens]}
+    emit(value, _list_lines(flags, tokens), as_json=as_json)
     return COMPLETED
 
 
-def revoke_token(flags: Flags, name: str) -> int:
-    tokens = _tokens(flags)
+def revoke(name: TokenName, *, flags: StateFlags) -> int:
+    """Revoke a token: it gives no access from the next request on."""
+    tokens = _token_store(flags)
     tokens.revoke(name)
-    say(f"{name} is revoked; its runs are kept, and belong to whoever gets a token of that name.")
+    print_line(f"{name} is revoked; its runs are kept, and belong to whoever gets a token of that name.")
     if not tokens.any():
-        tell("That was the last one. A server started on this machine alone will now ask for none.")
+        print_note("That was the last one. A server started on this machine alone will now ask for none.")
     return COMPLETED
 
 
-def _tokens(flags: Flags) -> TokenStore:
-    return TokenStore(load_settings(flags, os.environ).home)
+def _list_lines(flags: Flags, tokens: list[AccessToken]) -> Iterator[str]:
+    if not tokens:
+        yield command_line_for(flags).complete_all("No tokens; `kairos-mcp token add NAME` makes one.")
+    for token in tokens:
+        made = datetime.fromtimestamp(token.made_at / 1000, UTC)
+        yield f"{token.name:<40} {made:%Y-%m-%d %H:%M} UTC"
+
+
+def _token_store(flags: Flags) -> TokenStore:
+    from kairos_mcp.server.tokens import TokenStore
+
+    return TokenStore(read_settings(flags).home)

@@ -1,144 +1,184 @@
-"""`tools`: what an agent may be given, what waits for a person's approval, one call by hand."""
+"""`tools list, show, call, approve, remove`: the tools that an agent may be given, and their approval by a person."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
-from kairos_mcp.app.app import App
-from kairos_mcp.app.tool_admin import Decided, Decision, PendingDefinition, ToolDetails, ToolSummary
+import typer
+
 from kairos_mcp.cli.exit_codes import COMPLETED, FAILED, WAITING
-from kairos_mcp.cli.output import command
-from kairos_mcp.cli.run import settings_here
-from kairos_mcp.cli.session import PERSON, speak, stay, with_host
-from kairos_mcp.cli.speech import line_of, say, say_diff, say_json, tell
+from kairos_mcp.cli.options import AllFlags, AsJson, StateFlags
+from kairos_mcp.cli.output import shell_command
+from kairos_mcp.cli.session import PERSON, follow_run, print_ending, with_app
+from kairos_mcp.cli.settings import read_settings, settings_here
+from kairos_mcp.cli.terminal import DiffLine, diff_lines, emit, one_line, print_note
 from kairos_mcp.core.errors import BadArguments, NotFound
-from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+    from kairos_mcp.app.tool_admin import Decided, Decision, PendingDefinition, ToolDetails, ToolSummary
 
-def list_tools(flags: Flags, *, as_json: bool) -> int:
-    """Every tool, then what waits; a server that was never met is started to be asked."""
+ToolName = Annotated[str, typer.Argument(metavar="NAME", help="A tool, or a definition as SOURCE/NAME.")]
+Address = Annotated[str, typer.Argument(metavar="SOURCE/NAME", help="A definition, as `tools list` names it.")]
+Pin = Annotated[
+    str | None, typer.Option("--pin", metavar="PIN", help="Exactly which definition, as `tools show` prints it.")
+]
 
-    async def look(host: App) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
-        return await host.tools()
 
-    lines, notes = with_host(settings_here(flags), look)
+def list_tools(*, as_json: AsJson = False, flags: AllFlags) -> int:
+    """List every tool: its name, effect, source, category, and whether it waits for approval."""
+
+    async def read_tools(app: App) -> tuple[tuple[ToolSummary, ...], tuple[str, ...]]:
+        return await app.tools()  # starts a server that was never asked for its tools
+
+    tools, notes = with_app(settings_here(flags), read_tools)
+    lines = (f"{tool.name:<32} {tool.effect:<12} {tool.source:<18} {tool.category:<16} {tool.state}" for tool in tools)
+    emit({"tools": [tool.as_json() for tool in tools], "notes": list(notes)}, lines, as_json=as_json)
     if as_json:
-        say_json({"tools": [line.as_json() for line in lines], "notes": list(notes)})
         return COMPLETED
-    for line in lines:
-        say(f"{line.name:<32} {line.effect:<12} {line.source:<18} {line.category:<16} {line.state}")
     for note in notes:
-        tell(f"note: {note}")
-    for line in lines:
-        if line.state in ("new", "changed") and line.address is not None:
-            tell(f"waits: {command(flags, 'tools', 'show', line.address)}")
+        print_note(f"note: {note}")
+    for tool in tools:
+        if tool.state in ("new", "changed") and tool.address is not None:
+            print_note(f"waits: {shell_command(flags, 'tools', 'show', tool.address)}")
     return COMPLETED
 
 
-def show_tool(flags: Flags, name: str, *, as_json: bool) -> int:
-    """A tool whole: its schema, its pins, and how a definition that waits differs from the approved one."""
-
-    async def look(host: App) -> ToolDetails:
-        return await host.tool(name)
-
-    sheet = with_host(settings_here(flags), look)
-    if as_json:
-        say_json(sheet.as_json())
-        return COMPLETED
-    for line in _sheet(sheet):
-        say(line)
-    _say_waiting(sheet, flags)
+def show(name: ToolName, *, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Show one tool: its schema, its pin, and what has changed since it was approved."""
+    details = _read_details(flags, name)
+    emit(details.as_json(), _details_lines(details, flags), as_json=as_json)
     return COMPLETED
 
 
-def call_tool(flags: Flags, name: str, arguments: str, *, as_json: bool) -> int:
-    """One call as a run of its own: the gate, the budget and the record are those of a run's calls."""
+def call(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A tool, as `tools list` names it.")],
+    arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments, as one JSON object.")] = "{}",
+    *,
+    as_json: AsJson = False,
+    flags: AllFlags,
+) -> int:
+    """Call one tool: through the same gate, budget and record as a call of a run."""
     try:
-        given = json.loads(arguments)
+        parsed = json.loads(arguments)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise BadArguments("The arguments are no JSON object.", 'As \'{"path": "README.md"}\'.')
 
-    async def begin(host: App) -> str:
-        return await host.start_call(name, given, PERSON)
+    async def begin(app: App) -> str:
+        return await app.start_call(name, parsed, PERSON)
 
-    report = stay(settings_here(flags), begin, quiet=as_json)
-    code = speak(report, flags, as_json=as_json)
-    failed = isinstance(report.output, dict) and report.output.get("is_error")
-    return FAILED if code == COMPLETED and failed else code
+    report = follow_run(settings_here(flags), begin, quiet=as_json)
+    code = print_ending(report, flags, as_json=as_json)
+    is_error = isinstance(report.output, dict) and report.output.get("is_error")
+    return FAILED if code == COMPLETED and is_error else code
 
 
-def approve_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) -> int:
-    """Let the definition count that the pin names; without a pin show it, since it may change until it is named."""
+def approve(address: Address, *, pin: Pin = None, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Approve a definition that is new or has changed. Without --pin: show it, and the command that approves it."""
     if pin is not None:
         return _decide(flags, address, "approved", pin, as_json=as_json)
-
-    async def look(host: App) -> ToolDetails:
-        return await host.tool(address)
-
-    sheet = with_host(settings_here(flags), look)
-    if _waiting_definition(sheet) is None:
+    # without its pin nothing is approved: the definition may change between the look and the command
+    details = _read_details(flags, address)
+    if _pending_definition(details) is None:
         raise NotFound("Nothing waits under that name.", "`kairos-mcp tools list` shows what waits.")
-    if as_json:
-        say_json(sheet.as_json())
-        return WAITING
-    for remark in sheet.remarks:
-        say(remark)
-    _say_waiting(sheet, flags)
+    emit(details.as_json(), [*details.remarks, *_pending_lines(details, flags)], as_json=as_json)
     return WAITING
 
 
-def remove_tool(flags: Flags, address: str, pin: str | None, *, as_json: bool) -> int:
-    """Let no definition of that address count, or that one alone which the pin names."""
+def remove(address: Address, *, pin: Pin = None, as_json: AsJson = False, flags: AllFlags) -> int:
+    """Withdraw or reject definitions: all of that name, approved or waiting, or with --pin only that one."""
     return _decide(flags, address, "removed", pin, as_json=as_json)
 
 
-def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, as_json: bool) -> int:
-    async def act(host: App) -> Decided:
-        return await host.decide_tool(address, decision, pin, PERSON)
+def import_tools(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help=".mcp.json, claude_desktop_config.json or .vscode/mcp.json; with --openapi a document or its URL.",
+        ),
+    ],
+    *,
+    openapi: Annotated[bool, typer.Option("--openapi", help="FILE is an OpenAPI 3 document.")] = False,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option("--operation", metavar="ID", help="An operation of it; repeatable. Without one: all are listed."),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="Where it is served, if the document does not say.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option("--secret", metavar="REF", help="Where the key that it needs is kept, as env:NAME.")
+    ] = None,
+    reads: Annotated[bool, typer.Option("--reads", help="State that GET and HEAD only read.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Append the lines to the settings file.")] = False,
+    as_json: AsJson = False,
+    flags: StateFlags,
+) -> int:
+    """Import servers from another program, or HTTP tools from an OpenAPI document, as lines for kairos.toml."""
+    from kairos_mcp.cli.tools_import import OpenApiOptions, import_openapi, import_servers
 
-    done = with_host(load_settings(flags, os.environ), act)
-    if as_json:
-        say_json({"state": decision, "definitions": [{"address": each.address, "pin": each.pin} for each in done]})
-        return COMPLETED
-    for each in done:
-        say(f"{decision}: {each.address} ({each.offered}), pin {each.pin}")
+    if openapi:
+        options = OpenApiOptions(tuple(operation or ()), server, secret, reads)
+        return import_openapi(flags, file, options, write=write, as_json=as_json)
+    if operation or server or secret or reads:
+        raise typer.BadParameter("--operation, --server, --secret and --reads go with --openapi.")
+    return import_servers(flags, file, write=write, as_json=as_json)
+
+
+def _decide(flags: Flags, address: str, decision: Decision, pin: str | None, *, as_json: bool) -> int:
+    async def decide(app: App) -> Decided:
+        return await app.decide_tool(address, decision, pin, PERSON)
+
+    definitions = with_app(read_settings(flags), decide)
+    pins = [{"address": definition.address, "pin": definition.pin} for definition in definitions]
+    lines = (f"{decision}: {each.address} ({each.offered}), pin {each.pin}" for each in definitions)
+    emit({"state": decision, "definitions": pins}, lines, as_json=as_json)
     return COMPLETED
 
 
-def _sheet(sheet: ToolDetails) -> Iterator[str]:
-    yield sheet.name
-    if sheet.offered is None:
+def _read_details(flags: Flags, name: str) -> ToolDetails:
+    async def read_tool(app: App) -> ToolDetails:
+        return await app.tool(name)
+
+    return with_app(settings_here(flags), read_tool)
+
+
+def _details_lines(details: ToolDetails, flags: Flags) -> Iterator[str | DiffLine]:
+    yield details.name
+    offered = details.offered
+    if offered is None:
         yield "  not offered now"
     else:
-        told = sheet.offered
-        yield f"  {told['effect']} · {told['category']} · {told['source']}"
-        yield f"  {told['description']}".replace("\n", "\n  ")
-        yield "  arguments " + json.dumps(told["input_schema"], ensure_ascii=True, indent=2).replace("\n", "\n  ")
-        for example in told.get("examples", ()):
-            yield f"  as {line_of(json.dumps(example, ensure_ascii=False), 200)}"
-    for remark in sheet.remarks:
+        yield f"  {offered['effect']} · {offered['category']} · {offered['source']}"
+        yield f"  {offered['description']}".replace("\n", "\n  ")
+        yield "  arguments " + json.dumps(offered["input_schema"], ensure_ascii=True, indent=2).replace("\n", "\n  ")
+        for example in offered.get("examples", ()):
+            yield f"  as {one_line(json.dumps(example, ensure_ascii=False), 200)}"
+    for remark in details.remarks:
         yield f"  {remark}".replace("\n", "\n  ")
-    for each in sheet.definitions:
-        by = f" by {each.row.by}" if each.row.by else ""
-        yield f"  {each.row.state:<8}  {each.address}  pin {each.pin}{by}"
+    for definition in details.definitions:
+        by = f" by {definition.row.by}" if definition.row.by else ""
+        yield f"  {definition.row.state:<8}  {definition.address}  pin {definition.pin}{by}"
+    yield from _pending_lines(details, flags)
 
 
-def _waiting_definition(sheet: ToolDetails) -> PendingDefinition | None:
-    return next((each for each in sheet.definitions if each.row.state == "pending"), None)
-
-
-def _say_waiting(sheet: ToolDetails, flags: Flags) -> None:
-    """What waits, whole, and the command that approves just that."""
-    waiting = _waiting_definition(sheet)
-    if waiting is None:
+def _pending_lines(details: ToolDetails, flags: Flags) -> Iterator[str | DiffLine]:
+    """The definition that waits, with its difference from the approved one, and the commands that decide about it."""
+    pending = _pending_definition(details)
+    if pending is None:
         return
-    say("")
-    say_diff(sheet.diff)
-    say("")
-    say(f"  {command(flags, 'tools', 'approve', waiting.address, '--pin', waiting.pin)}")
-    say(f"  {command(flags, 'tools', 'remove', waiting.address, '--pin', waiting.pin)}")
+    yield ""
+    yield from diff_lines(details.diff)
+    yield ""
+    yield f"  {shell_command(flags, 'tools', 'approve', pending.address, '--pin', pending.pin)}"
+    yield f"  {shell_command(flags, 'tools', 'remove', pending.address, '--pin', pending.pin)}"
+
+
+def _pending_definition(details: ToolDetails) -> PendingDefinition | None:
+    return next((definition for definition in details.definitions if definition.row.state == "pending"), None)

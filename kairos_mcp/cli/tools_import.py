@@ -1,6 +1,6 @@
-"""`tools import`: servers from the files of other programs, HTTP tools from an OpenAPI document, as settings.
+"""Import servers from other programs' files, and HTTP tools from an OpenAPI document, as lines for the settings file.
 
-Nothing is started, and nothing is written unless a person says so; then the whole file of settings has to be valid.
+Nothing is started, and nothing is written without --write; then the whole settings file has to be valid.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from kairos_mcp.cli.exit_codes import COMPLETED
-from kairos_mcp.cli.speech import line_of, say, say_json, tell
+from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.terminal import emit, one_line, print_json, print_line, print_note
 from kairos_mcp.core.errors import BadArguments, ConfigError
-from kairos_mcp.settings.load import load_settings
 from kairos_mcp.settings.settings import Flags
 
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000  # of a file
 FETCH_S = 30.0
 DESKTOP, CLAUDE_CODE = "claude_desktop_config.json", ".mcp.json"
+_BY_HAND = "Nothing was written; leave out --write and put the lines in by hand."
 
 
 @dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """What is taken from an OpenAPI document; `server`, `secret` and `reads` as tools/openapi.py has them."""
+class OpenApiOptions:
+    """What is imported from an OpenAPI document; `server`, `secret` and `reads` as in tools/http/openapi.py."""
 
     operations: tuple[str, ...] = ()
     server: str | None = None
@@ -35,40 +36,49 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True)
 class SettingsLines:
-    """What goes into the file of settings: the lines, what they define, and what a person should know."""
+    """Lines for the settings file: their text, the names that they define, and what a person should know of them."""
 
     toml: str
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
-def import_tools(flags: Flags, source: str, wanted: ImportOptions | None, *, write: bool, as_json: bool) -> int:
-    """Print the lines for kairos.toml, or append them. `wanted`: the source is an OpenAPI document."""
-    if wanted is not None and not wanted.operations:
+def import_servers(flags: Flags, source: str, *, write: bool, as_json: bool) -> int:
+    """Print the lines for the servers that a file of another program lists, or append them to the settings file."""
+    return _print_or_append(flags, _server_lines(source), write=write, as_json=as_json)
+
+
+def import_openapi(flags: Flags, source: str, options: OpenApiOptions, *, write: bool, as_json: bool) -> int:
+    """Print the lines for operations of an OpenAPI document, or append them to the settings file. Without an operation:
+    list those that there are."""
+    if not options.operations:
         return _list_operations(source, as_json=as_json)
-    lines = _servers(source) if wanted is None else _operations(source, wanted)
+    return _print_or_append(flags, _operation_lines(source, options), write=write, as_json=as_json)
+
+
+def _print_or_append(flags: Flags, lines: SettingsLines, *, write: bool, as_json: bool) -> int:
     if not lines.names:
-        raise BadArguments("There is nothing in it that could be taken.", " ".join(lines.notes))
+        raise BadArguments("There is nothing in it to import.", " ".join(lines.notes))
     written = _append(flags, lines) if write else None
     if as_json:
-        told = {"names": list(lines.names), "toml": lines.toml, "notes": list(lines.notes)}
-        say_json(told | {"written": None if written is None else str(written)})
+        value = {"names": list(lines.names), "toml": lines.toml, "notes": list(lines.notes)}
+        print_json(value | {"written": None if written is None else str(written)})
         return COMPLETED
     for note in lines.notes:
-        tell(f"note: {note}")
+        print_note(f"note: {note}")
     if written is None:
-        say(lines.toml)
-        tell("Put these lines into kairos.toml, or say --write. Each effect that is not stated is irreversible.")
+        print_line(lines.toml)
+        print_note("Put these lines into kairos.toml, or add --write. An effect that is not stated is irreversible.")
     else:
-        say(f"written to {written}: {', '.join(lines.names)}")
+        print_line(f"written to {written}: {', '.join(lines.names)}")
     return COMPLETED
 
 
-def _servers(source: str) -> SettingsLines:
+def _server_lines(source: str) -> SettingsLines:
     from kairos_mcp.tools.config_import import from_claude_desktop, from_mcp_json, from_vscode
 
     file = Path(source)
-    text = _text(file)
+    text = _read_text(file)
     if file.name == DESKTOP:
         found = from_claude_desktop(text)
     elif file.absolute().parent.name == ".vscode" and file.name == "mcp.json":
@@ -81,46 +91,45 @@ def _servers(source: str) -> SettingsLines:
     return SettingsLines(found.as_toml(), tuple(server.name for server in found.servers), found.notes)
 
 
-def _operations(source: str, wanted: ImportOptions) -> SettingsLines:
+def _operation_lines(source: str, options: OpenApiOptions) -> SettingsLines:
     from kairos_mcp.tools.http.http_snippet import snippet
     from kairos_mcp.tools.http.openapi import definitions_from
 
-    server = wanted.server or (source if _is_address(source) else None)
-    document = _document(source)
-    made = definitions_from(document, wanted.operations, server=server, secret=wanted.secret, reads=wanted.reads)
-    hint = "A host that is not public has to stand in private_hosts."
-    return SettingsLines("\n".join(snippet(each) for each in made), tuple(each.name for each in made), (hint,))
+    server = options.server or (source if _is_url(source) else None)
+    document = _read_document(source)
+    tools = definitions_from(document, options.operations, server=server, secret=options.secret, reads=options.reads)
+    hint = "A host that is not public has to be listed in private_hosts."
+    return SettingsLines("\n".join(map(snippet, tools)), tuple(tool.name for tool in tools), (hint,))
 
 
 def _list_operations(source: str, *, as_json: bool) -> int:
     from kairos_mcp.tools.http.openapi import operations_of
 
-    found = list(operations_of(_document(source)))
-    if as_json:
-        say_json({"operations": [{"id": each.id, "method": each.method, "path": each.path} for each in found]})
-        return COMPLETED
-    for each in found:
-        say(f"{each.method:<7} {line_of(each.path, 60):<60} {line_of(each.id, 100)}")
-    tell("Choose by --operation ID; repeatable.")
+    operations = list(operations_of(_read_document(source)))
+    value = {"operations": [{"id": found.id, "method": found.method, "path": found.path} for found in operations]}
+    lines = (f"{found.method:<7} {one_line(found.path, 60):<60} {one_line(found.id, 100)}" for found in operations)
+    emit(value, lines, as_json=as_json)
+    if not as_json:
+        print_note("Choose by --operation ID; repeatable.")
     return COMPLETED
 
 
-def _document(source: str) -> dict[str, Any]:
+def _read_document(source: str) -> dict[str, Any]:
     from kairos_mcp.tools.http.openapi import document_at, document_in
 
-    if _is_address(source):
+    if _is_url(source):
         return document_at(source, time.monotonic() + FETCH_S)
-    return document_in(_text(Path(source)))
+    return document_in(_read_text(Path(source)))
 
 
-def _is_address(source: str) -> bool:
+def _is_url(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise BadArguments(f"The file has over {MOST_BYTES:,} bytes.", "Name another.")
+        if file.stat().st_size > MAX_BYTES:
+            raise BadArguments(f"The file has over {MAX_BYTES:,} bytes.", "Name another.")
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
@@ -128,44 +137,42 @@ def _text(file: Path) -> str:
 
 
 def _append(flags: Flags, lines: SettingsLines) -> Path:
-    """Put the lines at the end of the file of settings, in one step; the file stays as private as it is."""
-    settings = load_settings(flags, os.environ)
+    """Append the lines to the settings file in one step, and return its path. Its mode is kept. Raises ConfigError."""
+    settings = read_settings(flags)
     file = (settings.config_file or settings.home / "kairos.toml").resolve()
-    there = {server.name for server in settings.servers} | {tool.name for tool in settings.http_tools}
-    if twice := sorted(there.intersection(lines.names)):
-        raise ConfigError(f"There is {', '.join(twice)} already.", "Rename or remove it; nothing was written.")
+    names = {server.name for server in settings.servers} | {tool.name for tool in settings.http_tools}
+    if taken := sorted(names.intersection(lines.names)):
+        raise ConfigError(f"There is {', '.join(taken)} already.", "Rename or remove it; nothing was written.")
     before = file.read_bytes() if file.exists() else b""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     end = b"" if not before or before.endswith(b"\n") else b"\n"
     after = before + end + (b"\n" if before else b"") + lines.toml.encode()
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _exchange(file, before, after, mode)
+        _replace(file, before, after, mode)
     except OSError as error:
         raise ConfigError(f"The settings can't be written: {error.strerror}.", _BY_HAND) from error
     return file
 
 
-def _exchange(file: Path, before: bytes, after: bytes, mode: int) -> None:
+def _replace(file: Path, before: bytes, after: bytes, mode: int) -> None:
+    """Replace the file by one with the bytes `after`, if they are valid settings and the file still is `before`."""
     from kairos_mcp.settings.schema import given_by_file
 
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    beside = Path(name)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(after)
-            out.flush()
-            os.fsync(out.fileno())
-        beside.chmod(mode)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(after)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(mode)
         try:
-            given_by_file(beside)
+            given_by_file(temporary)
         except ConfigError as error:
             raise ConfigError("With these lines the settings would not be valid.", _BY_HAND) from error
         if (file.read_bytes() if file.exists() else b"") != before:
             raise ConfigError("The settings were changed meanwhile.", "Try again; nothing was written.")
-        beside.replace(file)
+        temporary.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
-
-
-_BY_HAND = "Nothing was written; leave out --write and put the lines in by hand."
+        temporary.unlink(missing_ok=True)

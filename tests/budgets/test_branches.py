@@ -17,7 +17,7 @@ from killed import REQUEST
 from providers.servers import WITHIN_S, Heard, Standin, silent, talks
 from starlette.responses import Response
 
-from kairos_mcp.cli.spending import show_budget
+from kairos_mcp.cli.budget import budget
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.run_spec import PlannerRequest
@@ -268,7 +268,7 @@ async def test_the_tree_is_shown_and_whose_steps_they_were(place: Place, capsys:
         assert {each["spent"]["rounds"] for each in told["branches"]} == {2}
         by = {each["agent"]: each["attempts"] for each in host.spending("day", ME)["by"]}
         assert by == {"scout": 6, None: 1}  # two rounds and a closing each, then the synthesis
-    await asyncio.to_thread(show_budget, Flags(home=str(place.home)), run_id, days=False, as_json=False)
+    await asyncio.to_thread(budget, run_id, flags=Flags(home=str(place.home)))
     said = capsys.readouterr().out
     assert said.index("  branch task-1\n") < said.index("    branch task-1/try-1\n")
 

@@ -17,7 +17,7 @@ from house import Place, reads, says, started
 from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
-from kairos_mcp.cli.spending import show_budget
+from kairos_mcp.cli.budget import budget
 from kairos_mcp.core.errors import UnknownRun
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.server.mcp_server import build_server
@@ -94,17 +94,17 @@ def test_the_command_says_the_same(place: Place, capsys: pytest.CaptureFixture[s
     today = datetime.now(UTC).date().isoformat()
 
     def told(run: str | None = None, *, days: bool = False) -> Any:
-        assert show_budget(flags, run, days=days, as_json=True) == 0
+        assert budget(run, days=days, as_json=True, flags=flags) == 0
         return json.loads(capsys.readouterr().out)
 
     assert (told()["day"], told()["spent"]["model_calls"]) == (today, 2)
     assert [each["spent"]["total_tokens"] for each in told(days=True)["days"]] == [5_200]
     assert told(run_id)["spent"]["total_tokens"] == 5_200
     for scope, days in ((None, False), (None, True), (run_id, False)):
-        show_budget(flags, scope, days=days, as_json=False)
+        budget(scope, days=days, flags=flags)
         assert "5,200" in capsys.readouterr().out
     with pytest.raises(UnknownRun):
-        show_budget(flags, "run-none", days=False, as_json=False)
+        budget("run-none", flags=flags)
 
 
 async def one_run(place: Place) -> str:

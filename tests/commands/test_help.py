@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.cli.server import plain_serve
+from kairos_mcp.cli.serve import plain_serve
 from kairos_mcp.settings.settings import Flags
 
 SNAPSHOT = Path(__file__).parent / "__snapshots__" / "help.txt"
 COMMANDS = [
-    *("serve", "run", "demo", "runs", "show", "answer", "approve", "deny", "cancel", "replay", "export"),
+    *("serve", "run", "demo", "runs", "show", "answer", "approve", "deny", "resume", "cancel"),
+    *("replay", "export"),
     *("budget", "settle", "status", "doctor", "install"),
     *("token", "token add", "token list", "token revoke"),
     *("tools", "tools list", "tools show", "tools call", "tools approve", "tools remove", "tools import"),
-    *("mandate", "mandate save", "mandate list", "mandate run"),
+    *("mandate", "mandate save", "mandate list", "mandate edit", "mandate run"),
 ]
 HEAVY = {"typer", "click", "rich", "jsonschema", "re2", "platformdirs"}
 
@@ -63,9 +64,9 @@ def test_only_a_serve_in_its_plain_form_is_read_without_typer(words: str, flags:
     assert plain_serve(words.split()) == flags
 
 
-def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None:
+def test_serve_imports_nothing_heavy_before_the_server_module(tmp_path: Path) -> None:
     code = (
-        "import sys; from kairos_mcp.cli.server import plain_serve\n"
+        "import sys; from kairos_mcp.cli.serve import plain_serve\n"
         "from kairos_mcp.settings.load import load_settings\n"
         f"load_settings(plain_serve(['serve', '--home', {str(tmp_path)!r}]), {{}})\n"
         "print(*sorted(name.partition('.')[0] for name in sys.modules))"
@@ -74,7 +75,7 @@ def test_what_serve_imports_before_its_door_is_not_heavy(tmp_path: Path) -> None
     assert not HEAVY & set(done.stdout.split())
 
 
-def test_the_door_of_serve_imports_nothing_heavy_either() -> None:
+def test_the_server_module_imports_nothing_heavy_either() -> None:
     code = "import sys; import kairos_mcp.server.stdio\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"typer", "rich", "re2"} & set(done.stdout.split())

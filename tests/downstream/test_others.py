@@ -17,7 +17,7 @@ from bench import Bench, called, names
 from house import ME, met, place_in, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.cli.tools_import import ImportOptions, import_tools
+from kairos_mcp.cli.tools import import_tools
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.settings.settings import Flags, GateRule, ServerSetting
 from kairos_mcp.tools.mcp_servers import BackgroundLoop, McpServerSource
@@ -165,12 +165,9 @@ async def test_a_run_uses_three_servers_of_others_and_a_tool_from_an_openapi_doc
     entity = {"name": "alpha", "entityType": "word", "observations": ["stands in a.txt"]}
     document = place.workspace / "pets.json"
     document.write_text(json.dumps(pets_document(pets.server_address[1])))
+    flags = Flags(str(place.home), (), None)
     written = import_tools(
-        Flags(str(place.home), (), None),
-        str(document),
-        ImportOptions(("getPet",), None, None, True),
-        write=True,
-        as_json=True,
+        str(document), openapi=True, operation=["getPet"], reads=True, write=True, as_json=True, flags=flags
     )
     assert written == 0
     host_of_pets = f"127.0.0.1:{pets.server_address[1]}"

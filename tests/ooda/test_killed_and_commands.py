@@ -15,7 +15,7 @@ from house import ME, Place, outcome_of
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
-from kairos_mcp.cli.main import exit_code_of
+from kairos_mcp.cli.main import run_command
 from kairos_mcp.core.errors import Stale
 from ooda.scenes import MANDATE, MENDED, PAGE, cycle, edit, page
 
@@ -35,7 +35,7 @@ def kairos(place: Place, capsys, monkeypatch) -> Callable[..., str]:
 
     def command(*words: str, code: int = 0) -> str:
         capsys.readouterr()
-        ended = exit_code_of(words)
+        ended = run_command(words)
         said = capsys.readouterr()
         assert ended == code, (ended, said)
         return str(said.out)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kairos_mcp.cli.doctor_checks import findings
+from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.settings.settings import Settings, packaged_config
 
 
@@ -26,6 +26,6 @@ def test_key_and_price_are_told_but_never_the_key(
     settings = Settings(
         tmp_path, (packaged_config(), tmp_path / "config"), model=model, base_url=base_url, origins={"route": "default"}
     )
-    told = [each for each in findings(settings, environ) if each.matter == "provider"]
+    told = [each for each in check_environment(settings, environ) if each.matter == "provider"]
     assert [each.state for each in told] == states
     assert "sk-secret-1" not in repr(told)

@@ -15,7 +15,7 @@ from registrydesk import Desk, listed
 
 from kairos_mcp.app.app import App
 from kairos_mcp.cli.session import PERSON
-from kairos_mcp.cli.tools_import import ImportOptions, import_tools
+from kairos_mcp.cli.tools import import_tools
 from kairos_mcp.core.errors import UnknownTool
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.settings.settings import Flags
@@ -178,7 +178,7 @@ def test_each_program_s_file_is_known_by_its_name(desk: Desk, capsys: Any, path:
     file = desk.place.workspace / path
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(content))
-    assert import_tools(Flags(home=str(desk.place.home)), str(file), None, write=False, as_json=True) == 0
+    assert import_tools(str(file), as_json=True, flags=Flags(home=str(desk.place.home))) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["names"] == ["files"]
     assert tomllib.loads(said["toml"])["servers"]["files"]["args"] == ["a"]
@@ -199,9 +199,9 @@ def test_a_file_of_settings_that_would_break_stays_as_it_was(desk: Desk) -> None
 def test_an_operation_of_a_document_becomes_a_tool_that_is_listed(desk: Desk, capsys: Any) -> None:
     document = desk.place.workspace / "pets.json"
     document.write_text(json.dumps(DOCUMENT))
-    assert import_tools(Flags(), str(document), ImportOptions(), write=False, as_json=True) == 0
+    assert import_tools(str(document), openapi=True, as_json=True, flags=Flags()) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["operations"]] == ["getPet"]
-    assert import_tools(Flags(), str(document), ImportOptions(("getPet",)), write=False, as_json=False) == 0
+    assert import_tools(str(document), openapi=True, operation=["getPet"], flags=Flags()) == 0
     assert tomllib.loads(capsys.readouterr().out)["http_tools"][0]["name"] == "getPet"
     assert desk("tools", "import", "pets.json", "--openapi", "--operation", "getPet", "--reads", "--write").code == 0
     assert tools(desk)["getPet"]["effect"] == "read"

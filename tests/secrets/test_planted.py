@@ -151,8 +151,8 @@ def _server(place: Place, stderr: Any, called: str = "talker") -> Talker:
 
 LOGS = """
 import logging, os, sys
-from kairos_mcp.cli.hardening import guard
-guard(os.environ)
+from kairos_mcp.cli.hardening import protect_secrets
+protect_secrets(os.environ)
 logging.getLogger().setLevel(logging.DEBUG)
 key = os.environ["CANARY_API_KEY"]
 logging.getLogger("httpx2").debug("sent headers %s", {"Authorization": f"Bearer {key}"})

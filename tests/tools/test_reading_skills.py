@@ -16,7 +16,7 @@ from toolsdesk import Desk
 
 from kairos_mcp.app.app import App
 from kairos_mcp.app.mandates import MandateRef, RunOptions
-from kairos_mcp.cli.doctor_checks import findings
+from kairos_mcp.cli.doctor_checks import check_environment
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.gate import Gate, ToolCallRequest
@@ -275,6 +275,6 @@ def test_doctor_names_the_skills_that_can_not_be_read(tmp_path: Path) -> None:
     broken.mkdir()
     (broken / "SKILL.md").write_text("nothing\n")
     settings = place.settings(skills=(tmp_path / "gone",))
-    told = [finding.text for finding in findings(settings, {}) if finding.matter == "skills"]
+    told = [finding.text for finding in check_environment(settings, {}) if finding.matter == "skills"]
     assert told == [f"{tmp_path / 'gone'} is no folder", "4 to be read by read_skill", told[-1]]
     assert told[-1].startswith("left out: broken: SKILL.md of broken has no front matter")

@@ -1,0 +1,118 @@
+"""`budget`: show what is spent and left, and correct days that a wrong clock has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kairos_mcp.cli.exit_codes import COMPLETED
+from kairos_mcp.cli.options import AsJson, StateFlags
+from kairos_mcp.cli.output import format_cost
+from kairos_mcp.cli.session import PERSON, person_for, with_app
+from kairos_mcp.cli.settings import read_settings
+from kairos_mcp.cli.terminal import emit
+from kairos_mcp.core.counting import count_of
+from kairos_mcp.core.identity import LOCAL
+from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.settings.settings import Flags
+
+if TYPE_CHECKING:
+    from kairos_mcp.app.app import App
+
+
+def budget(
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run, or mandate:ID; without one: today.")] = None,
+    *,
+    days: Annotated[bool, typer.Option("--days", help="The newest days in place of today.")] = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Say that the clock is right: later days were begun by mistake.")
+    ] = False,
+    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="With --trust-clock: whose.")] = LOCAL,
+    as_json: AsJson = False,
+    flags: StateFlags,
+) -> int:
+    """Show what is spent and left: today and on whom, on the days before, of a mandate today, or of a run."""
+    if trust_clock:
+        return _trust_clock(flags, principal, as_json=as_json)
+    scope = run or ("days" if days else "day")
+
+    async def look(app: App) -> JsonObject:
+        return app.spending(scope, PERSON)
+
+    spending = with_app(read_settings(flags), look)
+    if scope == "days":
+        lines = _days_lines(spending)
+    else:
+        lines = _day_lines(scope, spending) if "day" in spending else _run_lines(scope, spending)
+    emit(spending, lines, as_json=as_json)
+    return COMPLETED
+
+
+def _trust_clock(flags: Flags, principal: str, *, as_json: bool) -> int:
+    """Forget the principal's days after today: a clock that was ahead had begun them."""
+
+    async def trust(app: App) -> list[str]:
+        return await app.trust_clock(person_for(principal))
+
+    forgotten = with_app(read_settings(flags), trust)
+    line = "No day after today was begun: there was nothing to correct."
+    if forgotten:
+        line = f"No longer counted as begun: {', '.join(forgotten)}. What was used on it counts when it comes."
+    emit({"no_longer_begun": forgotten}, [line], as_json=as_json)
+    return COMPLETED
+
+
+def _days_lines(spending: JsonObject) -> Iterator[str]:
+    for day in spending["days"]:
+        yield f"{day['day']}  {_format_spent(day['spent'], day['unpriced'])}"
+    if not spending["days"]:
+        yield "Nothing was used yet."
+
+
+def _day_lines(scope: str, spending: JsonObject) -> Iterator[str]:
+    """Today, of everything or of one mandate."""
+    of = f"mandate {spending['scope'].partition(':')[2]}, " if scope != "day" else ""
+    yield f"{of}{spending['day']} ({spending['time_zone']}), until {spending['resets_at']}"
+    if "note" in spending:
+        yield f"  {spending['note']}"
+    yield from _limit_lines(spending)
+    for user in spending["by"]:
+        names = [user["route"], *(user[name] for name in ("model", "agent") if user[name])]
+        mandate = f" for {user['mandate']}" if user["mandate"] else ""
+        used = f"{_format_spent(user, user['unpriced'])} in {count_of(user['attempts'], 'attempt')}"
+        yield f"  {' '.join(names)}{mandate}: {used}"
+    for account in spending.get("mandates", ()):
+        yield f"  mandate {account['mandate']}"
+        yield from _limit_lines(account, "    ")
+
+
+def _run_lines(run_id: str, spending: JsonObject) -> Iterator[str]:
+    """A run, and its branches below it."""
+    yield f"run {run_id}"
+    yield from _limit_lines(spending)
+    for branch in spending.get("branches", ()):
+        margin = "  " * (1 + branch["branch"].count("/"))
+        yield f"{margin}branch {branch['branch']}"
+        yield from _limit_lines(branch, f"{margin}  ")
+
+
+def _limit_lines(account: JsonObject, margin: str = "  ") -> Iterator[str]:
+    """What is spent of each limit of an account."""
+    for name, spent in account["spent"].items():
+        limit, held = account["limits"][name], account["held"][name]
+        reserved = f", {_format_amount(name, held)} reserved" if held else ""
+        allowed = "no limit" if limit is None else f"of {_format_amount(name, limit)}"
+        unpriced = account.get("unpriced") if name == "usd" else None  # a branch has none: its run names them
+        used = f"{format_cost(spent, unpriced)} ({', '.join(unpriced)})" if unpriced else _format_amount(name, spent)
+        yield f"{margin}{name:<14} {used} {allowed}{reserved}"
+
+
+def _format_spent(spent: JsonObject, unpriced: list[str] | None) -> str:
+    calls, tokens = count_of(spent["model_calls"], "call"), count_of(spent["total_tokens"], "token")
+    return f"{calls}, {tokens}, {format_cost(spent['usd'], unpriced)}"
+
+
+def _format_amount(name: str, amount: float) -> str:
+    return f"${amount:.4f}" if name == "usd" else f"{amount:,g}" if isinstance(amount, float) else f"{amount:,}"

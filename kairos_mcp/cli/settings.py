@@ -1,0 +1,82 @@
+"""The settings of a command, from its flags and the environment; with the current folder as workspace if none is set.
+
+Imports are kept light: a host starts `serve` often, some only to list the tools.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from kairos_mcp.cli.terminal import print_note
+from kairos_mcp.core.errors import BadArguments, ConfigError
+from kairos_mcp.core.limits import Limits, limits_from_json
+from kairos_mcp.settings.file_ownership import readable_secrets
+from kairos_mcp.settings.load import load_settings
+from kairos_mcp.settings.settings import Flags, Settings, standing_in, users_home
+
+
+def read_settings(flags: Flags) -> Settings:
+    """The settings as configured. Raises ConfigError."""
+    return load_settings(flags, os.environ)
+
+
+def note_readable_secrets(settings: Settings) -> None:
+    """Print a note for each secret that other users of this machine can read."""
+    for text in readable_secrets(settings, os.environ):
+        print_note(f"kairos-mcp: {text}")
+
+
+def settings_for_server(flags: Flags) -> Settings:
+    """The settings of a server, which has no workspace but those that are configured; a note says so if there is
+    none."""
+    settings = read_settings(flags)
+    note_readable_secrets(settings)
+    if not settings.workspaces:
+        print_note("kairos-mcp: no --workspace is given, so there are no file tools")
+    return settings
+
+
+def settings_here(flags: Flags) -> Settings:
+    """The settings, with the current folder as the workspace if none is configured. Raises ConfigError where that
+    folder is too wide to be one."""
+    settings = read_settings(flags)
+    note_readable_secrets(settings)
+    return settings if settings.workspaces else replace(settings, workspaces=(_current_folder(),))
+
+
+def settings_for_list(flags: Flags) -> Settings:
+    """As `settings_here`, but without a workspace where the current folder is too wide: then a list is of all."""
+    try:
+        return settings_here(flags)
+    except ConfigError:
+        return read_settings(flags)
+
+
+def current_workspace(settings: Settings) -> Path:
+    """The configured workspace that holds the current folder, else the first one."""
+    here = standing_in()
+    return next((folder for folder in settings.workspaces if here.is_relative_to(folder)), settings.workspaces[0])
+
+
+def parse_limits(texts: tuple[str, ...]) -> Limits:
+    """Limits as typed, each KEY=VALUE. Raises BadArguments."""
+    from kairos_mcp.settings.schema import caps_from_texts
+
+    given: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not value or name in given:
+            raise BadArguments(f"--limit {text[:80]!r} is not KEY=VALUE, each key once.", "As --limit rounds=8.")
+        given[name] = value
+    return Limits(**limits_from_json(caps_from_texts(given)))
+
+
+def _current_folder() -> Path:
+    """The current folder; never `/`, the home folder or one above it: that would open far more than was meant."""
+    here, home = standing_in(), users_home()
+    if here == Path(here.anchor) or here == home or here in home.parents:
+        cure = "Go into the folder of a project, or name one by --workspace DIR."
+        raise ConfigError(f"{here} is too wide to be a workspace.", cure)
+    return here

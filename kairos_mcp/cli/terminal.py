@@ -1,0 +1,78 @@
+"""Print to the terminal: results to stdout, notes to stderr. Text from outside cannot control the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from kairos_mcp.core.text import truncate
+
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+# characters that turn the direction of writing
+_ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+_COLOURS = {"+": 32, "-": 31, "@": 36, "!": 33}  # by the first character of a diff's line; ! begins a remark on it
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a preview: printed indented, and in colour where the terminal shows colours."""
+
+    text: str
+
+
+def emit(value: Any, text: Iterable[str | DiffLine], *, as_json: bool) -> None:
+    """Print a command's result: `value` as one JSON document, or the lines of `text`, which are made only then."""
+    if as_json:
+        print_json(value)
+    else:
+        for line in text:
+            print_line(line)
+
+
+def print_line(line: str | DiffLine) -> None:
+    """Print a line of the result to stdout."""
+    match line:
+        case str():
+            _print(escape_control(line), sys.stdout)
+        case DiffLine(text):
+            colour = _COLOURS.get(text[:1]) if _shows_colours() else None
+            escaped = escape_control(text)
+            _print(f"  {escaped}" if colour is None else f"  \x1b[{colour}m{escaped}\x1b[0m", sys.stdout)
+
+
+def print_json(value: Any) -> None:
+    """Print the result to stdout as one JSON document, in ASCII: JSON escapes what could control the terminal."""
+    _print(json.dumps(value, indent=2, ensure_ascii=True), sys.stdout)
+
+
+def print_note(text: str) -> None:
+    """Print something that is not the result to stderr."""
+    _print(escape_control(text), sys.stderr)
+
+
+def diff_lines(preview: str) -> Iterator[DiffLine]:
+    """The lines of a preview, all of them."""
+    return map(DiffLine, preview.removesuffix("\n").split("\n"))
+
+
+def one_line(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters; … ends it where some were left out."""
+    return truncate(" ".join(escape_control(text).split()), width - 1)
+
+
+def escape_control(text: str) -> str:
+    """The text with every character that a terminal would obey spelled out."""
+    return text.replace("\r\n", "\n").translate(_ESCAPES)
+
+
+def _shows_colours() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _print(text: str, stream: TextIO) -> None:
+    print(text, file=stream)
