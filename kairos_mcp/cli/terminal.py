@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from kairos_mcp.core.text import truncate
-
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 # characters that turn the direction of writing
 _ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
@@ -62,6 +60,8 @@ def diff_lines(preview: str) -> Iterator[DiffLine]:
 
 def one_line(text: str, width: int) -> str:
     """The text on one line of at most `width` characters; … ends it where some were left out."""
+    from kairos_mcp.core.text import truncate  # here: `serve` prints notes, but no long texts
+
     return truncate(" ".join(escape_control(text).split()), width - 1)
 
 
