@@ -25,6 +25,7 @@ from kairos_mcp.settings.settings import Flags
 if TYPE_CHECKING:
     from kairos_mcp.app.app import App
     from kairos_mcp.store.approvals import ApprovalRow
+    from kairos_mcp.store.decisions import Verdict
     from kairos_mcp.views.run_report import RunReport
 
 
@@ -152,7 +153,7 @@ def _decide(
     flags: Flags,
     run_id: str,
     key: str,
-    decision: Literal["approve", "deny"],
+    decision: Verdict,
     feedback: str | None,
     *,
     digest: str | None,
@@ -190,7 +191,7 @@ def _decide(
     return COMPLETED
 
 
-def _decided_lines(approval: ApprovalRow, decision: Literal["approve", "deny"]) -> Iterator[str | DiffLine]:
+def _decided_lines(approval: ApprovalRow, decision: Verdict) -> Iterator[str | DiffLine]:
     """What exactly was decided about, again: the decision is bound to it."""
     yield from diff_lines(approval.preview)
     yield f"{'approved' if decision == 'approve' else 'denied'}: {approval.tool} at {approval.path}"
