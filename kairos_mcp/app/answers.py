@@ -11,7 +11,13 @@ from kairos_mcp.core.messages import Completion, ToolResult
 from kairos_mcp.core.steps import CallTool, RequestCompletion, Step
 from kairos_mcp.execution.accounting import drop_impossible_usage, estimate_usage, usage_units
 from kairos_mcp.execution.authorization import reviewer_comment
-from kairos_mcp.models.answers import completion_from, decision_from, settlement_from, tool_result_from, turn_from
+from kairos_mcp.models.answers import (
+    parse_approval_decision,
+    parse_caller_completion,
+    parse_completion,
+    parse_settlement,
+    parse_tool_result,
+)
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.store.decisions import Decision
@@ -41,14 +47,14 @@ def _deposit(
 ) -> AnswerDeposit:
     match step:
         case RequestCompletion():
-            answer, doubts = drop_impossible_usage(path, turn_from(value, path))
+            answer, doubts = drop_impossible_usage(path, parse_caller_completion(value, path))
             usage = answer.usage or estimate_usage(step, answer)
             spent = usage_units(usage)  # what waits is shown in the native wording
             return AnswerDeposit(
                 path, answer, spent, usage.cached_tokens, usage.exactness, dialect="native", notes=doubts
             )
         case CallTool():
-            result, whole = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)
+            result, whole = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)
             text = (result.kept, whole) if result.kept is not None and whole is not None else None
             return AnswerDeposit(path, result, text=text)
         case _:
@@ -74,9 +80,9 @@ def split(
     brought = SubmittedAnswers({}, [], [])
     for key, value in answers.items():
         if is_approval(key):
-            brought.decided.append(decision_from(value, key, who))
+            brought.decided.append(parse_approval_decision(value, key, who))
         elif settlements.is_settlement_key(key):
-            brought.settled.append(settlement_from(value, key.removesuffix(KEY_SUFFIX)))
+            brought.settled.append(parse_settlement(value, key.removesuffix(KEY_SUFFIX)))
         else:
             brought.steps[key] = value
     return brought
@@ -86,11 +92,11 @@ def check_repeated_answer(path: str, value: object, recorded: object, run_id: st
     """An answer for a step that has one: the same again is no error. Raises AlreadyAnswered, BadArguments."""
     match recorded:
         case Completion():
-            same = drop_impossible_usage(path, completion_from(value, path))[0] == recorded
+            same = drop_impossible_usage(path, parse_completion(value, path))[0] == recorded
         case ToolResult(remark=remark):
-            same = shorten(replace(tool_result_from(value), remark=remark), shown_chars, path)[0] == recorded
+            same = shorten(replace(parse_tool_result(value), remark=remark), shown_chars, path)[0] == recorded
         case _:  # what stands there is nobody's answer: a refusal, the end of a pause
-            tool_result_from(value)
+            parse_tool_result(value)
             same = False
     if not same:
         raise AlreadyAnswered(

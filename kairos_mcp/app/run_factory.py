@@ -24,7 +24,7 @@ from kairos_mcp.execution.authorization import ToolAccess
 from kairos_mcp.execution.executor import PaidModel, Resources, StepExecutor
 from kairos_mcp.execution.run_state import RunState
 from kairos_mcp.gate import Default, Gate
-from kairos_mcp.models.model import Model, ModelInput, ModelManner, redact_model
+from kairos_mcp.models.model import Model, ModelInput, ModelOptions, redact_model
 from kairos_mcp.models.pricing import Tariff
 from kairos_mcp.models.provider import Provider
 from kairos_mcp.models.scripted import Script
@@ -158,7 +158,7 @@ class RunFactory:
         """The run in memory, not folded yet."""
         thawed = self.load_spec(run)
         models: dict[str, Model] = (
-            {"scripted": scripted_model(replace(thawed.script, asked=[]))} if thawed.script else {}
+            {"scripted": scripted_model(replace(thawed.script, requests=[]))} if thawed.script else {}
         )
         paid: dict[str, PaidModel] = {}
         dialects: dict[str, DialectName] = {"caller": "native"}
@@ -166,9 +166,9 @@ class RunFactory:
             named = thawed.spec.model or ""  # a name without a provider is a hint for other routes
             provider = self._provider(named if ":" in named else self.settings.model)
             dialects["provider"] = thawed.spec.dialect or self.settings.dialect
-            manner = ModelManner(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
-            models["provider"] = redact_model(provider.model(manner), self.mask)
-            paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.dearest())
+            options = ModelOptions(thawed.spec.temperature, dialects["provider"], thawed.text_prompts)
+            models["provider"] = redact_model(provider.make_model(options), self.mask)
+            paid["provider"] = PaidModel(provider.tariff.model, provider.tariff.highest_price())
 
         def kept(ref: str) -> str | None:
             with self._store.read_connection() as connection:
@@ -211,7 +211,7 @@ class RunFactory:
         if model not in self._providers:
             named = self.settings.model_key
             key = None if named is None or not self._is_configured(model) else lambda: self._key(named)
-            self._providers[model] = Provider(Tariff.configured(self.settings, model), key=key)
+            self._providers[model] = Provider(Tariff.from_settings(self.settings, model), key=key)
         return self._providers[model]
 
     def _is_configured(self, model: str) -> bool:
@@ -305,7 +305,7 @@ def scripted_model(script: Script) -> Model:
     """The model that a script is: each completion takes the line that its step was marked with."""
 
     async def complete(asked: ModelInput) -> Completion | Failure:
-        line = script.line_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
+        line = script.answer_for(asked.path, -1 if asked.sent.line is None else asked.sent.line, asked.step)
         await asyncio.sleep(line.delay_s)  # without a delay it still lets others run
         return line.answer
 

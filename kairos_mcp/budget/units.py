@@ -1,4 +1,9 @@
-"""Amounts in every unit that can be limited, prices, and accounts: what is capped, held and spent. Integers alone."""
+"""Amounts in every unit that can be limited, prices, and accounts: what is capped, held and spent.
+
+Integers alone. A branch that starts gets caps of its own: whatever order branches begin, spend and end in, those that
+run may together spend no more than the enclosing account has left, less what is set aside there. Reservation in the
+enclosing accounts holds even where this law is wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,12 @@ from functools import partial
 from operator import add, attrgetter, sub
 from typing import NamedTuple
 
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.core.steps import Refused
 
 
 class Price(NamedTuple):
-    """What a token costs at most, in nano-dollars: one that is read, one that is written."""
+    """What a token costs at most, in nano-dollars: an input token (`read`), an output token (`written`)."""
 
     read: int
     written: int
@@ -49,7 +54,7 @@ _COUNTS = {"round": Units(rounds=1, model_calls=1), "call": Units(tool_calls=1),
 
 
 def counts_of(kind: str) -> Units:
-    """What a step of this kind counts: a round is a model call, other completions are calls alone."""
+    """Return what a step of this kind counts. A round counts a model call too, other completions count that alone."""
     return _COUNTS.get(kind, _MODEL_CALL)
 
 
@@ -70,8 +75,10 @@ _caps_by_unit = attrgetter(*Units._fields)
 
 
 class Account(NamedTuple):
-    """A limit over a run (`scope`: run), over a branch of one (branch, and its path), or over what many share (day,
-    mandate): what may be used (None: no limit), what open and begun steps hold, what is spent."""
+    """What may be used (`caps`, None: no limit), what open and started steps hold, and what is spent.
+
+    `scope`: `run`, `branch` and its path, or, for an account that several runs share, `day` or `mandate`.
+    """
 
     id: int
     caps: Limits
@@ -85,26 +92,41 @@ class Account(NamedTuple):
         return Remaining(*[None if cap is None else max(0, cap - held - spent) for cap, held, spent in caps])
 
     def remaining_of(self, unit: str) -> int | None:
-        """What is left of one unit."""
+        """Return what is left of one unit."""
         rest: int | None = getattr(self.remaining, unit)
         return rest
 
     def settle(self, held: Units, spent: Units) -> Account:
-        """The account after a step that held so much has ended and cost so much."""
+        """Return the account after a step that held `held` has ended and cost `spent`."""
         return Account(self.id, self.caps, self.held.minus(held), self.spent.plus(spent), self.scope)
 
     def hold(self, held: Units) -> Account:
+        """Return the account after a step has reserved `held`."""
         return Account(self.id, self.caps, self.held.plus(held), self.spent, self.scope)
 
     def remaining_with_overtime(self, more_ms: int) -> int:
-        """The time that is left where so much more is allowed: however often it is tried, once in all."""
+        """Return the milliseconds left, with `more_ms` beyond the cap. All attempts share that overtime."""
         return (self.caps.milliseconds or 0) + more_ms - self.spent.milliseconds - self.held.milliseconds
 
     def refuse(self, unit: str) -> Refused:
+        """Return the refusal for a unit of which too little is left."""
         used: int = getattr(self.spent, unit) + getattr(self.held, unit)
         return Refused(unit, used, getattr(self.caps, unit), self.scope)
 
 
 def shared_part(amount: Units) -> Units:
-    """What of an amount counts in an account that runs share: model calls, their tokens and their price."""
+    """Return what of an amount counts in an account that runs share: model calls, their tokens and their price."""
     return amount._replace(rounds=0, tool_calls=0, milliseconds=0)
+
+
+def branch_caps(share: BranchShare, enclosing: Account) -> Limits:
+    """Return the caps of a branch that starts: in each unit what was asked for, within an equal share of what is left.
+
+    What is left is neither spent nor held: a branch holds nothing but what its steps hold, so none has to give back.
+    """
+    caps: list[int | None] = []
+    units = zip(_caps_by_unit(share.limits), enclosing.remaining, _caps_by_unit(share.reserved), strict=True)
+    for asked, left, reserved in units:
+        equal_share = None if left is None else max(0, left - (reserved or 0)) // max(1, share.open_branches)
+        caps.append(equal_share if asked is None else asked if equal_share is None else min(asked, equal_share))
+    return Limits(*caps)

@@ -258,7 +258,7 @@ def _check_provider(settings: Settings, environ: Mapping[str, str]) -> Iterator[
         yield Finding("provider", "note", f"{where}; {variable} is not set", f"Set {variable}, or your provider's own.")
     else:
         yield Finding("provider", "ok", f"{where}, {'with' if environ.get(variable) else 'without'} a key")
-    if Tariff.configured(settings, settings.model).dearest() is None:
+    if Tariff.from_settings(settings, settings.model).highest_price() is None:
         cure = "Set price_input and price_output, if runs are to be limited in dollars."
         yield Finding("provider", "note", "its price is not known", cure)
 

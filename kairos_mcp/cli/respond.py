@@ -162,10 +162,10 @@ def _decide(
     as_json: bool,
 ) -> int:
     """Decide about the waiting approval under the key; with `drive`, go on with the run here if no server does."""
-    from kairos_mcp.models.answers import FEEDBACK_CHARS
+    from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 
-    if feedback is not None and len(feedback) > FEEDBACK_CHARS:
-        raise BadArguments(f"The feedback is longer than {FEEDBACK_CHARS} characters.", "Say it shorter.")
+    if feedback is not None and len(feedback) > MAX_FEEDBACK_CHARS:
+        raise BadArguments(f"The feedback is longer than {MAX_FEEDBACK_CHARS} characters.", "Say it shorter.")
     settings, who = settings_for_run(flags, run_id), person_for(principal)
 
     async def decide_and_drive(app: App) -> str:

@@ -273,7 +273,7 @@ class StepExecutor:
         match step:
             case RequestCompletion():
                 private_parts = self._private_parts[_conversation_of(path)]
-                answer = await self._complete(ModelInput(path, step, sent, private_parts.of), grant)
+                answer = await self._complete(ModelInput(path, step, sent, private_parts.find), grant)
                 notes: tuple[str, ...] = ()
                 if isinstance(answer, Completion):
                     answer, notes = drop_impossible_usage(path, answer)

@@ -1,4 +1,4 @@
-"""Parses answers from outside (of callers, scripts, clients) into our values: strict, bounded, nothing coerced."""
+"""Parse answers from outside (callers, scripts, clients) into our values: strict, bounded, nothing coerced."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
 
-FEEDBACK_CHARS = 4_000
+MAX_FEEDBACK_CHARS = 4_000
 _Tokens = Annotated[int, Field(ge=0, le=2**53 - 1)]  # the largest count that every JSON reader holds exactly
 
 
 class UsageInvalid(BadArguments):
-    """An answer's usage is no count of tokens; nothing of the answer is taken."""
+    """The usage of an answer is no count of tokens, so the whole answer is refused."""
 
     code = "usage_invalid"
 
@@ -52,40 +52,42 @@ class _ToolResultModel(_AnswerModel):
     data: Any = None
 
 
-_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of what was shown
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # of what the person was shown
 
 
 class _DecisionModel(_AnswerModel):
     decision: Literal["approve", "deny"]
     digest: _Digest
-    feedback: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
+    feedback: Annotated[str, Field(max_length=MAX_FEEDBACK_CHARS)] | None = None
 
 
 class _SettlementModel(_AnswerModel):
     settlement: Settlement
     digest: _Digest
-    note: Annotated[str, Field(max_length=FEEDBACK_CHARS)] | None = None
+    note: Annotated[str, Field(max_length=MAX_FEEDBACK_CHARS)] | None = None
 
 
-_Shape = TypeVar("_Shape", bound=_AnswerModel)
+_AnyAnswerModel = TypeVar("_AnyAnswerModel", bound=_AnswerModel)
 
 
-def completion_from(value: object, path: str) -> Completion:
-    """The answer `{content?, tool_calls?: [{id?, name, arguments}], usage?, finish?}` of the step at `path`.
+def parse_completion(value: object, path: str) -> Completion:
+    """Parse `{content?, tool_calls?: [{id?, name, arguments}], usage?, finish?}`, the answer of the step at `path`.
 
-    Ids from outside are dropped for ordinals (`PATH/call-1`). A text as arguments is not decoded: the call is
+    Ids from outside are replaced by ordinals (`PATH/call-1`). Arguments given as a text are not decoded: the call is
     marked unreadable. An empty turn is legal; the flow decides what it means.
     Raises BadArguments, and UsageInvalid where only the usage is wrong.
     """
     answer = _parse_answer(_CompletionModel, value, "completion")
-    calls = tuple(_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
-    return Completion(answer.content or "", calls, answer.finish, _usage(answer.usage))
+    calls = tuple(_to_tool_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
+    return Completion(answer.content or "", calls, answer.finish, _to_usage(answer.usage))
 
 
-def turn_from(value: object, path: str) -> Completion:
-    """The completion that a caller answers with. Raises BadArguments also where there is neither a text nor a call: a
-    model may fall silent, but who calls with nothing has forgotten something, and nothing of the run is spent on it."""
-    turn = completion_from(value, path)
+def parse_caller_completion(value: object, path: str) -> Completion:
+    """Parse the completion that a caller answers with. Raises BadArguments also where it has neither text nor call.
+
+    A model may fall silent; a caller who sends nothing has forgotten something, and no step is spent on that.
+    """
+    turn = parse_completion(value, path)
     match value:
         case {"content": str()}:
             return turn
@@ -99,7 +101,7 @@ def turn_from(value: object, path: str) -> Completion:
 
 
 def renumber_calls(completion: Completion, path: str) -> Completion:
-    """The completion as the answer of the step at `path`: its calls get their ordinals there."""
+    """Return the completion as the answer of the step at `path`: its calls get the ids `PATH/call-N`."""
     calls = [
         ToolCall(f"{path}/call-{n}", call.name, call.arguments, call.unreadable)
         for n, call in enumerate(completion.tool_calls, 1)
@@ -107,13 +109,13 @@ def renumber_calls(completion: Completion, path: str) -> Completion:
     return replace(completion, tool_calls=tuple(calls)) if calls else completion
 
 
-def tool_result_from(value: object) -> ToolResult:
-    """A tool's result `{content, is_error?, data?}`. Raises BadArguments."""
+def parse_tool_result(value: object) -> ToolResult:
+    """Parse a tool's result `{content, is_error?, data?}`. Raises BadArguments."""
     answer = _parse_answer(_ToolResultModel, value, "tool_call")
     return ToolResult(answer.content, bool(answer.is_error), answer.data)
 
 
-def settlement_from(value: object, path: str) -> SettlementRequest:
+def parse_settlement(value: object, path: str) -> SettlementRequest:
     """Parse how a caller resolves a call of unknown outcome: `{settlement: reattempt | already_done, digest, note?}`.
 
     Raises BadArguments.
@@ -122,14 +124,16 @@ def settlement_from(value: object, path: str) -> SettlementRequest:
     return SettlementRequest(path, answer.settlement, answer.note or None, answer.digest)
 
 
-def decision_from(value: object, key: str, who: tuple[str, str, str]) -> Decision:
-    """A decision `{decision: approve | deny, digest, feedback?}` about the approval under this key. Raises
-    BadArguments."""
+def parse_approval_decision(value: object, key: str, who: tuple[str, str, str]) -> Decision:
+    """Parse a decision `{decision: approve | deny, digest, feedback?}` about the approval under this key.
+
+    Raises BadArguments.
+    """
     answer = _parse_answer(_DecisionModel, value, "approval")
     return Decision(key, answer.decision, answer.digest, who, answer.feedback or None)
 
 
-def _call(call: _CallModel, ordinal: str) -> ToolCall:
+def _to_tool_call(call: _CallModel, ordinal: str) -> ToolCall:
     match call.arguments:
         case str():
             return ToolCall(ordinal, call.name, unreadable="the arguments are a text; a JSON object is needed")
@@ -137,13 +141,13 @@ def _call(call: _CallModel, ordinal: str) -> ToolCall:
             return ToolCall(ordinal, call.name, arguments)
 
 
-def _usage(usage: _UsageModel | None) -> Usage | None:
+def _to_usage(usage: _UsageModel | None) -> Usage | None:
     if usage is None:
         return None
     return Usage(usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0)
 
 
-def _parse_answer(shape: type[_Shape], value: object, kind: str) -> _Shape:
+def _parse_answer(shape: type[_AnyAnswerModel], value: object, kind: str) -> _AnyAnswerModel:
     if not isinstance(value, dict):
         raise BadArguments(f"The {kind} answer must be an object.", f"Valid keys: {', '.join(shape.model_fields)}.")
     if (reason := find_unfit_value(value)) is not None:
@@ -163,5 +167,5 @@ def _invalid_answer(shape: type[_AnswerModel], kind: str, error: ValidationError
 
 
 def _format_location(location: tuple[int | str, ...]) -> str:
-    """The place of a problem; a key from outside may be long, and is cut."""
+    # A key from outside may be long, so each is cut.
     return ".".join(str(part)[:60] for part in location) or "the answer"

@@ -1,7 +1,8 @@
-"""Encodes a request for a model and decodes its reply, in two dialects; pure functions.
+"""Encode a request for a model, and decode its reply, in two dialects; pure functions.
 
-`native` is for routes that take tool specs and give tool calls; `text` for those that only talk: its prompt lists
-the tools, and a reply is one JSON object. Push, InputRequired and provider use the same pairs.
+`native` is for routes that take tool specs and return tool calls. `text` is for those that only exchange text: the
+prompt lists the tools, and a reply is one JSON object. A provider, and both kinds of sampling (a pushed request, and
+one inside an InputRequiredResult), use the same functions.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, 
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 
-_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
+_REPLY_KEYS = frozenset({"tool_calls", "final", "say"})  # of a reply in the text dialect
 
 
 @dataclass(frozen=True, slots=True)
 class TextPrompts:
-    """The texts of the text dialect: `tools` with `$tools`, `final` where none are offered, `schema` with `$schema`;
-    and `answer`, also with `$schema`, for a native route that can't be given a schema beside its tools.
+    """The prompts of the text dialect, from `config/prompts/text_<field>.md`.
 
-    One file each: `config/prompts/text_<field>.md`.
+    `tools` with `$tools`; `final` where no tools are offered; `schema` with `$schema`. `answer`, also with `$schema`,
+    is for a native route that can't be given a schema beside its tools.
     """
 
     tools: str
@@ -34,28 +35,28 @@ class TextPrompts:
 
 
 @dataclass(frozen=True, slots=True)
-class WordedRequest:
-    """A request as a route is given it: no message has the role system; in the text dialect none has calls."""
+class EncodedRequest:
+    """A request as a route takes it: no message has the role system, and in the text dialect none has tool calls."""
 
     system: str
     messages: tuple[Message, ...]
     tools: ToolSet
 
 
-def native(step: RequestCompletion, sent: Sent) -> WordedRequest:
+def encode_native(step: RequestCompletion, sent: Sent) -> EncodedRequest:
     """Encode the request unchanged; reminder and status line are appended to the newest turn."""
     system, messages = _split_system(step)
-    return WordedRequest(system, _with_tail(messages, step, sent), step.tools)
+    return EncodedRequest(system, _with_tail(messages, step, sent), step.tools)
 
 
-def native_without_tail(step: RequestCompletion) -> WordedRequest:
-    """Encode the native request without its tail, for a route that puts `tail` after the part that may be cached."""
+def encode_native_without_tail(step: RequestCompletion) -> EncodedRequest:
+    """Encode the native request without its tail, for a route that appends the tail after a cache mark."""
     system, messages = _split_system(step)
-    return WordedRequest(system, tuple(messages), step.tools)
+    return EncodedRequest(system, tuple(messages), step.tools)
 
 
-def tail(step: RequestCompletion, sent: Sent) -> str:
-    """Return the end of the newest turn: the flow's reminder, then the status line; empty without both."""
+def format_tail(step: RequestCompletion, sent: Sent) -> str:
+    """Format the end of the newest turn: the flow's reminder, then the status line; empty without both."""
     return "\n\n".join(part for part in (step.reminder, sent.tail) if part)
 
 
@@ -65,11 +66,11 @@ def describe_schema(step: RequestCompletion, prompts: TextPrompts) -> str:
     return "" if step.output_schema is None else Template(prompts.answer).substitute(schema=schema)
 
 
-def text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> WordedRequest:
+def encode_text(step: RequestCompletion, sent: Sent, prompts: TextPrompts) -> EncodedRequest:
     """Encode the request for a model without tool support: calls and results become text."""
     system, messages = _split_system(step)
     as_text = _with_tail(_messages_as_text(messages), step, sent)
-    return WordedRequest(
+    return EncodedRequest(
         "\n\n".join(part for part in (system, _system_instructions(step, prompts)) if part), as_text, ToolSet()
     )
 
@@ -88,24 +89,19 @@ def _object_schema(**parts: JsonObject) -> JsonObject:
     return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
 
 
-def native_reply(reply: Completion) -> Completion:
-    """A native reply needs no decoding."""
-    return reply
-
-
-def text_turn(content: str, calls: Sequence[ToolCall]) -> str:
-    """A turn of a model as the text dialect has it: the object of calls with what was said beside them, or a final."""
+def encode_text_turn(content: str, calls: Sequence[ToolCall]) -> str:
+    """Encode a model's turn in the text dialect: `{"tool_calls", "say"?}`, or `{"final"}` without calls."""
     if not calls:
         return json.dumps({"final": content}, ensure_ascii=False)
-    asked = [{"name": call.name, "arguments": call.arguments} for call in calls]
-    shown: JsonObject = {"tool_calls": asked} | ({"say": content} if content else {})
-    return json.dumps(shown, ensure_ascii=False)
+    call_objects = [{"name": call.name, "arguments": call.arguments} for call in calls]
+    turn: JsonObject = {"tool_calls": call_objects} | ({"say": content} if content else {})
+    return json.dumps(turn, ensure_ascii=False)
 
 
 def decode_text_reply(reply: Completion, step: RequestCompletion, path: str) -> Completion:
-    """The completion that a reply in the text dialect means; unreadable, with the reason, where it means none.
+    """Decode a reply in the text dialect. A reply that can't be decoded is marked unreadable, with the reason.
 
-    Where no tools are offered a reply that is no object is the text itself: small models answer so.
+    Where no tools are offered, a reply that is no JSON object is taken as the text: small models answer so.
     """
     if reply.finish in ("length", "content_filter", "refusal"):
         return reply
@@ -115,23 +111,23 @@ def decode_text_reply(reply: Completion, step: RequestCompletion, path: str) -> 
         return reply
     try:
         return _decode_reply_object(reply, decode_object(reply.content), step, path)
-    except Undecodable as broken:
+    except Undecodable as error:
         if len(step.tools) == 0:
             return reply
-        return replace(reply, unreadable=broken.reason)
+        return replace(reply, unreadable=error.reason)
 
 
 def _decode_reply_object(reply: Completion, reply_object: JsonObject, step: RequestCompletion, path: str) -> Completion:
-    """The reply object itself says whether the turn ends; the finish that the host reports is ignored."""
-    if not reply_object.keys() & _KEYS and step.output_schema is not None:
+    """Decode the reply's object. The object says whether the turn ends; the reported finish is ignored."""
+    if not reply_object.keys() & _REPLY_KEYS and step.output_schema is not None:
         return reply  # a bare object is the final answer
-    unknown_keys = sorted(reply_object.keys() - _KEYS)
+    unknown_keys = sorted(reply_object.keys() - _REPLY_KEYS)
     if unknown_keys:
         raise Undecodable(f'the object has {unknown_keys[0][:40]!r}; its keys are "tool_calls" with "say", or "final"')
     match reply_object:
         case {"tool_calls": list(calls), **rest} if calls and rest.get("final") is None:
             content = _optional_text(rest.get("say"), "say")
-            return replace(reply, content=content, tool_calls=tuple(_calls(calls, path)), finish="tool_calls")
+            return replace(reply, content=content, tool_calls=tuple(_parse_calls(calls, path)), finish="tool_calls")
         case {"final": str() | dict() as final, **rest} if not (rest.get("tool_calls") or rest.get("say")):
             text = final if isinstance(final, str) else json.dumps(final, ensure_ascii=False)
             return replace(reply, content=text, finish="stop")
@@ -141,20 +137,20 @@ def _decode_reply_object(reply: Completion, reply_object: JsonObject, step: Requ
             )
 
 
-def _calls(calls: list[Any], path: str) -> list[ToolCall]:
-    """The calls of a turn. One whose arguments are no object is answered with an error and spoils no other."""
-    found = []
+def _parse_calls(calls: list[Any], path: str) -> list[ToolCall]:
+    """Parse the calls of a turn. One whose arguments are no object is marked unreadable, and spoils no other."""
+    parsed = []
     for number, call in enumerate(calls, 1):
         ordinal = f"{path}/call-{number}"
         match call:
             case {"name": str(name), **rest} if name and not rest.keys() - {"id", "arguments"}:
-                found.append(_call(ordinal, name, rest.get("arguments")))
+                parsed.append(_parse_call(ordinal, name, rest.get("arguments")))
             case _:
                 raise Undecodable(f'call {number} is no {{"name": text, "arguments": object}}')
-    return found
+    return parsed
 
 
-def _call(ordinal: str, name: str, arguments: Any) -> ToolCall:
+def _parse_call(ordinal: str, name: str, arguments: Any) -> ToolCall:
     match arguments:
         case None:
             return ToolCall(ordinal, name)
@@ -184,20 +180,20 @@ def _split_system(step: RequestCompletion) -> tuple[str, list[Message]]:
 
 
 def _with_tail(messages: list[Message], step: RequestCompletion, sent: Sent) -> tuple[Message, ...]:
-    reply_object = tail(step, sent)
-    if not reply_object or not messages:
+    tail = format_tail(step, sent)
+    if not tail or not messages:
         return tuple(messages)
     newest = messages[-1]
-    return (*messages[:-1], replace(newest, content=f"{newest.content}\n\n{reply_object}"))
+    return (*messages[:-1], replace(newest, content=f"{newest.content}\n\n{tail}"))
 
 
 def _messages_as_text(messages: list[Message]) -> list[Message]:
-    """Calls become the object that asked for them, the results after a turn one user message."""
+    """Turn calls into the object of the text dialect, and the results after a turn into one user message."""
     as_text: list[Message] = []
     for message in messages:
         match message:
             case Message("assistant", content, (_, *_) as calls):
-                as_text.append(Message("assistant", text_turn(content, calls)))
+                as_text.append(Message("assistant", encode_text_turn(content, calls)))
             case Message("tool", content) if as_text and as_text[-1].role == "user":
                 as_text[-1] = Message("user", f"{as_text[-1].content}\n\n{content}")
             case Message("tool", content):
@@ -209,11 +205,12 @@ def _messages_as_text(messages: list[Message]) -> list[Message]:
 
 def _system_instructions(step: RequestCompletion, prompts: TextPrompts) -> str:
     schema = "" if step.output_schema is None else json.dumps(step.output_schema, ensure_ascii=False)
-    asked = Template(prompts.schema).substitute(schema=schema) if schema else ""
+    schema_text = Template(prompts.schema).substitute(schema=schema) if schema else ""
     if len(step.tools) == 0:
-        return "\n\n".join(part for part in (prompts.final, asked) if part)
+        return "\n\n".join(part for part in (prompts.final, schema_text) if part)
     lines = [
         json.dumps({"name": t.name, "description": t.description, "arguments": t.input_schema}, ensure_ascii=False)
         for t in step.tools
     ]
-    return "\n\n".join(part for part in (Template(prompts.tools).substitute(tools="\n".join(lines)), asked) if part)
+    tools_text = Template(prompts.tools).substitute(tools="\n".join(lines))
+    return "\n\n".join(part for part in (tools_text, schema_text) if part)

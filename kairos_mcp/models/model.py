@@ -1,4 +1,4 @@
-"""A model is a function that completes a conversation; what it is given, and what a run wants of its completions."""
+"""A model: a function that completes a conversation, with its input and the options that a run sets for it."""
 
 from __future__ import annotations
 
@@ -12,45 +12,47 @@ from kairos_mcp.core.steps import DialectName, Failure, RequestCompletion, Sent
 from kairos_mcp.models.dialects import TextPrompts
 
 
-def _nothing_private(_turn: Message) -> None:
+def _no_private_part(_turn: Message) -> None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """What a model is given: the step's path in the run, the request of the flow, what was sent beside it, and how to
-    find the private parts that a provider wants back of an earlier turn."""
+    """What a model is given: the path of the step, the flow's request, and what the server sends beside it.
+
+    `find_private` returns the private part of an earlier turn, which its provider wants back.
+    """
 
     path: str
     step: RequestCompletion
     sent: Sent
-    private: Callable[[Message], Private | None] = _nothing_private
+    find_private: Callable[[Message], Private | None] = _no_private_part
 
 
 Model = Callable[[ModelInput], Awaitable[Completion | Failure]]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelManner:
-    """How a run wants its completions, from its stored spec: temperature, dialect, prompts of the text dialect."""
+class ModelOptions:
+    """The options of a run's completions, from its stored spec. `prompts`: those of the text dialect."""
 
     temperature: float | None = None
     dialect: DialectName = "native"
     prompts: TextPrompts = field(default_factory=lambda: TextPrompts("", "", ""))
 
 
-_Turn = tuple[str, tuple[str, ...]]
+_TurnKey = tuple[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class PrivateParts:
-    """What a provider wants back of its earlier turns (thinking, signatures, ids), kept by turn.
+    """What a provider wants back of its earlier turns: thinking, signatures, ids.
 
-    A turn is identified by its text and the ids of its calls, which are ordinals and so unique; two turns of the same
-    text without calls are the same to their provider.
+    A turn is identified by its text and the ids of its calls, which are unique in a run. Two turns of the same text
+    without calls are the same to their provider.
     """
 
-    _by_turn: dict[_Turn, Private] = field(default_factory=dict)
+    _by_turn: dict[_TurnKey, Private] = field(default_factory=dict)
 
     def keep(self, name: str, turn: Completion) -> None:
         """Store the private part of the answer to the step `name`."""
@@ -58,7 +60,7 @@ class PrivateParts:
             ids = tuple(f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1))
             self._by_turn[turn.content, ids] = turn.private
 
-    def of(self, message: Message) -> Private | None:
+    def find(self, message: Message) -> Private | None:
         """Return the private part of an assistant turn of a conversation, if it has one."""
         if message.role != "assistant" or not self._by_turn:
             return None
@@ -66,12 +68,12 @@ class PrivateParts:
 
 
 def redact_model(model: Model, redactor: Redactor) -> Model:
+    """Wrap a model so that no secret stands in its answers."""
+
     async def complete(model_input: ModelInput) -> Completion | Failure:
         answer = await model(model_input)
-        return (
-            redact_values.redact_completion(answer, redactor)
-            if isinstance(answer, Completion)
-            else redact_values.redact_failure(answer, redactor)
-        )
+        if isinstance(answer, Completion):
+            return redact_values.redact_completion(answer, redactor)
+        return redact_values.redact_failure(answer, redactor)
 
     return complete

@@ -1,7 +1,7 @@
-"""What a model's tokens cost: at most, for a reservation, and what a report of tokens comes to. Nano-dollars alone.
+"""What a model's tokens cost, in nano-dollars: at most, for a reservation, and exactly, for a report of tokens.
 
-The table is that of genai-prices, which comes with the package and is read offline; a price that the configuration
-states goes before it. A model is priced by the address it is asked at, else by its provider's name.
+The table is that of genai-prices, which comes with the package and is read offline; a price in the configuration goes
+before it. A model is found in the table by the address of its provider, else by its provider's name.
 """
 
 from __future__ import annotations
@@ -27,46 +27,53 @@ _PER_REQUEST_PRICES = (
     "input_mchars",
     "input_text_messages_kcount",
 )  # priced otherwise than by tokens
-_ONE_PROVIDER = {"openai-chat": "openai", "openai-responses": "openai"}
+_TABLE_NAMES = {"openai-chat": "openai", "openai-responses": "openai"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """How a model is priced. `stated`: dollars for a million tokens in and out, from the configuration."""
+    """How a model is priced. `stated_prices`: dollars for a million tokens in and out, from the configuration."""
 
     model: str
     base_url: str | None = None
-    stated: tuple[float, float] | None = None
+    stated_prices: tuple[float, float] | None = None
 
     @classmethod
-    def configured(cls, settings: Settings, model: str) -> Tariff:
-        """The address holds for models of the configured provider, the stated price for the configured model."""
-        same = settings.model is not None and model.partition(":")[0] == settings.model.partition(":")[0]
-        base_url = settings.base_url if same else None
+    def from_settings(cls, settings: Settings, model: str) -> Tariff:
+        """Make the tariff of a model.
+
+        The configured address holds for all models of the configured provider, the stated prices for the configured
+        model alone.
+        """
+        same_provider = settings.model is not None and model.partition(":")[0] == settings.model.partition(":")[0]
+        base_url = settings.base_url if same_provider else None
         match settings.price_input, settings.price_output:
-            case (float() as read, float() as written) if model == settings.model:
-                return cls(model, base_url, (read, written))
+            case (float() as input_price, float() as output_price) if model == settings.model:
+                return cls(model, base_url, (input_price, output_price))
             case _:
                 return cls(model, base_url)
 
-    def dearest(self) -> Price | None:
-        """What a token costs at most; None where nobody knows."""
-        if self.stated is not None:
-            return Price(*(_round_up_nano(Decimal(str(dollars)) * NANO_PER_MTOK) for dollars in self.stated))
+    def highest_price(self) -> Price | None:
+        """Return what a token costs at most, or None where the price is unknown."""
+        if self.stated_prices is not None:
+            return Price(*(_round_up_nano(Decimal(str(dollars)) * NANO_PER_MTOK) for dollars in self.stated_prices))
         known = self._find_model(self.model.partition(":")[2])
         if known is None:
             return None
         now = datetime.now(UTC)  # some models are cheaper at night; a run may go on into the day
         prices = [vars(known[1].get_prices(now.replace(hour=hour))) for hour in range(24)]
-        read, written = _highest_price(prices, _INPUT_PRICES), _highest_price(prices, _OUTPUT_PRICES)
-        if read is None or written is None or any(each.get(name) for each in prices for name in _PER_REQUEST_PRICES):
+        read, written = _find_highest(prices, _INPUT_PRICES), _find_highest(prices, _OUTPUT_PRICES)
+        if read is None or written is None or any(price.get(name) for price in prices for name in _PER_REQUEST_PRICES):
             return None
         return Price(_round_up_nano(read * NANO_PER_MTOK), _round_up_nano(written * NANO_PER_MTOK))
 
     def cost(self, usage: Usage, answered_by: str | None, cache_written: int = 0) -> int:
-        """What these tokens cost, by the model that the reply names where it is known; 0 where nobody knows."""
-        if self.stated is not None:
-            price = self.dearest()
+        """Return what these tokens cost, priced as the model that the reply names, if the table has it.
+
+        0 where the price is unknown.
+        """
+        if self.stated_prices is not None:
+            price = self.highest_price()
             return price.cost(usage.input_tokens, usage.output_tokens) if price is not None else 0
         known = self._find_model(answered_by) or self._find_model(self.model.partition(":")[2])
         if known is None:
@@ -86,17 +93,17 @@ class Tariff:
         from genai_prices.data_snapshot import get_snapshot
 
         provider = self.model.partition(":")[0]
-        named = None if self.base_url else _ONE_PROVIDER.get(provider, provider)
+        table_name = None if self.base_url else _TABLE_NAMES.get(provider, provider)
         try:
-            return get_snapshot().find_provider_model(model or "", None, named, self.base_url)
+            return get_snapshot().find_provider_model(model or "", None, table_name, self.base_url)
         except LookupError:
             return None
 
 
-def _highest_price(prices: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> Decimal | None:
-    """The highest price under one of these names, in any tier; None where there is none."""
+def _find_highest(prices: Iterable[Mapping[str, Any]], names: tuple[str, ...]) -> Decimal | None:
+    """Return the highest price under one of these names, in any tier, or None."""
     found: list[Decimal] = []
-    for price in (each.get(name) for each in prices for name in names):
+    for price in (by_name.get(name) for by_name in prices for name in names):
         match price:
             case None:
                 pass

@@ -1,6 +1,6 @@
-"""The providers whose libraries are extras: each with its own key, at its own address or another, without retries.
+"""Make the clients of providers whose libraries are extras: each with its own key, at its own address or another.
 
-Every attempt is recorded beforehand, so the automatic retries of their clients are switched off.
+Every attempt is recorded beforehand, so the automatic retries of the clients are switched off.
 Importing this file imports pydantic-ai; a provider's own library is imported when it is asked for.
 """
 
@@ -18,15 +18,18 @@ from kairos_mcp.models.provider_errors import key_variable
 from kairos_mcp.models.provider_reply_check import reply_check_hook
 
 Close = Callable[[], Awaitable[None]]
-SILENT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
-CONNECT_S = 10.0
+READ_TIMEOUT_S = 600.0  # the run's own time for a completion is shorter; this one only frees the socket in the end
+CONNECT_TIMEOUT_S = 10.0
 
 
-def extra_provider(
+def make_extra_provider(
     kind: str, base_url: str | None, key: str | None, http: httpx2.AsyncClient
 ) -> tuple[Provider[Any], Close]:
-    """The provider, and what closes its client; `http` is taken by those that can. Raises ConfigError for a base URL
-    that does not go with it, ImportError without its package, and what the library raises without a key."""
+    """Return the provider, and the function that closes its client; `http` is used where the library takes one.
+
+    Raises ConfigError for a base URL that this provider can't have, ImportError without its package, and what the
+    library raises without a key.
+    """
     match kind:
         case "google":
             from pydantic_ai.providers.google import GoogleProvider
@@ -39,19 +42,19 @@ def extra_provider(
         case "groq":
             from pydantic_ai.providers.groq import GroqProvider
 
-            http_client = _httpx()
+            http_client = _make_http_client()
             return GroqProvider(api_key=key, base_url=base_url, http_client=http_client), http_client.aclose
         case "cohere":
-            return _cohere(base_url, key, _httpx())
+            return _make_cohere(base_url, key, _make_http_client())
         case "huggingface":
             from pydantic_ai.providers.huggingface import HuggingFaceProvider
 
-            hugging = HuggingFaceProvider(api_key=key, **({"base_url": base_url} if base_url is not None else {}))
-            return hugging, hugging.client.close
+            provider = HuggingFaceProvider(api_key=key, **({"base_url": base_url} if base_url is not None else {}))
+            return provider, provider.client.close
         case "bedrock":
-            return _bedrock(base_url, key)
+            return _make_bedrock(base_url, key)
         case "xai":
-            return _xai(base_url, key)
+            return _make_xai(base_url, key)
         case _ if base_url is None:
             return infer_provider(kind), _no_close
         case _:
@@ -60,18 +63,18 @@ def extra_provider(
             )
 
 
-def _httpx() -> Any:
+def _make_http_client() -> Any:
     """Return an httpx client with the same limits as our own httpx2 client."""
     import httpx
 
     return httpx.AsyncClient(
-        timeout=httpx.Timeout(SILENT_S, connect=CONNECT_S, pool=CONNECT_S),
+        timeout=httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, pool=CONNECT_TIMEOUT_S),
         headers={"Accept-Encoding": "identity"},  # so that a small reply can't unfold into a huge one
         event_hooks={"response": [reply_check_hook(httpx.AsyncByteStream)]},
     )
 
 
-def _cohere(base_url: str | None, key: str | None, http_client: Any) -> tuple[Provider[Any], Close]:
+def _make_cohere(base_url: str | None, key: str | None, http_client: Any) -> tuple[Provider[Any], Close]:
     from pydantic_ai.providers.cohere import CohereProvider
 
     if base_url is None:
@@ -82,25 +85,25 @@ def _cohere(base_url: str | None, key: str | None, http_client: Any) -> tuple[Pr
     return CohereProvider(cohere_client=client), http_client.aclose
 
 
-def _bedrock(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
-    """With a bearer token, or as its own library finds its credentials."""
+def _make_bedrock(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
+    """Make a Bedrock client with a bearer token, or with the credentials that its own library finds."""
     import boto3
     from botocore.config import Config
     from botocore.session import Session
     from botocore.tokens import FrozenAuthToken
     from pydantic_ai.providers.bedrock import BedrockProvider
 
-    class Bearing(Session):  # type: ignore[misc]  # botocore has no types
+    class BearerSession(Session):  # type: ignore[misc]  # botocore has no types
         def get_auth_token(self, **_: Any) -> FrozenAuthToken:
             return FrozenAuthToken(key)
 
     config = Config(
-        read_timeout=SILENT_S,
-        connect_timeout=CONNECT_S,
+        read_timeout=READ_TIMEOUT_S,
+        connect_timeout=CONNECT_TIMEOUT_S,
         retries={"total_max_attempts": 1},
         signature_version="bearer" if key is not None else None,
     )
-    session = boto3.Session(botocore_session=Bearing() if key is not None else None)
+    session = boto3.Session(botocore_session=BearerSession() if key is not None else None)
     if key is None and session.get_credentials() is None:
         raise ConfigError(
             "bedrock: there are no credentials.",
@@ -114,8 +117,8 @@ def _bedrock(base_url: str | None, key: str | None) -> tuple[Provider[Any], Clos
     return BedrockProvider(bedrock_client=client), close
 
 
-def _xai(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
-    """By gRPC, whose channel belongs to the event loop that it was made in: so it is made with the first request."""
+def _make_xai(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
+    """Make an xAI client. Its gRPC channel belongs to one event loop, so it is made with the first request."""
     from pydantic_ai.providers.xai import XaiProvider
     from xai_sdk import AsyncClient
 
@@ -123,20 +126,20 @@ def _xai(base_url: str | None, key: str | None) -> tuple[Provider[Any], Close]:
     address = {"api_host": host} if host is not None else {}
     clients: list[AsyncClient] = []
 
-    class Once(XaiProvider):
+    class LazyXaiProvider(XaiProvider):
         @property
         def client(self) -> AsyncClient:
             if not clients:
-                once = [("grpc.enable_retries", 0)]  # else the channel itself tries five times
-                clients.append(AsyncClient(api_key=self.api_key, channel_options=once, **address))
+                options = [("grpc.enable_retries", 0)]  # else the channel itself tries five times
+                clients.append(AsyncClient(api_key=self.api_key, channel_options=options, **address))
             return clients[0]
 
     async def close() -> None:
         for client in clients:
             await client.close()
 
-    return Once(api_key=key, api_host=host), close
+    return LazyXaiProvider(api_key=key, api_host=host), close
 
 
 async def _no_close() -> None:
-    """Nothing to close: the client is ours, or closes by itself."""
+    """Do nothing: the client is ours, or closes by itself."""

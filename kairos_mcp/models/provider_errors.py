@@ -1,6 +1,6 @@
-"""What went wrong at a provider as a Failure: may it be tried again, when, is its end known, and what cures it.
+"""Turn what went wrong at a provider into a Failure: whether to try again, when, whether its end is known, what to do.
 
-No text of a failure holds a key: provider messages are cut and masked, exceptions of libraries are never quoted.
+No text of a failure holds a key: provider messages are cut and redacted, exceptions of libraries are never quoted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kairos_mcp.core.secret_forms import strip_passwords
 from kairos_mcp.core.steps import Failure
 from kairos_mcp.models.pricing import Tariff
 
-LONGEST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 _MESSAGE_CHARS = 300
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 _SECRET_FORM = re.compile(
@@ -22,21 +22,23 @@ _SECRET_FORM = re.compile(
 
 
 class BadProviderReply(Exception):
-    """A reply that no library should see. `passing`: another attempt may go well."""
+    """A reply that no library should see. `retryable`: another attempt may succeed."""
 
-    def __init__(self, reason: str, *, passing: bool = False) -> None:
+    def __init__(self, reason: str, *, retryable: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.passing = passing
+        self.retryable = retryable
 
 
 class InvalidProviderUsage(BadProviderReply):
-    """A reply whose report of tokens is none."""
+    """A reply whose usage is no count of tokens."""
 
 
-class Redirected(BadProviderReply):
-    """A reply that only names another address: nobody has worked on the request. It isn't followed, since the key
-    would go along."""
+class UnexpectedRedirect(BadProviderReply):
+    """A reply that only names another address. It isn't followed, since the key would go along.
+
+    Nobody has worked on the request.
+    """
 
     def __init__(self, status: int, host: str | None) -> None:
         where = "elsewhere" if host is None else f"to {host}"
@@ -51,19 +53,19 @@ _KEY_VARIABLES = {
 
 
 def key_variable(kind: str) -> str:
-    """The variable that a provider's key stands in."""
+    """Return the name of the environment variable that holds a provider's key."""
     return _KEY_VARIABLES.get(kind) or f"{kind.partition('-')[0].upper()}_API_KEY"
 
 
 def connection_failure(error: Exception, name: str) -> Failure:
-    """The client could not even be made: a setting, a key or a package is missing."""
+    """Return the failure of a client that could not be made: a setting, a key or a package is missing."""
     kind = name.partition(":")[0]
     match error:
         case KairosError():
             return Failure(error.code, str(error))
         case ImportError():
-            named = kind.partition("-")[0]
-            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{named}]'.")
+            extra = kind.partition("-")[0]
+            return Failure("config_error", f"The package for {kind} is missing. pip install 'kairos-mcp[{extra}]'.")
         case _:
             other_variables = ", AWS_DEFAULT_REGION" if kind == "bedrock" else ""
             hint = f"Set {key_variable(kind)}{other_variables}, and check KAIROS_MODEL."
@@ -71,24 +73,24 @@ def connection_failure(error: Exception, name: str) -> Failure:
 
 
 def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]) -> Failure:
-    """What a request has ended in."""
+    """Return the failure of a request that was made."""
     from pydantic_ai import exceptions as known
 
     kind = tariff.model.partition(":")[0]
-    if (bad := next((each for each in _cause_chain(error) if isinstance(each, BadProviderReply)), None)) is not None:
-        return _bad_reply(bad, kind)
-    message = masked(_provider_message(error), environ)
+    if (bad := next((cause for cause in _cause_chain(error) if isinstance(cause, BadProviderReply)), None)) is not None:
+        return _bad_reply_failure(bad, kind)
+    message = redact_keys(_provider_message(error), environ)
     match error:
         case known.ModelQuotaExceededError():
             return Failure("provider_error", f"{kind}: the account has nothing left{message}.")
         case known.ModelRateLimitError() | known.ModelOverloadedError():
             return Failure("provider_busy", f"{kind} is busy{message}.", True, _retry_after_s(error))
         case known.ModelTimeoutError(phase=phase) | known.ModelConnectionError(phase=phase):
-            return _connection_failure(kind, phase, timeout=isinstance(error, known.ModelTimeoutError), tariff=tariff)
+            return _transport_failure(kind, phase, timeout=isinstance(error, known.ModelTimeoutError), tariff=tariff)
         case known.ModelHTTPError(status_code=status) if status >= 500 or status in (408, 409, 425):
-            gone = status == 504  # a gateway gave up waiting; whoever thinks behind it may go on
+            timed_out = status == 504  # a gateway gave up waiting; the model behind it may go on
             text = f"{kind} failed with status {status}{message}."
-            return Failure("provider_error", text, True, _retry_after_s(error), unknown_end=gone)
+            return Failure("provider_error", text, True, _retry_after_s(error), unknown_end=timed_out)
         case known.ModelHTTPError(status_code=status):
             text = f"{kind} refused the request with status {status}{message}. {_hint_for_status(status, kind)}"
             return Failure("provider_error", text)
@@ -102,21 +104,21 @@ def request_failure(error: Exception, tariff: Tariff, environ: Mapping[str, str]
             return Failure("provider_error", f"{kind}: the reply has an unknown shape.", unknown_end=True)
 
 
-def _bad_reply(bad: BadProviderReply, kind: str) -> Failure:
+def _bad_reply_failure(bad: BadProviderReply, kind: str) -> Failure:
     match bad:
         case InvalidProviderUsage(reason=reason):
             return Failure("usage_invalid", f"{kind}: the reply is not taken, since {reason}.", unknown_end=True)
-        case Redirected(reason=reason):
+        case UnexpectedRedirect(reason=reason):
             return Failure("provider_error", f"{kind}: {reason}. Set KAIROS_BASE_URL to where the provider is.")
-        case BadProviderReply(reason=reason, passing=True):
+        case BadProviderReply(reason=reason, retryable=True):
             return Failure("provider_error", f"{kind}: the reply is useless: {reason}.", True, unknown_end=True)
         case BadProviderReply(reason=reason):
             text = f"{kind}: the reply is useless: {reason}. Check KAIROS_BASE_URL."
             return Failure("provider_error", text, unknown_end=True)
 
 
-def _connection_failure(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
-    """The end of a call that was sent is unknown; one that never got through has cost nothing."""
+def _transport_failure(kind: str, phase: str | None, *, timeout: bool, tariff: Tariff) -> Failure:
+    """Return the failure of a connection. A request that was sent has an unknown end; an unsent one cost nothing."""
     sent = phase not in ("pool", "connect")
     where = f" at {strip_passwords(tariff.base_url)}" if tariff.base_url else ""
     what = "did not answer in time" if timeout else ("broke off" if sent else "can't be reached")
@@ -125,11 +127,11 @@ def _connection_failure(kind: str, phase: str | None, *, timeout: bool, tariff: 
 
 
 def _retry_after_s(error: object) -> float | None:
-    """How long the provider wants to be left alone, within bounds; None where it says nothing that makes sense."""
+    """Return how many seconds the provider asks to wait, at most MAX_WAIT_S; None where it gives no valid number."""
     after = getattr(error, "retry_after", None)
     if not isinstance(after, int | float) or not 0 <= after < float("inf"):
         return None
-    return min(float(after), LONGEST_WAIT_S)
+    return min(float(after), MAX_WAIT_S)
 
 
 def _hint_for_status(status: int, kind: str) -> str:
@@ -145,7 +147,7 @@ def _hint_for_status(status: int, kind: str) -> str:
 
 
 def _provider_message(error: Exception) -> str:
-    """What the provider itself said, if it said it in the usual place."""
+    """Return the provider's own message, if it is in one of the usual places."""
     match getattr(error, "body", None):
         case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)} | {"detail": str(text)}:
             return f": {' '.join(text.split())[:_MESSAGE_CHARS]}"
@@ -153,8 +155,8 @@ def _provider_message(error: Exception) -> str:
             return ""
 
 
-def masked(text: str, environ: Mapping[str, str]) -> str:
-    """The text without anything that is a key of this process or looks like one."""
+def redact_keys(text: str, environ: Mapping[str, str]) -> str:
+    """Redact everything in the text that is a key in the environment, or looks like a key."""
     for name, value in environ.items():
         if len(value) >= 6 and _SECRET_NAME.search(name.upper()):
             text = text.replace(value.strip(), "***")

@@ -1,4 +1,4 @@
-"""Requests and replies of pydantic-ai: our conversation in its words, and its response as our completion."""
+"""Encode our conversation as pydantic-ai's messages, and decode its response as our completion."""
 
 from __future__ import annotations
 
@@ -31,37 +31,45 @@ from kairos_mcp.core.messages import Completion, Finish, JsonObject, Message, Pr
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
 from kairos_mcp.models import dialects
-from kairos_mcp.models.model import ModelInput, ModelManner
+from kairos_mcp.models.model import ModelInput, ModelOptions
 from kairos_mcp.models.pricing import Tariff
 
-ID_CHARS = 40  # of a call's id: the shortest limit among the providers
+MAX_ID_CHARS = 40  # of a call's id: the shortest limit among the providers
 
 
-def messages_of(
-    model_input: ModelInput, manner: ModelManner, origin: str, *, use_cache: bool, tells_schema: bool
+def encode_messages(
+    model_input: ModelInput, options: ModelOptions, origin: str, *, use_cache: bool, describes_schema: bool
 ) -> list[ModelMessage]:
-    """The conversation. With `caches` a mark stands between the newest turn and its tail, which changes each round."""
+    """Encode the conversation.
+
+    `use_cache`: put a cache mark between the newest turn and its tail, since the tail changes each round.
+    `describes_schema`: describe the schema in words, since the provider does not enforce it.
+    """
     step, tail = model_input.step, ""
-    if manner.dialect == "text":
-        worded = dialects.text(step, model_input.sent, manner.prompts)
+    if options.dialect == "text":
+        encoded = dialects.encode_text(step, model_input.sent, options.prompts)
     elif use_cache:
-        worded, tail = dialects.native_without_tail(step), dialects.tail(step, model_input.sent)
+        encoded, tail = dialects.encode_native_without_tail(step), dialects.format_tail(step, model_input.sent)
     else:
-        worded = dialects.native(step, model_input.sent)
-    schema_text = dialects.describe_schema(step, manner.prompts) if tells_schema and manner.dialect == "native" else ""
-    system = "\n\n".join(part for part in (worded.system, schema_text) if part)
+        encoded = dialects.encode_native(step, model_input.sent)
+    schema_text = ""
+    if describes_schema and options.dialect == "native":
+        schema_text = dialects.describe_schema(step, options.prompts)
+    system = "\n\n".join(part for part in (encoded.system, schema_text) if part)
     writer = _ConversationWriter(model_input, origin)
     if system:
         writer.parts.append(SystemPromptPart(system))
-    for message in worded.messages:
+    for message in encoded.messages:
         writer.add(message)
     if use_cache and writer.parts:
         writer.parts.append(UserPromptPart([CachePoint(), *([tail] if tail else [])]))
     return writer.finish()
 
 
-def parameters_of(step: RequestCompletion, *, tools_offered: bool, schema: JsonObject | None) -> ModelRequestParameters:
-    """The tools, where they are offered natively, and the schema that the provider holds its model to."""
+def make_parameters(
+    step: RequestCompletion, *, tools_offered: bool, schema: JsonObject | None
+) -> ModelRequestParameters:
+    """Make the parameters of a request: tools that are offered natively, and the schema that the provider enforces."""
     tools = [_tool_definition(spec) for spec in step.tools] if tools_offered else []
     if schema is None:
         return ModelRequestParameters(function_tools=tools)
@@ -71,7 +79,7 @@ def parameters_of(step: RequestCompletion, *, tools_offered: bool, schema: JsonO
 
 @dataclass(slots=True)
 class _ConversationWriter:
-    """The conversation so far. `calls`: our ordinal of each call, with its id and name on the wire."""
+    """The messages written so far. `calls` maps our id of each call to its id and name on the wire."""
 
     model_input: ModelInput
     origin: str
@@ -86,7 +94,7 @@ class _ConversationWriter:
                 self.messages.append(self._response_for(message))
             case "tool":
                 ordinal = message.tool_call_id or ""
-                wire_id, name = self.calls.get(ordinal, (wire_id_of(ordinal), "tool"))
+                wire_id, name = self.calls.get(ordinal, (to_wire_id(ordinal), "tool"))
                 self.parts.append(ToolReturnPart(name, message.content, wire_id))
             case "system":
                 self.parts.append(SystemPromptPart(message.content))
@@ -103,7 +111,7 @@ class _ConversationWriter:
             self.parts = []
 
     def _response_for(self, message: Message) -> ModelResponse:
-        """The turn as its provider gave it, if it was this one; else its text and its calls."""
+        """Return the turn as this provider wrote it; for a turn of another one, its text and its calls."""
         response = self._stored_response(message) or _plain_response(message)
         call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
         for call, part in zip(message.tool_calls, call_parts, strict=True):
@@ -111,7 +119,7 @@ class _ConversationWriter:
         return response
 
     def _stored_response(self, message: Message) -> ModelResponse | None:
-        private = self.model_input.private(message)
+        private = self.model_input.find_private(message)
         if private is None or private.origin != self.origin:
             return None
         try:
@@ -133,20 +141,20 @@ class _ConversationWriter:
         )
 
 
-def wire_id_of(ordinal: str) -> str:
-    """An ordinal as an id that every provider takes: `round-3/call-2` is `round-3-call-2`."""
+def to_wire_id(ordinal: str) -> str:
+    """Turn our id of a call into one that every provider accepts: `round-3/call-2` becomes `round-3-call-2`."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "-", ordinal)
-    return plain if len(plain) <= ID_CHARS else sha256(ordinal.encode()).hexdigest()[:ID_CHARS]
+    return plain if len(plain) <= MAX_ID_CHARS else sha256(ordinal.encode()).hexdigest()[:MAX_ID_CHARS]
 
 
 def _plain_response(message: Message) -> ModelResponse:
     parts: list[ModelResponsePart] = [TextPart(message.content)] if message.content else []
-    parts += [ToolCallPart(call.name, call.arguments, wire_id_of(call.id)) for call in message.tool_calls]
+    parts += [ToolCallPart(call.name, call.arguments, to_wire_id(call.id)) for call in message.tool_calls]
     return ModelResponse(parts=parts)
 
 
 def _without_broken_arguments(part: ModelResponsePart, broken: set[str]) -> ModelResponsePart:
-    """Arguments that could not be read are sent back empty: servers parse the history, and refuse them."""
+    # Arguments that could not be read are sent back empty: servers parse the history, and would refuse them.
     match part:
         case ToolCallPart(tool_call_id=call) if call in broken:
             return replace(part, args="{}")
@@ -169,18 +177,18 @@ _FINISHES: Mapping[str, Finish] = {
 }
 
 
-def completion_of(
+def decode_completion(
     response: ModelResponse, path: str, origin: str, tariff: Tariff, context_tokens: int | None
 ) -> Completion | Failure:
-    """The completion of the step at `path`. No usage is given where the provider reports none."""
+    """Decode the completion of the step at `path`. Its usage is None where the provider reports none."""
     if response.finish_reason == "error":
         return Failure("provider_error", "The provider broke off in the middle.", True, unknown_end=True)
     details = response.provider_details or {}
     refusal = details.get("refusal")
     content = (response.text or "") or (refusal if isinstance(refusal, str) else "")
     call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    calls = tuple(_call(part, f"{path}/call-{n}") for n, part in enumerate(call_parts, 1))
-    usage = _usage(response.usage, response.model_name, tariff)
+    calls = tuple(_decode_call(part, f"{path}/call-{n}") for n, part in enumerate(call_parts, 1))
+    usage = _decode_usage(response.usage, response.model_name, tariff)
     unreadable = find_unfit_value([content, [[call.name, call.arguments] for call in calls]])
     if unreadable is not None:
         content, calls = "", ()
@@ -193,12 +201,12 @@ def completion_of(
         usage=usage,
         context_tokens=context_tokens,
         unreadable=unreadable,
-        private=_private(response, origin) if unreadable is None else None,
+        private=_private_part(response, origin) if unreadable is None else None,
     )
 
 
 def _call_from_value(ordinal: str, name: str, value: object) -> ToolCall:
-    """Worded as on the other routes: the reason is part of what the flow asks next."""
+    # Each reason is worded as on the other routes, since it becomes part of the flow's next request.
     match value:
         case dict():
             return ToolCall(ordinal, name, value)
@@ -208,23 +216,23 @@ def _call_from_value(ordinal: str, name: str, value: object) -> ToolCall:
             return ToolCall(ordinal, name, unreadable="the arguments are no JSON object")
 
 
-def _call(part: ToolCallPart, ordinal: str) -> ToolCall:
-    """A call; arguments that are no JSON object make it unreadable. No arguments at all are an empty object."""
+def _decode_call(part: ToolCallPart, ordinal: str) -> ToolCall:
+    """Decode a call. Arguments that are no JSON object make it unreadable; missing ones are an empty object."""
     match part.args:
         case dict() as arguments:
             return ToolCall(ordinal, part.tool_name, arguments)
         case str() as text if text.strip():
             try:
                 value = parse_strict_json(text)
-            except Undecodable as broken:
-                return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {broken.reason}")
+            except Undecodable as error:
+                return ToolCall(ordinal, part.tool_name, unreadable=f"the arguments can't be read: {error.reason}")
             return _call_from_value(ordinal, part.tool_name, value)
         case _:
             return ToolCall(ordinal, part.tool_name)
 
 
 def _normalize_finish(stated: str | None, *, refused: bool, calls: tuple[ToolCall, ...]) -> Finish | None:
-    """Some servers state `stop` beside calls, or calls without any."""
+    # Some servers report `stop` beside calls, or `tool_calls` without any.
     match _FINISHES.get(stated or ""):
         case "stop" if calls:
             return "tool_calls"
@@ -236,8 +244,8 @@ def _normalize_finish(stated: str | None, *, refused: bool, calls: tuple[ToolCal
             return finish
 
 
-def _usage(usage: RequestUsage, answered_by: str | None, tariff: Tariff) -> Usage | None:
-    """The tokens reported; a report of nothing at all is none."""
+def _decode_usage(usage: RequestUsage, answered_by: str | None, tariff: Tariff) -> Usage | None:
+    """Return the reported tokens with their cost. A report of zeros alone counts as none."""
     if not (usage.input_tokens or usage.output_tokens):
         return None
     tokens = Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
@@ -245,8 +253,8 @@ def _usage(usage: RequestUsage, answered_by: str | None, tariff: Tariff) -> Usag
     return Usage(tokens.input_tokens, tokens.output_tokens, tokens.cached_tokens, cost)
 
 
-def _private(response: ModelResponse, origin: str) -> Private | None:
-    """The reply itself, where it holds more than text: ids, thinking, signatures."""
+def _private_part(response: ModelResponse, origin: str) -> Private | None:
+    """Return the whole reply, if it holds more than text: ids, thinking, signatures."""
     if all(isinstance(part, TextPart) and not (part.id or part.provider_details) for part in response.parts):
         return None
     return Private(origin, ModelMessagesTypeAdapter.dump_json([response]).decode())

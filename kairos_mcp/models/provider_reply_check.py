@@ -1,4 +1,4 @@
-"""A look at each reply of a provider before any library takes it apart: its size, its kind, its count of tokens."""
+"""Check each reply of a provider before any library parses it: its size, its content type, its token counts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from kairos_mcp.models.provider_errors import BadProviderReply, InvalidProviderUsage, Redirected
+from kairos_mcp.models.provider_errors import BadProviderReply, InvalidProviderUsage, UnexpectedRedirect
 
-REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
-LARGEST_COUNT = 2**53 - 1
+MAX_REPLY_BYTES = 16 * 1024 * 1024  # of a whole reply; a completion is a few hundred kilobytes at most
+MAX_COUNT = 2**53 - 1
 
-Look = Callable[[Any], Awaitable[None]]
+ResponseHook = Callable[[Any], Awaitable[None]]
 
 
-def reply_check_hook(streams: type) -> Look:
-    """What an HTTP client has to call with each response; `streams` is its library's own AsyncByteStream."""
+def reply_check_hook(streams: type) -> ResponseHook:
+    """Return a hook that an HTTP client calls with each response; `streams` is its library's AsyncByteStream."""
 
-    class Bounded(streams):  # type: ignore[misc]  # httpx's or httpx2's
-        """A reply's bytes, up to REPLY_BYTES. Raises BadReply for more."""
+    class BoundedStream(streams):  # type: ignore[misc]  # httpx's or httpx2's
+        """A reply's bytes, up to MAX_REPLY_BYTES. Raises BadProviderReply for more."""
 
         def __init__(self, stream: Any) -> None:
             self._stream = stream
@@ -28,38 +28,37 @@ def reply_check_hook(streams: type) -> Look:
             size = 0
             async for part in self._stream:
                 size += len(part)
-                if size > REPLY_BYTES:
-                    raise BadProviderReply(f"it is larger than {REPLY_BYTES} bytes")
+                if size > MAX_REPLY_BYTES:
+                    raise BadProviderReply(f"it is larger than {MAX_REPLY_BYTES} bytes")
                 yield part
 
         async def aclose(self) -> None:
             await self._stream.aclose()
 
-    async def look_at(response: Any) -> None:
-        """Refuse a reply that leads elsewhere, is too large, is no JSON, or reports tokens that are no counts. Raises
-        BadReply."""
+    async def check_reply(response: Any) -> None:
+        """Raise BadProviderReply for a redirect, and for a reply that is too large, no JSON, or has invalid usage."""
         if 300 <= response.status_code < 400:
-            raise Redirected(response.status_code, _host(response.headers.get("location", "")))
+            raise UnexpectedRedirect(response.status_code, _host(response.headers.get("location", "")))
         if not response.is_success:
             return
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not kind.endswith("json"):
             raise BadProviderReply(f"it is {kind[:60]}, not JSON")
-        response.stream = Bounded(response.stream)
+        response.stream = BoundedStream(response.stream)
         try:
             reply = json.loads(await response.aread())
         except (ValueError, RecursionError):
-            raise BadProviderReply("it is cut off or no JSON", passing=True) from None
+            raise BadProviderReply("it is cut off or no JSON", retryable=True) from None
         if not isinstance(reply, dict):
             raise BadProviderReply("it is no JSON object")
         for name in ("usage", "usageMetadata"):
             _refuse_bad_usage(reply.get(name))
 
-    return look_at
+    return check_reply
 
 
 def _host(location: str) -> str | None:
-    """Where a redirect leads, without what may be a secret in its path."""
+    """Return the host that a redirect leads to, without its path, which may hold a secret."""
     try:
         found = urlsplit(location)
         name, port = found.hostname, found.port
@@ -79,5 +78,4 @@ def _refuse_bad_usage(usage: object) -> None:
 
 
 def _is_count(value: object) -> bool:
-    """None is no report at all."""
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT)
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT)

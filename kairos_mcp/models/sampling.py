@@ -1,6 +1,7 @@
-"""A host's model through sampling: a request of ours as the protocol's, its reply as a completion of ours.
+"""The model of an MCP host, through sampling: encode our request for the protocol, decode its reply as a completion.
 
-The same request object travels as a push (up to 2025-11-25) and inside an InputRequiredResult (2026-07-28).
+The same request object travels as a pushed request (protocol versions up to 2025-11-25) and inside an
+InputRequiredResult (from 2026-07-28).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.models import dialects
-from kairos_mcp.models.dialects import TextPrompts, WordedRequest
+from kairos_mcp.models.dialects import EncodedRequest, TextPrompts
 
 FINISHES: Mapping[str, Finish] = {
     "endturn": "stop",
@@ -30,30 +31,30 @@ FINISHES: Mapping[str, Finish] = {
 }  # the protocol's names and those of providers that hosts pass on, small and without underscores
 
 
-MODEL_CHARS = 120  # of the name that a host gives its model; it is shown, and decides nothing
+MAX_MODEL_CHARS = 120  # of the model's name as a host reports it; it is shown, and decides nothing
 
 
 class BadSamplingReply(Exception):
-    """A reply that answers nothing: no text and no call, or not from a model. `reason` is fit to be shown."""
+    """A reply without text or call, or not from a model. `reason` may be shown to the client."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-def request(
+def make_sampling_request(
     step: RequestCompletion, sent: Sent, dialect: DialectName, prompts: TextPrompts
 ) -> wire.CreateMessageRequest:
-    """The request to put to the client. Preferences and maxTokens always stand in it, includeContext never."""
-    worded, schema_text = dialects.text(step, sent, prompts), ""
+    """Make the request to a client. It always states preferences and maxTokens, and never includeContext."""
+    encoded, schema_text = dialects.encode_text(step, sent, prompts), ""
     if dialect == "native":
-        worded, schema_text = dialects.native(step, sent), dialects.describe_schema(step, prompts)
-    system = "\n\n".join(part for part in (worded.system, schema_text) if part)
+        encoded, schema_text = dialects.encode_native(step, sent), dialects.describe_schema(step, prompts)
+    system = "\n\n".join(part for part in (encoded.system, schema_text) if part)
     hints = [wire.ModelHint(name=sent.model)] if sent.model else None
-    tools = [wire.Tool(name=t.name, description=t.description, input_schema=t.input_schema) for t in worded.tools]
+    tools = [wire.Tool(name=t.name, description=t.description, input_schema=t.input_schema) for t in encoded.tools]
     return wire.CreateMessageRequest(
         params=wire.CreateMessageRequestParams(
-            messages=_messages(worded),
+            messages=_encode_messages(encoded),
             model_preferences=wire.ModelPreferences(hints=hints, intelligence_priority=0.7),
             system_prompt=system or None,
             max_tokens=sent.max_tokens or step.max_tokens,
@@ -64,22 +65,22 @@ def request(
     )
 
 
-def completion(
+def parse_sampling_reply(
     reply: wire.CreateMessageResult | wire.CreateMessageResultWithTools,
     step: RequestCompletion,
     path: str,
     dialect: DialectName,
 ) -> Completion:
-    """What the client's model said. Raises BadReply.
+    """Decode the reply of a client's model. Raises BadSamplingReply.
 
-    A turn that says that it ends and calls tools all the same is unreadable: none of its calls is run. So is one that
-    says that it calls tools and calls none: what it says is no final answer.
+    A turn that ends and yet calls tools is unreadable, and none of its calls is run. So is one that announces calls
+    and has none: its text is no final answer.
     """
     if reply.role != "assistant":
         raise BadSamplingReply("the answer is no assistant's turn")
     blocks = reply.content if isinstance(reply.content, list) else [reply.content]
-    model_name = "".join(char for char in reply.model[:MODEL_CHARS] if char.isprintable()) or None
-    answer = replace(_parse_blocks(blocks, path), finish=_finish(reply.stop_reason), model=model_name)
+    model_name = "".join(char for char in reply.model[:MAX_MODEL_CHARS] if char.isprintable()) or None
+    answer = replace(_parse_blocks(blocks, path), finish=_parse_finish(reply.stop_reason), model=model_name)
     if (
         reason := find_unfit_value([answer.content, [[call.name, call.arguments] for call in answer.tool_calls]])
     ) is not None:
@@ -91,7 +92,7 @@ def completion(
     return answer if dialect == "native" else dialects.decode_text_reply(answer, step, path)
 
 
-def _finish(stop_reason: str | None) -> Finish | None:
+def _parse_finish(stop_reason: str | None) -> Finish | None:
     return FINISHES.get((stop_reason or "").replace("_", "").lower())
 
 
@@ -105,29 +106,29 @@ def _parse_blocks(blocks: Sequence[Any], path: str) -> Completion:
     return Completion("".join(texts), calls)
 
 
-def _messages(worded: WordedRequest) -> list[wire.SamplingMessage]:
-    """Our turns as theirs. The results after a turn are one user message, which holds nothing else."""
+def _encode_messages(encoded: EncodedRequest) -> list[wire.SamplingMessage]:
+    """Encode the messages. The results after a turn become one user message, which holds nothing else."""
     messages: list[wire.SamplingMessage] = []
     results: list[wire.SamplingMessageContentBlock] = []
-    for message in worded.messages:
+    for message in encoded.messages:
         if message.role == "tool":
-            results.append(_result(message))
+            results.append(_encode_result(message))
             continue
         if results:
             messages.append(wire.SamplingMessage(role="user", content=results))
             results = []
-        messages.append(_turn(message))
+        messages.append(_encode_turn(message))
     if results:
         messages.append(wire.SamplingMessage(role="user", content=results))
     return messages
 
 
-def _result(message: Message) -> wire.ToolResultContent:
+def _encode_result(message: Message) -> wire.ToolResultContent:
     shown: list[wire.ContentBlock] = [wire.TextContent(text=message.content)]
     return wire.ToolResultContent(tool_use_id=message.tool_call_id or "", content=shown)
 
 
-def _turn(message: Message) -> wire.SamplingMessage:
+def _encode_turn(message: Message) -> wire.SamplingMessage:
     role: wire.Role = "assistant" if message.role == "assistant" else "user"
     answer = wire.TextContent(text=message.content)
     if not message.tool_calls:

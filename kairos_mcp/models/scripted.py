@@ -1,7 +1,7 @@
 """A model that reads its answers from a script: for tests and demos, and public.
 
-A script is JSON Lines, one completion a line in the shape of an answer of `run_continue`. A line may also carry
-`for`, the path of the one step that it answers; `delay_s`, how long the answer takes; and, in place of a
+A script is JSON Lines, one completion per line, in the shape of an answer of `run_continue`. A line may also have
+`for`, the path of the one step that it answers; `delay_s`, how many seconds the answer takes; and, in place of a
 completion, `error {code, message, retryable?}`. Lines without `for` are taken in order.
 """
 
@@ -17,9 +17,9 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Completion
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, parse_strict_json
-from kairos_mcp.models.answers import completion_from, renumber_calls
+from kairos_mcp.models.answers import parse_completion, renumber_calls
 
-_OUR_KEYS = ("for", "delay_s", "error")
+_EXTRA_KEYS = ("for", "delay_s", "error")
 
 
 class _ErrorLine(BaseModel):
@@ -40,7 +40,7 @@ class _LineExtras(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """What a line gives to a step, and how many seconds it takes."""
+    """A line's answer to a step, and how many seconds it takes."""
 
     answer: Completion | Failure
     delay_s: float = 0
@@ -51,7 +51,7 @@ class _ScriptLine:
     answer: Completion | Failure
     delay_s: float
 
-    def given(self, path: str) -> ScriptedAnswer:
+    def answer_at(self, path: str) -> ScriptedAnswer:
         match self.answer:
             case Completion() as completion:
                 return ScriptedAnswer(renumber_calls(completion, path), self.delay_s)
@@ -61,76 +61,76 @@ class _ScriptLine:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script as it was read; made by `parse`. `asked` keeps each (path, request) that it was asked for."""
+    """A parsed script. `requests` keeps each (path, request) that was put to it."""
 
     in_order: tuple[_ScriptLine, ...]
     by_path: dict[str, _ScriptLine]
-    asked: list[tuple[str, RequestCompletion]] = field(default_factory=list)
+    requests: list[tuple[str, RequestCompletion]] = field(default_factory=list)
 
     @classmethod
     def parse(cls, text: str) -> Script:
-        """Raises ConfigError that names the first line which is no answer."""
+        """Parse a script. Raises ConfigError that names the first line which is no answer."""
         in_order: list[_ScriptLine] = []
         by_path: dict[str, _ScriptLine] = {}
         for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
             if not raw.strip():
                 continue
-            step, line = _line(number, raw)
+            step, line = _parse_line(number, raw)
             if step is None:
                 in_order.append(line)
             elif step in by_path:
-                raise _wrong(number, f"there is another line for {step}")
+                raise _line_error(number, f"there is another line for {step}")
             else:
                 by_path[step] = line
         return cls(tuple(in_order), by_path)
 
-    def ordinal(self, earlier: Iterable[str]) -> int:
-        """The ordinal of the next completion after those at the `earlier` paths: own lines don't count."""
-        return sum(path not in self.by_path for path in earlier)
+    def next_ordinal(self, earlier_paths: Iterable[str]) -> int:
+        """Return the ordinal of the next completion. Steps that have a line of their own don't count."""
+        return sum(path not in self.by_path for path in earlier_paths)
 
-    def line_for(self, path: str, ordinal: int, request: RequestCompletion | None = None) -> ScriptedAnswer:
-        """The answer for the step at `path`: its own line, else line number `ordinal`, from 0, of the others.
+    def answer_for(self, path: str, ordinal: int, request: RequestCompletion | None = None) -> ScriptedAnswer:
+        """Return the answer for the step at `path`: its own line, else line number `ordinal`, from 0, of the others.
 
-        The same question gets the same line, so a retry does. A script that has ended is a Failure.
+        The same step always gets the same line, so a retry does. After the last line the answer is a Failure.
         """
         if request is not None:
-            self.asked.append((path, request))
+            self.requests.append((path, request))
         if (own := self.by_path.get(path)) is not None:
-            return own.given(path)
+            return own.answer_at(path)
         if 0 <= ordinal < len(self.in_order):
-            return self.in_order[ordinal].given(path)
+            return self.in_order[ordinal].answer_at(path)
         message = f"The script has ended: {path} is completion {ordinal + 1} of {len(self.in_order)}."
         return ScriptedAnswer(Failure("provider_error", message))
 
 
-def _line(number: int, raw: str) -> tuple[str | None, _ScriptLine]:
+def _parse_line(number: int, raw: str) -> tuple[str | None, _ScriptLine]:
     try:
         value = parse_strict_json(raw)
     except Undecodable as error:
-        raise _wrong(number, error.reason) from None
+        raise _line_error(number, error.reason) from None
     if not isinstance(value, dict):
-        raise _wrong(number, "it is no JSON object")
-    extras = _extras(number, {key: value[key] for key in _OUR_KEYS if value.get(key) is not None})
-    completion = {key: part for key, part in value.items() if key not in _OUR_KEYS}
+        raise _line_error(number, "it is no JSON object")
+    extras = _parse_extras(number, {key: value[key] for key in _EXTRA_KEYS if value.get(key) is not None})
+    completion = {key: part for key, part in value.items() if key not in _EXTRA_KEYS}
     if extras.error is not None:
         if completion:
-            raise _wrong(number, "it has an error and a completion")
+            raise _line_error(number, "it has an error and a completion")
         failure = Failure(extras.error.code, extras.error.message, extras.error.retryable)
         return extras.step, _ScriptLine(failure, extras.delay_s)
     try:
-        answer = completion_from(completion, "line")
+        answer = parse_completion(completion, "line")
     except BadArguments as refusal:
-        raise _wrong(number, str(refusal)) from None
+        raise _line_error(number, str(refusal)) from None
     return extras.step, _ScriptLine(answer, extras.delay_s)
 
 
-def _extras(number: int, value: dict[str, Any]) -> _LineExtras:
+def _parse_extras(number: int, value: dict[str, Any]) -> _LineExtras:
     try:
         return _LineExtras.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise _wrong(number, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
+        raise _line_error(number, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
 
 
-def _wrong(number: int, reason: str) -> ConfigError:
+def _line_error(number: int, reason: str) -> ConfigError:
     return ConfigError(f"Line {number} of the script is no answer: {reason}", "One JSON object a line.")

@@ -79,7 +79,7 @@ async def _take_completions(
         match reply:
             case wire.CreateMessageResult() | wire.CreateMessageResultWithTools() if path in waiting:
                 try:
-                    said = sampling.completion(reply, waiting[path].step, path, resumed.dialect)
+                    said = sampling.parse_sampling_reply(reply, waiting[path].step, path, resumed.dialect)
                     replies[path] = ClientReply(said, dialect=resumed.dialect)
                 except BadSamplingReply as bad:
                     refused = bad.reason
@@ -129,7 +129,7 @@ async def _input_required(
         dialect, by_path = call.client.dialect, {each.path: each for each in found.completions}
         for key, path in row.keys.items():
             asked = by_path[path]
-            requests[key] = sampling.request(asked.step, asked.sent, dialect, asked.prompts)
+            requests[key] = sampling.make_sampling_request(asked.step, asked.sent, dialect, asked.prompts)
         nonces.append(row.nonce)
     if found.approvals:
         row = await asks.create_approval_ask(run_id, found.approvals, call.caller, again_s=again_s)

@@ -14,7 +14,7 @@ from kairos_mcp.app.client_requests import Question, UnsettledCall, UserDecision
 from kairos_mcp.app.inspect import RunPurpose
 from kairos_mcp.core.counting import format_age
 from kairos_mcp.core.text import make_visible, truncate
-from kairos_mcp.models.answers import FEEDBACK_CHARS
+from kairos_mcp.models.answers import MAX_FEEDBACK_CHARS
 from kairos_mcp.store import settlements
 from kairos_mcp.store.approvals import ApprovalRow
 from kairos_mcp.views.waiting import iso
@@ -22,7 +22,7 @@ from kairos_mcp.views.waiting import iso
 
 def _form(name: str, choices: list[str], words: str, about: str) -> dict[str, Any]:
     """A choice, and words that may go with it."""
-    text = {"type": "string", "title": words.capitalize(), "description": about, "maxLength": FEEDBACK_CHARS}
+    text = {"type": "string", "title": words.capitalize(), "description": about, "maxLength": MAX_FEEDBACK_CHARS}
     choice = {"type": "string", "title": name.capitalize(), "enum": choices}
     return {"type": "object", "properties": {name: choice, words: text}, "required": [name]}
 
@@ -99,6 +99,6 @@ def word(
 def _feedback(given: object) -> str | None:
     match given:
         case str() if given.strip():
-            return truncate(given, FEEDBACK_CHARS, "… ({left_out} characters left out)")
+            return truncate(given, MAX_FEEDBACK_CHARS, "… ({left_out} characters left out)")
         case _:
             return None

@@ -170,10 +170,10 @@ async def _ask_model(call: ToolRequest, push: PushedRequest, each: OpenRequest) 
     assert request is not None
     try:
         with anyio.move_on_after(each.left_s) as scope:
-            asked = sampling.request(each.step, each.sent, call.client.dialect, each.prompts)
+            asked = sampling.make_sampling_request(each.step, each.sent, call.client.dialect, each.prompts)
             reply = await _send_request(call, asked, wire.CreateMessageResultWithTools)
             push.closing = True
-            said = sampling.completion(reply, each.step, each.path, call.client.dialect)
+            said = sampling.parse_sampling_reply(reply, each.step, each.path, call.client.dialect)
             with anyio.CancelScope(shield=True):  # an answer that was given is not thrown away
                 took = int(push.silent_s * 1000)
                 await asks.deposit(

@@ -245,7 +245,7 @@ def refuse_unpriced(route: str, model: str | None, settings: Settings, limit: st
     """Dollars can be kept within a limit only where each token has a price. Raises BadArguments."""
     bounds = f"{limit.partition('.')[0]}.total_tokens bounds what is used"
     if route == "provider" and model is not None:
-        if Tariff.configured(settings, model).dearest() is not None:
+        if Tariff.from_settings(settings, model).highest_price() is not None:
             return
         raise BadArguments(
             f"{limit} can't be kept: the price of {model} is not known.",

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget.branching import branch_caps
-from kairos_mcp.budget.units import Account
+from kairos_mcp.budget.units import Account, branch_caps
 from kairos_mcp.core.limits import BranchShare, Limits
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts, unit_columns
 from kairos_mcp.store.connection import fetch_all

@@ -88,13 +88,13 @@ def _item(path: str, sent: Sent, step: Step) -> JsonObject:
 
 
 def _completion_item(step: RequestCompletion, sent: Sent) -> JsonObject:
-    worded = dialects.native(step, sent)
+    encoded = dialects.encode_native(step, sent)
     item: JsonObject = {
-        "system": worded.system,
-        "messages": [_message(message) for message in worded.messages],
+        "system": encoded.system,
+        "messages": [_message(message) for message in encoded.messages],
         "tools": [
             {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-            for tool in worded.tools
+            for tool in encoded.tools
         ],
         "max_tokens": sent.max_tokens or step.max_tokens,
     }

@@ -9,8 +9,7 @@ from house import law
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kairos_mcp.budget.branching import branch_caps
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.units import NOTHING, Account, Units, branch_caps
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 
 pytestmark = pytest.mark.unreplayed  # a flow of its own

@@ -577,8 +577,8 @@ LEAVES = (
     ),
     Guard(
         "server/elicitation.py",
-        "quoted, _ = make_visible(json.dumps(start, ensure_ascii=False))",
-        "quoted = json.dumps(start, ensure_ascii=False)",
+        "quoted, _ = make_visible(json.dumps(truncate(line, GOAL_CHARS), ensure_ascii=False))",
+        "quoted = json.dumps(truncate(line, GOAL_CHARS), ensure_ascii=False)",
         "ooda/test_told_meanwhile.py::test_a_goal_in_a_dialog_stays_on_its_line_and_hides_nothing",
     ),
     Guard(

@@ -6,7 +6,7 @@ import pytest
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, ToolCall, ToolResult, Usage
-from kairos_mcp.models.answers import completion_from, tool_result_from, turn_from
+from kairos_mcp.models.answers import parse_caller_completion, parse_completion, parse_tool_result
 
 CALL = {"name": "look", "arguments": {"n": 1}}
 
@@ -18,7 +18,7 @@ def test_a_whole_answer_becomes_a_completion_with_ordinals_for_ids() -> None:
         "usage": {"input_tokens": 10, "output_tokens": 3, "cached_tokens": 2},
         "finish": "tool_calls",
     }
-    assert completion_from(value, "task-1/round-3") == Completion(
+    assert parse_completion(value, "task-1/round-3") == Completion(
         "I look.",
         (ToolCall("task-1/round-3/call-1", "look", {"n": 1}), ToolCall("task-1/round-3/call-2", "find")),
         "tool_calls",
@@ -28,7 +28,7 @@ def test_a_whole_answer_becomes_a_completion_with_ordinals_for_ids() -> None:
 
 def test_absent_and_null_are_the_same_and_an_empty_turn_is_legal() -> None:
     nulls = {"content": None, "tool_calls": None, "usage": None, "finish": None}
-    assert completion_from({}, "round-1") == completion_from(nulls, "round-1") == Completion()
+    assert parse_completion({}, "round-1") == parse_completion(nulls, "round-1") == Completion()
 
 
 NOTHING = [
@@ -43,7 +43,7 @@ NOTHING = [
 @pytest.mark.parametrize("value", NOTHING)
 def test_a_caller_who_answers_with_nothing_is_told_so(value: Any) -> None:
     with pytest.raises(BadArguments) as refused:
-        turn_from(value, "round-1")
+        parse_caller_completion(value, "round-1")
     assert '{"content": text}' in refused.value.hint
 
 
@@ -51,11 +51,11 @@ def test_a_caller_who_answers_with_nothing_is_told_so(value: Any) -> None:
     "value", [{"content": ""}, {"tool_calls": [CALL]}, {"finish": "refusal"}, {"finish": "length"}]
 )
 def test_a_caller_s_model_may_fall_silent_decline_or_call(value: Any) -> None:
-    assert turn_from(value, "round-1") == completion_from(value, "round-1")
+    assert parse_caller_completion(value, "round-1") == parse_completion(value, "round-1")
 
 
 def test_arguments_as_a_text_are_marked_unreadable_and_never_decoded() -> None:
-    (call,) = completion_from({"tool_calls": [{"name": "look", "arguments": '{"n": 1}'}]}, "round-1").tool_calls
+    (call,) = parse_completion({"tool_calls": [{"name": "look", "arguments": '{"n": 1}'}]}, "round-1").tool_calls
     assert call.arguments == {}
     assert call.unreadable
 
@@ -83,7 +83,7 @@ def test_arguments_as_a_text_are_marked_unreadable_and_never_decoded() -> None:
 )
 def test_what_does_not_fit_is_refused_as_bad_arguments(value: Any) -> None:
     with pytest.raises(BadArguments) as refusal:
-        completion_from(value, "round-1")
+        parse_completion(value, "round-1")
     assert refusal.value.code == "bad_arguments"
     assert len(str(refusal.value)) < 1_000
 
@@ -93,19 +93,19 @@ def test_an_answer_nested_deeper_than_any_reader_goes_is_refused() -> None:
     for _ in range(10_000):
         deep = {"a": deep}
     with pytest.raises(BadArguments):
-        completion_from({"tool_calls": [{"name": "look", "arguments": deep}]}, "round-1")
+        parse_completion({"tool_calls": [{"name": "look", "arguments": deep}]}, "round-1")
 
 
 @pytest.mark.parametrize("count", [-5, "12", True, 1.5, 2**53, None])  # BUDGET-002, -003, -004
 def test_usage_that_is_no_count_of_tokens_is_usage_invalid(count: Any) -> None:
     with pytest.raises(BadArguments) as refusal:
-        completion_from({"content": "x", "usage": {"input_tokens": count, "output_tokens": 1}}, "round-1")
+        parse_completion({"content": "x", "usage": {"input_tokens": count, "output_tokens": 1}}, "round-1")
     assert refusal.value.code == "usage_invalid"
 
 
 def test_a_refusal_names_what_is_wrong_and_what_is_valid_and_echoes_nothing() -> None:
     with pytest.raises(BadArguments) as refusal:
-        completion_from({"content": 12345678, "k" * 5_000: "s3cret"}, "round-1")
+        parse_completion({"content": 12345678, "k" * 5_000: "s3cret"}, "round-1")
     text = str(refusal.value)
     assert "content" in text
     assert "tool_calls" in refusal.value.hint
@@ -115,9 +115,9 @@ def test_a_refusal_names_what_is_wrong_and_what_is_valid_and_echoes_nothing() ->
 
 
 def test_a_tool_result_from_outside() -> None:
-    assert tool_result_from({"content": "a\0b"}) == ToolResult("a\0b")
+    assert parse_tool_result({"content": "a\0b"}) == ToolResult("a\0b")
     value = {"content": "no", "is_error": True, "data": {"n": 1}}
-    assert tool_result_from(value) == ToolResult("no", is_error=True, data={"n": 1})
+    assert parse_tool_result(value) == ToolResult("no", is_error=True, data={"n": 1})
     for bad in (
         {},
         {"content": None},
@@ -125,4 +125,4 @@ def test_a_tool_result_from_outside() -> None:
         {"content": "x", "data": float("inf")},
     ):
         with pytest.raises(BadArguments):
-            tool_result_from(bad)
+            parse_tool_result(bad)

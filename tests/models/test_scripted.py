@@ -18,26 +18,28 @@ SCRIPT = """
 
 def test_lines_are_taken_in_order_but_for_those_with_a_path_of_their_own() -> None:
     script = Script.parse(SCRIPT)
-    assert script.line_for("round-1", 0) == ScriptedAnswer(Completion(tool_calls=(ToolCall("round-1/call-1", "look"),)))
-    assert script.line_for("round-2", 1) == ScriptedAnswer(Failure("provider_busy", "later", True), 0.5)
-    assert script.line_for("round-3", 2) == ScriptedAnswer(Completion("Done.", finish="stop"), 2)
-    assert script.line_for("closing", 9).answer == Completion("Summed up.")
+    assert script.answer_for("round-1", 0) == ScriptedAnswer(
+        Completion(tool_calls=(ToolCall("round-1/call-1", "look"),))
+    )
+    assert script.answer_for("round-2", 1) == ScriptedAnswer(Failure("provider_busy", "later", True), 0.5)
+    assert script.answer_for("round-3", 2) == ScriptedAnswer(Completion("Done.", finish="stop"), 2)
+    assert script.answer_for("closing", 9).answer == Completion("Summed up.")
 
 
 def test_the_ordinal_counts_only_completions_that_have_no_line_of_their_own() -> None:
     script = Script.parse(SCRIPT)
-    assert script.ordinal([]) == 0
-    assert script.ordinal(["round-1", "closing", "round-2"]) == 2
+    assert script.next_ordinal([]) == 0
+    assert script.next_ordinal(["round-1", "closing", "round-2"]) == 2
 
 
 def test_a_retry_of_a_step_gets_its_line_again() -> None:
     script = Script.parse(SCRIPT)
-    assert script.line_for("round-1", 0) == script.line_for("round-1", 0)
-    assert script.line_for("closing", 3) == script.line_for("closing", 3)
+    assert script.answer_for("round-1", 0) == script.answer_for("round-1", 0)
+    assert script.answer_for("closing", 3) == script.answer_for("closing", 3)
 
 
 def test_a_script_that_ends_too_soon_is_a_failure_that_is_not_retried() -> None:
-    answer = Script.parse(SCRIPT).line_for("round-4", 3).answer
+    answer = Script.parse(SCRIPT).answer_for("round-4", 3).answer
     assert isinstance(answer, Failure)
     assert (answer.code, answer.retryable) == ("provider_error", False)
     assert "round-4" in answer.message
@@ -46,8 +48,8 @@ def test_a_script_that_ends_too_soon_is_a_failure_that_is_not_retried() -> None:
 def test_a_script_keeps_every_request_that_it_was_asked() -> None:
     script = Script.parse(SCRIPT)
     request = RequestCompletion("round-1", "round", Conversation())
-    script.line_for("round-1", 0, request)
-    assert script.asked == [("round-1", request)]
+    script.answer_for("round-1", 0, request)
+    assert script.requests == [("round-1", request)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from kairos_mcp.core.messages import Completion, Usage
 from kairos_mcp.core.steps import Failure
-from kairos_mcp.models.provider_errors import masked
+from kairos_mcp.models.provider_errors import redact_keys
 from kairos_mcp.store.codec import decode_answer, encode_answer
 from providers.asking import KEY, asked, asking, step_of
 from providers.servers import (
@@ -106,7 +106,7 @@ async def test_a_key_that_a_provider_echoes_is_masked(server: Standin, said: str
 
 
 def test_secrets_of_the_environment_are_masked_by_value() -> None:
-    assert masked("say hunter22 twice", {"DB_PASSWORD": "hunter22", "EDITOR": "twice"}) == "say *** twice"
+    assert redact_keys("say hunter22 twice", {"DB_PASSWORD": "hunter22", "EDITOR": "twice"}) == "say *** twice"
 
 
 @pytest.mark.parametrize("key", [KEY + "\n", f" {KEY}", "sk-ключ"])

@@ -83,14 +83,14 @@ def test_no_report_within_its_bound_costs_more_than_was_held(
 ) -> None:
     assume(cached + written_to_cache <= read)
     tariff = Tariff(model)
-    price = tariff.dearest()
+    price = tariff.highest_price()
     assert price is not None
     cost = tariff.cost(Usage(read, written, cached), None, written_to_cache)
     assert 0 <= cost <= price.cost(read, written)
 
 
 def test_the_figures_of_a_known_model_are_those_of_its_list() -> None:
-    assert Tariff("openai:gpt-5").dearest() == Price(1_250, 10_000)
+    assert Tariff("openai:gpt-5").highest_price() == Price(1_250, 10_000)
     assert Tariff("openai:gpt-5").cost(Usage(1_000, 100, 200), None) == 800 * 1_250 + 200 * 125 + 100 * 10_000
 
 
@@ -102,18 +102,18 @@ def test_a_reply_by_another_model_is_priced_by_the_one_that_answered() -> None:
 
 @pytest.mark.parametrize("model", ["openai:nobody-knows", "nobody:gpt-5", "nothing", ":", ""])
 def test_an_unknown_model_has_no_price_and_costs_nothing_known(model: str) -> None:
-    assert Tariff(model).dearest() is None
+    assert Tariff(model).highest_price() is None
     assert Tariff(model).cost(Usage(1_000, 100), None) == 0
 
 
 def test_an_address_of_ones_own_has_no_price_but_a_known_one_has_that_of_its_list() -> None:
-    assert Tariff("openai:gpt-5", "http://127.0.0.1:8080/v1").dearest() is None
-    assert Tariff("openai:gpt-5", "https://api.openai.com/v1").dearest() == Tariff("openai:gpt-5").dearest()
+    assert Tariff("openai:gpt-5", "http://127.0.0.1:8080/v1").highest_price() is None
+    assert Tariff("openai:gpt-5", "https://api.openai.com/v1").highest_price() == Tariff("openai:gpt-5").highest_price()
 
 
 def test_a_stated_price_goes_before_the_list_and_is_rounded_up() -> None:
     stated = Tariff("openai:gpt-5", None, (0.0625, 2.0))
-    assert stated.dearest() == Price(63, 2_000)
+    assert stated.highest_price() == Price(63, 2_000)
     assert stated.cost(Usage(10, 1), "gpt-5") == 10 * 63 + 2_000
 
 
@@ -130,8 +130,8 @@ def test_a_stated_price_goes_before_the_list_and_is_rounded_up() -> None:
 def test_a_free_token_costs_nothing_and_the_least_price_a_nano_dollar(
     stated: tuple[float, float], price: tuple[int, int]
 ) -> None:
-    tariff = Tariff("openai:mine", stated=stated)
-    assert tariff.dearest() == Price(*price)
+    tariff = Tariff("openai:mine", stated_prices=stated)
+    assert tariff.highest_price() == Price(*price)
     assert tariff.cost(Usage(7, 3), None) == 7 * price[0] + 3 * price[1]
     assert tariff.cost(Usage(0, 0), None) == 0
 
@@ -144,6 +144,6 @@ def test_a_reply_of_no_tokens_costs_nothing_and_what_is_less_than_a_nano_dollar_
 
 def test_address_and_price_hold_for_the_configured_provider_and_model(tmp_path: Path) -> None:
     settings = Settings(tmp_path, (), model="openai:a", base_url="http://here/v1", price_input=1.0, price_output=2.0)
-    assert Tariff.configured(settings, "openai:a") == Tariff("openai:a", "http://here/v1", (1.0, 2.0))
-    assert Tariff.configured(settings, "openai:b") == Tariff("openai:b", "http://here/v1")
-    assert Tariff.configured(settings, "anthropic:c") == Tariff("anthropic:c")
+    assert Tariff.from_settings(settings, "openai:a") == Tariff("openai:a", "http://here/v1", (1.0, 2.0))
+    assert Tariff.from_settings(settings, "openai:b") == Tariff("openai:b", "http://here/v1")
+    assert Tariff.from_settings(settings, "anthropic:c") == Tariff("anthropic:c")

@@ -9,7 +9,7 @@ import pytest
 
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolSpec
 from kairos_mcp.models.model import PrivateParts
-from kairos_mcp.models.provider_messages import wire_id_of
+from kairos_mcp.models.provider_messages import to_wire_id
 from providers.asking import KEY, READ, asked, asking, step_of
 from providers.servers import Standin, calls, chat, message, says, sends, strict, talks, thinks, uses
 
@@ -64,7 +64,7 @@ async def test_calls_of_another_route_go_out_under_ids_that_every_provider_takes
 
 @pytest.mark.parametrize("ordinal", ["round-1/call-1", "task-" + "a" * 60 + "/try-2/round-1/call-1", "ü/ö"])
 def test_an_id_on_the_wire_is_short_and_plain(ordinal: str) -> None:
-    wire_id = wire_id_of(ordinal)
+    wire_id = to_wire_id(ordinal)
     assert len(wire_id) <= 40
     assert set(wire_id) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 

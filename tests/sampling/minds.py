@@ -15,7 +15,7 @@ from mcp.client.client import Client
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.models.dialects import encode_text_turn
 from kairos_mcp.server.mcp_server import build_server
 from kairos_mcp.server.patience import PATIENCE, WaitPolicy
 from kairos_mcp.settings.settings import Settings
@@ -73,7 +73,7 @@ def spoken(turn: Turn, *, native: bool) -> Reply:
     content, stop = turn.get("content", ""), STOP_REASONS.get(turn.get("finish", ""))
     if not native:
         cut = turn.get("finish") in ("length", "content_filter")
-        return said(content if cut else text_turn(content, calls), stop if cut else "endTurn")
+        return said(content if cut else encode_text_turn(content, calls), stop if cut else "endTurn")
     blocks: list[Any] = [wire.TextContent(text=content)] if content else []
     blocks += [wire.ToolUseContent(id=f"u{n}", name=call.name, input=call.arguments) for n, call in enumerate(calls)]
     return wire.CreateMessageResultWithTools(

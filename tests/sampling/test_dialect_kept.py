@@ -10,7 +10,7 @@ from providers.servers import calls, standin, talks
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.models.dialects import encode_text_turn
 from sampling.minds import LEGACY, MODERN, Mind, at_the_door, connected, spoken
 
 GO = {"goal": "go"}
@@ -46,7 +46,7 @@ async def test_clients_that_are_asked_otherwise_leave_each_their_own(place):
 
 async def test_a_reroute_says_the_dialect_of_who_answers_then(place):
     async with standin() as server:
-        server.will(talks(text_turn("alpha", [])))
+        server.will(talks(encode_text_turn("alpha", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect="text", sampling="prefer")
         async with at_the_door(configured, MODERN, Mind([], native=True)) as door:
             await door.asked("planner_run", GO)
@@ -73,7 +73,9 @@ async def test_a_changed_setting_bends_no_run_that_has_begun(place, begun, later
         if begun == "native":
             server.will(talks(None, calls(("ask_person", {})), finish="tool_calls"), talks("done"))
         else:
-            server.will(talks(text_turn("", [ToolCall("", "ask_person", {})])), talks(text_turn("done", [])))
+            server.will(
+                talks(encode_text_turn("", [ToolCall("", "ask_person", {})])), talks(encode_text_turn("done", []))
+            )
         configured = place.settings(model="openai:small", base_url=server.openai, dialect=begun)
         async with App.open(configured, via="test") as host:
             run_id = await started(host, caller_tools=(ASK,))
@@ -86,7 +88,7 @@ async def test_a_changed_setting_bends_no_run_that_has_begun(place, begun, later
 
 async def test_a_run_of_before_the_dialect_was_frozen_goes_by_the_setting(place):
     async with standin() as server:
-        server.will(talks(text_turn("done", [])))
+        server.will(talks(encode_text_turn("done", [])))
         configured = place.settings(model="openai:small", base_url=server.openai, dialect="text")
         async with App.open(configured, via="test") as host:
             run_id = await started(host, route="caller")

@@ -11,7 +11,7 @@ from house import Place, asked_digests, outcome_of, place_in, reads, says
 from providers.servers import Reply, calls, standin, talks
 
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.models.dialects import encode_text_turn
 from sampling.minds import LEGACY, MODERN, Door, Mind, Turn, at_the_door, paths
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -106,7 +106,7 @@ def provided(turn: Turn, *, native: bool) -> Reply:
         return talks(content, calls(*asked), finish="tool_calls" if asked else finish)
     if finish == "length":
         return talks(content, finish=finish)
-    return talks(text_turn(content, [ToolCall("", name, given) for name, given in asked]))
+    return talks(encode_text_turn(content, [ToolCall("", name, given) for name, given in asked]))
 
 
 async def by_the_caller(door: Door, play: Play) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 from kairos_mcp.app.app import App
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.models.dialects import encode_text_turn
 from kairos_mcp.server.request_state import KEY_FILE
 from sampling.lines import reply
 from sampling.minds import LEGACY, MODERN, Door, Mind, Silent, asks_of, at_the_door, bodies, connected, said
@@ -34,7 +34,9 @@ async def first_round(door: Door) -> dict[str, Any]:
     return {"state": asked.request_state, "answers": {"round-1": LOOK_A}}
 
 
-LOOK_A, LOOK_B = (said(text_turn("", [ToolCall("", "read_file", {"path": path})])) for path in ("a.txt", "b.txt"))
+LOOK_A, LOOK_B = (
+    said(encode_text_turn("", [ToolCall("", "read_file", {"path": path})])) for path in ("a.txt", "b.txt")
+)
 
 
 @pytest.mark.parametrize("case", ["PROTOCOL-002", "PROTOCOL-003", "PROTOCOL-004", "PROTOCOL-005"])

@@ -10,11 +10,11 @@ import pytest
 from house import reads, says
 
 from kairos_mcp.core.messages import ToolCall
-from kairos_mcp.models.dialects import text_turn
+from kairos_mcp.models.dialects import encode_text_turn
 from sampling.lines import Lines, reply
 from sampling.minds import LEGACY, MODERN, Mind, at_the_door, bodies, paths
 
-LOOK = text_turn("", [ToolCall("", "read_file", {"path": "a.txt"})])
+LOOK = encode_text_turn("", [ToolCall("", "read_file", {"path": "a.txt"})])
 DONE = json.dumps({"final": "alpha"})
 STEPS = ["round-1", "round-1/call-1", "round-2"]
 

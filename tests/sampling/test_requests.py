@@ -50,7 +50,9 @@ def test_auto_takes_the_provider_before_the_client_unless_sampling_is_preferred(
 
 def test_a_model_s_name_travels_as_a_hint():
     step = RequestCompletion("round-1", "round", Conversation((Message("user", "go"),)))
-    asked = sampling.request(step, Sent(model="some-model", max_tokens=7), "text", TextPrompts("", "", ""))
+    asked = sampling.make_sampling_request(
+        step, Sent(model="some-model", max_tokens=7), "text", TextPrompts("", "", "")
+    )
     (hint,) = asked.params.model_preferences.hints
     assert (hint.name, asked.params.max_tokens) == ("some-model", 7)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kairos_mcp.core.messages import Completion, Conversation, Message, ToolCall, ToolSet, ToolSpec
 from kairos_mcp.core.steps import RequestCompletion, Sent
-from kairos_mcp.models.dialects import TextPrompts, decode_text_reply, text, text_turn
+from kairos_mcp.models.dialects import TextPrompts, decode_text_reply, encode_text, encode_text_turn
 
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object"}, effect="read")
 PROMPTS = TextPrompts("call: $tools", "final only", "schema: $schema")
@@ -135,12 +135,12 @@ def test_results_after_a_turn_are_one_message_and_the_tail_ends_the_newest():
         Message("tool", "one", tool_call_id="round-1/call-1"),
         Message("tool", "two", tool_call_id="round-1/call-2"),
     )
-    worded = text(step(messages=talk), Sent(tail="[round 2 of 5]"), PROMPTS)
-    assert [message.role for message in worded.messages] == ["user", "assistant", "user"]
-    assert worded.messages[-1].content == "one\n\ntwo\n\n[round 2 of 5]"
-    assert json.loads(worded.messages[1].content)["say"] == "look"
-    assert len(worded.tools) == 0
-    assert worded.system.startswith("be good\n\ncall: ")
+    encoded = encode_text(step(messages=talk), Sent(tail="[round 2 of 5]"), PROMPTS)
+    assert [message.role for message in encoded.messages] == ["user", "assistant", "user"]
+    assert encoded.messages[-1].content == "one\n\ntwo\n\n[round 2 of 5]"
+    assert json.loads(encoded.messages[1].content)["say"] == "look"
+    assert len(encoded.tools) == 0
+    assert encoded.system.startswith("be good\n\ncall: ")
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -161,7 +161,7 @@ CALLS = st.lists(st.tuples(WORDS.filter(bool), st.dictionaries(WORDS, VALUES, ma
 def test_a_completion_told_in_the_dialect_means_itself(content, calls, around):
     asked = tuple(ToolCall(f"round-1/call-{n}", name, given) for n, (name, given) in enumerate(calls, 1))
     whole = Completion(content, asked, "tool_calls" if asked else "stop")
-    assert meant(around.replace("{}", text_turn(content, asked))) == whole
+    assert meant(around.replace("{}", encode_text_turn(content, asked))) == whole
 
 
 @law
