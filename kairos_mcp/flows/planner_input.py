@@ -11,6 +11,7 @@ from string import Template
 from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, ToolSet
+from kairos_mcp.core.step_path import call_path
 
 MAX_CONTEXT_CHARS = 100_000  # more is an error, never a silent cut
 MAX_EARLIER_SUMMARIES = 3
@@ -161,7 +162,7 @@ def normalize_history(history: Sequence[Message]) -> tuple[Message, ...]:
         calls = []
         for call in message.tool_calls:
             count += 1
-            waiting.append((call.id, f"earlier/call-{count}"))
+            waiting.append((call.id, call_path("earlier", count)))
             calls.append(replace(call, id=waiting[-1][1]))
         normalized.append(replace(message, tool_calls=tuple(calls)))
     if waiting:

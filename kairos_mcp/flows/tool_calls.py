@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolResult, ToolSet
 from kairos_mcp.core.outcome import Outcome, make_outcome
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.flows.planner_input import Prompts, render_prompt
 
@@ -42,7 +43,7 @@ class AnsweredCall:
 
 def number_calls(turn: Completion, name: str) -> tuple[ToolCall, ...]:
     """Give the turn's calls the ids `NAME/call-N`: the name of a call's step is also its id."""
-    ids = [f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1)]
+    ids = [call_path(name, n) for n in range(1, len(turn.tool_calls) + 1)]
     if ids == [call.id for call in turn.tool_calls]:
         return turn.tool_calls
     return tuple([replace(call, id=call_id) for call_id, call in zip(ids, turn.tool_calls, strict=True)])

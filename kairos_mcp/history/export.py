@@ -17,6 +17,7 @@ from kairos_mcp import __version__
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion, JsonObject
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.step_path import split_path
 from kairos_mcp.core.steps import Answer
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.history.format import (
@@ -38,7 +39,7 @@ from kairos_mcp.store.codec import decode_answer, decode_fields
 from kairos_mcp.store.queries import AttemptRow, RunRow, StepRow, list_attempts, referred_texts
 from kairos_mcp.views.transcript import answers_by_path, kinds_by_path, transcript
 
-TASKS = ("task-", "try-", "cycle-")  # the parts of a path that name whose step it is
+TASKS = ("task", "try", "cycle")  # the parts of a path that name whose step it is
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ def _messages(brief: PlannerInput | None, record: list[StepRow], masking: _Expor
 def _export_message(
     path: str | None, role: str, content: str, calls: list[JsonObject], call_id: str | None, masking: _ExportRedactor
 ) -> ExportedMessage:
-    tasks = [part for part in (path or "").split("/") if part.startswith(TASKS)]
+    tasks = [f"{name}-{ordinal}" for name, ordinal in split_path(path or "") if name in TASKS]
     return ExportedMessage(
         path=path,
         task="/".join(tasks) or None,

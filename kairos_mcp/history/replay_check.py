@@ -12,12 +12,13 @@ from typing import Any
 
 from kairos_mcp.core.messages import Completion, Conversation, JsonObject, Message, ToolCall, ToolSet
 from kairos_mcp.core.replay import Runner
+from kairos_mcp.core.step_path import sort_key, turn_of
 from kairos_mcp.core.steps import Answer, CallTool, Flow, Pause, RequestCompletion, Step
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
 from kairos_mcp.specs.build import LoadedSpec
 from kairos_mcp.store.codec import decode, encode
-from kairos_mcp.views.transcript import path_key, transcript
+from kairos_mcp.views.transcript import transcript
 
 SHOWN_CHARS = 400
 
@@ -195,11 +196,11 @@ def _recorded_call(recording: Recording, path: str) -> ToolCall | None:
     spec = recording.thawed.spec
     if spec.flow == "call":
         return ToolCall(path, spec.goal, spec.arguments or {})
-    turn, _, number = path.rpartition("/call-")
+    turn, number = turn_of(path)
     answers = {entry.path: entry.answer for entry in recording.entries}
     match answers.get(turn):
-        case Completion(tool_calls=calls) if number.isdigit() and 0 < int(number) <= len(calls):
-            return calls[int(number) - 1]
+        case Completion(tool_calls=calls) if 0 < number <= len(calls):
+            return calls[number - 1]
         case _:
             return None
 
@@ -240,7 +241,7 @@ def _likely(
 
 
 def _is_before(path: str | None, other: str) -> bool:
-    return path is None or path_key(path.partition("/call-")[0]) < path_key(other)
+    return path is None or sort_key(turn_of(path)[0]) < sort_key(other)
 
 
 def _shown_step(step: RequestCompletion) -> JsonObject:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, ToolCall, ToolResult, Usage
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.store.decisions import Decision
 from kairos_mcp.store.settlements import Settlement, SettlementRequest
@@ -78,7 +79,7 @@ def parse_completion(value: object, path: str) -> Completion:
     Raises BadArguments, and UsageInvalid where only the usage is wrong.
     """
     answer = _parse_answer(_CompletionModel, value, "completion")
-    calls = tuple(_to_tool_call(call, f"{path}/call-{n}") for n, call in enumerate(answer.tool_calls or (), 1))
+    calls = tuple(_to_tool_call(call, call_path(path, n)) for n, call in enumerate(answer.tool_calls or (), 1))
     return Completion(answer.content or "", calls, answer.finish, _to_usage(answer.usage))
 
 
@@ -103,7 +104,7 @@ def parse_caller_completion(value: object, path: str) -> Completion:
 def renumber_calls(completion: Completion, path: str) -> Completion:
     """Return the completion as the answer of the step at `path`: its calls get the ids `PATH/call-N`."""
     calls = [
-        ToolCall(f"{path}/call-{n}", call.name, call.arguments, call.unreadable)
+        ToolCall(call_path(path, n), call.name, call.arguments, call.unreadable)
         for n, call in enumerate(completion.tool_calls, 1)
     ]
     return replace(completion, tool_calls=tuple(calls)) if calls else completion

@@ -14,6 +14,7 @@ from string import Template
 from typing import Any
 
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolCall, ToolSet
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import RequestCompletion, Sent
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 
@@ -141,7 +142,7 @@ def _parse_calls(calls: list[Any], path: str) -> list[ToolCall]:
     """Parse the calls of a turn. One whose arguments are no object is marked unreadable, and spoils no other."""
     parsed = []
     for number, call in enumerate(calls, 1):
-        ordinal = f"{path}/call-{number}"
+        ordinal = call_path(path, number)
         match call:
             case {"name": str(name), **rest} if name and not rest.keys() - {"id", "arguments"}:
                 parsed.append(_parse_call(ordinal, name, rest.get("arguments")))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kairos_mcp.core import redact_values
 from kairos_mcp.core.messages import Completion, Message, Private
 from kairos_mcp.core.redaction import Redactor
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import DialectName, Failure, RequestCompletion, Sent
 from kairos_mcp.models.dialects import TextPrompts
 
@@ -57,7 +58,7 @@ class PrivateParts:
     def keep(self, name: str, turn: Completion) -> None:
         """Store the private part of the answer to the step `name`."""
         if turn.private is not None:
-            ids = tuple(f"{name}/call-{n}" for n in range(1, len(turn.tool_calls) + 1))
+            ids = tuple(call_path(name, n) for n in range(1, len(turn.tool_calls) + 1))
             self._by_turn[turn.content, ids] = turn.private
 
     def find(self, message: Message) -> Private | None:

@@ -28,6 +28,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from kairos_mcp.core.messages import Completion, Finish, JsonObject, Message, Private, ToolCall, ToolSpec, Usage
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import Failure, RequestCompletion
 from kairos_mcp.core.strict_json import Undecodable, find_unfit_value, parse_strict_json
 from kairos_mcp.models import dialects
@@ -187,7 +188,7 @@ def decode_completion(
     refusal = details.get("refusal")
     content = (response.text or "") or (refusal if isinstance(refusal, str) else "")
     call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    calls = tuple(_decode_call(part, f"{path}/call-{n}") for n, part in enumerate(call_parts, 1))
+    calls = tuple(_decode_call(part, call_path(path, n)) for n, part in enumerate(call_parts, 1))
     usage = _decode_usage(response.usage, response.model_name, tariff)
     unreadable = find_unfit_value([content, [[call.name, call.arguments] for call in calls]])
     if unreadable is not None:

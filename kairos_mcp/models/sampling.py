@@ -13,6 +13,7 @@ from typing import Any
 import mcp_types as wire
 
 from kairos_mcp.core.messages import Completion, Finish, Message, ToolCall
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import DialectName, RequestCompletion, Sent
 from kairos_mcp.core.strict_json import find_unfit_value
 from kairos_mcp.models import dialects
@@ -102,7 +103,7 @@ def _parse_blocks(blocks: Sequence[Any], path: str) -> Completion:
     if not texts and not uses:
         kinds = ", ".join(sorted({block.type for block in blocks})) or "nothing"
         raise BadSamplingReply(f"the answer holds {kinds} and no text")
-    calls = tuple(ToolCall(f"{path}/call-{n}", use.name, dict(use.input)) for n, use in enumerate(uses, 1))
+    calls = tuple(ToolCall(call_path(path, n), use.name, dict(use.input)) for n, use in enumerate(uses, 1))
     return Completion("".join(texts), calls)
 
 

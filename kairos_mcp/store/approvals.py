@@ -14,6 +14,7 @@ from typing import Literal
 
 import apsw
 
+from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store import queries, settlements
 from kairos_mcp.store.codec import decode_texts
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one
@@ -91,7 +92,7 @@ class WaitingItems:
 
 def is_approval_key(key: str) -> bool:
     """Whether a waiting key is that of an approval."""
-    return key.rpartition("/")[2].partition("-")[0] == KEY_SUFFIX[1:]
+    return last_part(key).name == KEY_SUFFIX[1:]
 
 
 def add_approval(connection: apsw.Connection, run: int, mark: int, request: ApprovalRequest, at: int) -> None:

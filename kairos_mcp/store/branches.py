@@ -48,11 +48,7 @@ def branches_above(branches: BranchAccounts, path: str) -> SharedAccounts:
     """The accounts of the branches that the step at this path stands in, the nearest first."""
     if not branches:
         return NO_SHARED_ACCOUNTS
-    found = []
-    while path := path.rpartition("/")[0]:
-        if (number := branches.get(path)) is not None:
-            found.append(number)
-    return tuple(found)
+    return tuple(branches[enclosing] for enclosing in enclosing_paths(path) if enclosing in branches)
 
 
 def open_branch_account(connection: apsw.Connection, opening: NewBranch, around: Account) -> tuple[int, Limits]:

@@ -13,6 +13,7 @@ import apsw
 
 from kairos_mcp.core.errors import BadArguments, Stale
 from kairos_mcp.core.messages import JsonObject
+from kairos_mcp.core.step_path import last_part
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
 from kairos_mcp.store.codec import decode_fields
 from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
@@ -177,7 +178,7 @@ def find_run_with_output(connection: apsw.Connection, principal: str, flow: str,
 
 def is_check_step(path: str) -> bool:
     """Whether a step is an acceptance check: its call stands in the mandate, no model has thought of it."""
-    return path.rpartition("/")[2].startswith("check-")
+    return last_part(path).name == "check"
 
 
 def find_check_approval(

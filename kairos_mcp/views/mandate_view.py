@@ -12,6 +12,7 @@ from kairos_mcp.core.mandate import Mandate
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.step_path import last_part, split_path
 from kairos_mcp.core.steps import Pause, Step
 from kairos_mcp.core.strict_json import Undecodable, decode_object
 from kairos_mcp.flows.ooda.act import RISK_PAUSE
@@ -130,24 +131,23 @@ def _output_so_far(steps: Mapping[str, Step]) -> JsonObject:
 
 def tool_at(connection: apsw.Connection, run: RunRow, path: str) -> str | None:
     """The name of the tool that a step of OODA calls, told from the record; None where it does not say."""
-    parts, spec = path.split("/"), decode(Spec, run.spec)
-    kind, _, number = parts[-1].partition("-")
-    match kind, parts:
-        case "goal", _:
+    spec = decode(Spec, run.spec)
+    match split_path(path):
+        case [*_, ("goal", _)]:
             return "read_mandate"
-        case "check", _:
-            wanted = _mandate(connection, spec).acceptance[int(number) - 1]
+        case [*_, ("check", number)]:
+            wanted = _mandate(connection, spec).acceptance[number - 1]
             return "run_command" if wanted.kind == "command" else "check_file"
-        case "call", [*_, "observe", _]:
-            return _mandate(connection, spec).observe[int(number) - 1].tool
-        case "call", [*_, "read-1", _]:
+        case [*_, ("observe", _), ("call", number)]:
+            return _mandate(connection, spec).observe[number - 1].tool
+        case [*_, ("read", 1), ("call", _)]:
             return "read_file"
-        case "call", [*_, "act", _]:
+        case [*_, ("act", _), ("call", _)]:
             return _decided_tool(connection, run, spec, path)
-        case "call", [*_, "decide", _, _]:
+        case [*_, ("decide", _), _, ("call", number)]:
             turn = report_queries.find_turn_before(connection, run.n, path, f"{path.partition('/read-')[0]}%")
             calls = turn.tool_calls if turn is not None else ()
-            return calls[int(number) - 1].name if len(calls) >= int(number) else None
+            return calls[number - 1].name if len(calls) >= number else None
         case _:
             return None
 
@@ -182,5 +182,4 @@ def _awaits(waits: WaitingItems) -> JsonObject | None:
 
 
 def _word(path: str) -> str:
-    last = path.rpartition("/")[2]
-    return _PAUSES[last.partition("-")[0]]
+    return _PAUSES[last_part(path).name]

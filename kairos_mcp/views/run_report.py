@@ -21,6 +21,7 @@ from kairos_mcp.core.limits import CAPS, UNLIMITED
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.core.step_path import round_of, turn_of
 from kairos_mcp.core.steps import Step
 from kairos_mcp.core.text import truncate
 from kairos_mcp.specs import load_ooda
@@ -254,7 +255,7 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
         content = result.content if isinstance(result, ToolResult) else f"not executed ({result.kind})"
         found.append(
             {
-                "round": _ordinal(row.path),
+                "round": round_of(row.path),
                 "name": name,
                 "ok": isinstance(result, ToolResult) and not result.is_error,
                 "ms": row.spent.milliseconds,
@@ -268,19 +269,14 @@ def newest_calls(connection: apsw.Connection, run: RunRow, limit: int = NEWEST_C
 def _call_name(connection: apsw.Connection, run: RunRow, path: str) -> str:
     if run.flow in load_ooda.VERSIONS:
         return mandate_view.tool_at(connection, run, path) or run.flow
-    turn, _, call = path.rpartition("/")
-    body = queries.answer_body_at(connection, run.n, turn) if turn else None
+    turn, number = turn_of(path)
+    body = queries.answer_body_at(connection, run.n, turn) if number else None
     match decode_answer(body) if body is not None else None:
         case Completion(tool_calls=calls):
-            return calls[int(call.removeprefix("call-")) - 1].name
+            return calls[number - 1].name
         case _:
             name: str = decode(Spec, run.spec).goal
             return name
-
-
-def _ordinal(path: str) -> int:
-    part = next((part for part in path.split("/") if part.startswith("round-")), "round-0")
-    return int(part.removeprefix("round-"))
 
 
 def _stop_reason(run: RunRow, outcome: Outcome | None) -> str | None:

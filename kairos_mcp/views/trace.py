@@ -11,6 +11,7 @@ from kairos_mcp.core.errors import BadArguments, NotFound
 from kairos_mcp.core.messages import Completion, JsonObject, Message, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.patterns import compile_line_pattern
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import Answer, Failure, Refused
 from kairos_mcp.core.text import truncate
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -127,7 +128,7 @@ def _remark(result: ToolResult) -> JsonObject:
 def _calls(traced: TraceInput) -> Iterator[JsonObject]:
     answers = answers_by_path(traced.record)
     asked = {
-        f"{path}/call-{n}": call
+        call_path(path, n): call
         for path, answer in answers.items()
         if isinstance(answer, Completion)
         for n, call in enumerate(answer.tool_calls, 1)

@@ -5,12 +5,12 @@ Used where no flow is there to ask: `continues`, the messages view, export, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kairos_mcp.core.errors import Unreadable
 from kairos_mcp.core.messages import Completion, Message, ToolCall, ToolResult
+from kairos_mcp.core.step_path import call_path, sort_key
 from kairos_mcp.core.steps import Answer, Refused, Unknown
 from kairos_mcp.flows.ending import summarize_record
 from kairos_mcp.flows.planner_input import PlannerInput
@@ -40,7 +40,7 @@ def transcript(
     """The conversation, each message with the path of the turn or call that it came from."""
     for message in (*brief.history, brief.goal):
         yield TranscriptEntry(None, message)
-    for path in sorted((path for path, kind in kinds.items() if kind in TALKS), key=path_key):
+    for path in sorted((path for path, kind in kinds.items() if kind in TALKS), key=sort_key):
         match answers.get(path):
             case Completion() as turn:
                 for message in turn_messages(brief.prompts, turn.content, _answered_calls(turn.tool_calls, answers)):
@@ -99,18 +99,7 @@ def call_names(answers: Mapping[str, Answer]) -> dict[str, str]:
     for path, answer in answers.items():
         match answer:
             case Completion(tool_calls=calls):
-                names |= {f"{path}/call-{n}": call.name for n, call in enumerate(calls, 1)}
+                names |= {call_path(path, n): call.name for n, call in enumerate(calls, 1)}
             case _:
                 pass
     return names
-
-
-def path_key(path: str) -> tuple[tuple[str, int], ...]:
-    """Orders paths by their ordinals: round-2 before round-10, and a turn before its calls; closing comes last."""
-    parts = []
-    for part in path.split("/"):
-        name, _, number = part.rpartition("-")
-        ordinal = int(number) if re.fullmatch(r"\d{1,9}", number) else 0
-        order = {"round": "1", "output": "2", "closing": "3"}.get(name or part, "1")
-        parts.append((order + (name or part), ordinal))
-    return tuple(parts)

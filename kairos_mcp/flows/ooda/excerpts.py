@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kairos_mcp.core.messages import Completion, JsonObject, ToolCall, ToolResult, ToolSet, ToolSpec, canonical_json
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.tool_discovery import SEARCH, discovered_tools
 from kairos_mcp.flows.ooda.context import CycleContext
@@ -64,7 +65,7 @@ class FileExcerpts:
         calls: list[ToolCall] = []
         for n, part in enumerate(parts, 1):
             default_end = (part.start_line or 1) + DEFAULT_LINES - 1
-            calls.append(ToolCall(f"{prefix}/call-{n}", READ_FILE, {"end_line": default_end, **part.as_json()}))
+            calls.append(ToolCall(call_path(prefix, n), READ_FILE, {"end_line": default_end, **part.as_json()}))
         answered = yield from self._execute_reads(calls)
         texts: list[str] = []
         for item, part in zip(answered, parts, strict=True):

@@ -10,6 +10,7 @@ from kairos_mcp.core.env_files import is_env_file
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import Observable
 from kairos_mcp.core.messages import JsonObject, ToolCall, ToolResult
+from kairos_mcp.core.step_path import call_path
 from kairos_mcp.core.steps import CallAnswer, CallTool, Failed, Flow, Refused, Unknown, gather_calls
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CycleContext
@@ -98,7 +99,7 @@ def observe(context: CycleContext, name: str) -> Flow[Observation | PhaseFailure
     """
     observables = list(enumerate(context.mandate.observe, 1))
     skipped = {n: reason for n, observable in observables if (reason := _skip_reason(context, observable)) is not None}
-    steps = {n: _call_step(f"{name}/call-{n}", observable) for n, observable in observables if n not in skipped}
+    steps = {n: _call_step(call_path(name, n), observable) for n, observable in observables if n not in skipped}
     answers = yield from gather_calls(steps.values(), MAX_PARALLEL_READS)
     items: list[ToolObservation] = []
     for n, observable in observables:
