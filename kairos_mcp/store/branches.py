@@ -13,6 +13,7 @@ import apsw
 
 from kairos_mcp.budget.units import Account, branch_caps
 from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.step_path import enclosing_paths
 from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts, unit_columns
 from kairos_mcp.store.connection import fetch_all
 
