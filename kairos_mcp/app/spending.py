@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kairos_mcp.app.context import AppContext
-from kairos_mcp.budget.units import NOTHING, Account, Units
+from kairos_mcp.budget.units import NOTHING, Account, Remaining, Units
 from kairos_mcp.core.calendar import day_at, parse_timestamp
 from kairos_mcp.core.errors import BadArguments, UnknownMandate
 from kairos_mcp.core.identity import Caller
@@ -140,17 +140,15 @@ def _period(context: AppContext, meant: DayToCharge, caller: Caller) -> JsonObje
 
 
 def _figures(account: Account, units: tuple[str, ...] | None) -> JsonObject:
-    left = Units(*((account.remaining_of(unit) or 0) for unit in Units._fields))
-    limits = limits_to_json(account.caps)
-    remaining = {name: None if limits[name] is None else value for name, value in _outside(left, units).items()}
-    return {
-        "limits": {name: limits[name] for name in remaining},
-        "spent": _outside(account.spent, units),
-        "held": _outside(account.held, units),
-        "remaining": remaining,
+    amounts: dict[str, Limits | Units | Remaining] = {
+        "limits": account.caps,
+        "spent": account.spent,
+        "held": account.held,
+        "remaining": account.remaining,
     }
+    return {name: _outside(amount, units) for name, amount in amounts.items()}
 
 
-def _outside(amount: Units, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
-    told = limits_to_json(Limits(*amount))
-    return told if units is None else {name: told[name] for name in units}
+def _outside(amount: Limits | Units | Remaining, units: tuple[str, ...] | None) -> dict[str, int | float | None]:
+    figures = limits_to_json(amount)
+    return figures if units is None else {name: figures[name] for name in units}

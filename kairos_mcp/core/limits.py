@@ -6,21 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-CAPS = (
-    "rounds",
-    "model_calls",
-    "input_tokens",
-    "output_tokens",
-    "total_tokens",
-    "usd",
-    "tool_calls",
-    "seconds",
+
+class LimitedUnit(NamedTuple):
+    """A unit that can be limited: its `name` outside, its field in Limits and in amounts, how many of ours one of
+    theirs is, and whether a day can be limited in it: what model calls cost."""
+
+    name: str
+    field: str
+    scale: int = 1
+    per_day: bool = False
+
+
+LIMITED_UNITS = (
+    LimitedUnit("rounds", "rounds"),
+    LimitedUnit("model_calls", "model_calls", per_day=True),
+    LimitedUnit("input_tokens", "input_tokens", per_day=True),
+    LimitedUnit("output_tokens", "output_tokens", per_day=True),
+    LimitedUnit("total_tokens", "total_tokens", per_day=True),
+    LimitedUnit("usd", "nano_usd", 10**9, per_day=True),
+    LimitedUnit("tool_calls", "tool_calls"),
+    LimitedUnit("seconds", "milliseconds", 1000),
 )
-"""The eight limits in the words of the outside; inside, usd are nano-dollars and seconds milliseconds."""
-
-
-DAY_CAPS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "usd")
-"""What a day of one principal can be limited in: what model calls cost."""
+CAPS = tuple(unit.name for unit in LIMITED_UNITS)
+DAY_CAPS = tuple(unit.name for unit in LIMITED_UNITS if unit.per_day)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +58,15 @@ class BranchShare(NamedTuple):
     reserved: Limits = UNLIMITED
 
 
-def limits_to_json(limits: Limits) -> dict[str, int | float | None]:
-    """Limits in the words and units of the outside: dollars and seconds."""
-    usd, seconds = limits.nano_usd, limits.milliseconds
-    return {
-        "rounds": limits.rounds,
-        "model_calls": limits.model_calls,
-        "input_tokens": limits.input_tokens,
-        "output_tokens": limits.output_tokens,
-        "total_tokens": limits.total_tokens,
-        "usd": None if usd is None else usd / 1e9,
-        "tool_calls": limits.tool_calls,
-        "seconds": None if seconds is None else seconds / 1000,
-    }
+def limits_to_json(amounts: object) -> dict[str, int | float | None]:
+    """Return limits, or amounts with the same fields, in the words and units of the outside: dollars and seconds."""
+    return {unit.name: _to_outside(unit, getattr(amounts, unit.field)) for unit in LIMITED_UNITS}
 
 
 def limits_from_json(given: Mapping[str, int | float]) -> dict[str, int]:
-    """The fields of Limits for caps that were already checked, turned from dollars and seconds."""
-    inside = {name: int(given[name]) for name in given if name not in ("usd", "seconds")}
-    if "usd" in given:
-        inside["nano_usd"] = round(given["usd"] * 1e9)
-    if "seconds" in given:
-        inside["milliseconds"] = round(given["seconds"] * 1000)
-    return inside
+    """Return the fields of Limits for caps that were already checked, turned from dollars and seconds."""
+    return {unit.field: round(given[unit.name] * unit.scale) for unit in LIMITED_UNITS if unit.name in given}
+
+
+def _to_outside(unit: LimitedUnit, amount: int | None) -> int | float | None:
+    return amount if amount is None or unit.scale == 1 else amount / unit.scale

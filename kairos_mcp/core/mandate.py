@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.json_schema import compile_schema
-from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json
+from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json, limits_to_json
 from kairos_mcp.core.messages import JsonObject, Risk, canonical_json
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
 from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
@@ -216,16 +216,7 @@ def _plain(number: int, path: str) -> str:
 
 def _limits_json(limits: Limits) -> JsonObject:
     """Return limits in the units callers use, dollars and seconds; None where nothing is limited."""
-    told: dict[str, Any] = {}
-    for name in CAPS:
-        match name:
-            case "usd":
-                told[name] = None if limits.nano_usd is None else limits.nano_usd / 1e9
-            case "seconds":
-                told[name] = None if limits.milliseconds is None else limits.milliseconds / 1000
-            case _:
-                told[name] = getattr(limits, name)
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: cap for name, cap in limits_to_json(limits).items() if cap is not None}
 
 
 def _text(most: int, least: int = 1) -> JsonObject:

@@ -17,7 +17,7 @@ from kairos_mcp.core.calendar import parse_timestamp
 from kairos_mcp.core.counting import count_of
 from kairos_mcp.core.errors import KairosError, Unreadable
 from kairos_mcp.core.identity import ANYBODY_LOCAL, Caller
-from kairos_mcp.core.limits import CAPS, UNLIMITED
+from kairos_mcp.core.limits import UNLIMITED, limits_to_json
 from kairos_mcp.core.messages import Completion, JsonObject, ToolResult
 from kairos_mcp.core.outcome import Outcome
 from kairos_mcp.core.run_spec import Spec
@@ -301,12 +301,7 @@ def _usage(spent: Units, tally: report_queries.Tally) -> JsonObject:
 
 
 def _remaining_limits(account: Account) -> JsonObject:
-    left = {unit: account.remaining_of(unit) for unit in Units._fields}
-    usd, milliseconds = left.pop("nano_usd"), left.pop("milliseconds")
-    remaining: JsonObject = dict(left)
-    remaining["usd"] = None if usd is None else usd / 1e9
-    remaining["seconds"] = None if milliseconds is None else milliseconds / 1000
-    return {unit: remaining[unit] for unit in CAPS}
+    return limits_to_json(account.remaining)
 
 
 def _held_up_calls(connection: apsw.Connection, run: RunRow, waits: WaitingItems) -> list[str]:
