@@ -390,7 +390,7 @@ class ClientRequests:
         self._pool.continue_run(run, mine, fence)
 
     def _redacted(self, text: str | None) -> str | None:
-        return self._context.factory.mask.text(text or "").text or None
+        return self._context.factory.mask.redact_text(text or "").text or None
 
     async def fall_back(self, run_id: str, why: str, caller: Caller) -> bool:
         """Go on with the next route, named in `degraded`; False where sampling was asked for explicitly, or nobody

@@ -21,7 +21,7 @@ from kairos_mcp.core.limits import UNLIMITED, Limits
 from kairos_mcp.core.mandate import Mandate, parse_mandate
 from kairos_mcp.core.messages import JsonObject, canonical_json, digest_of
 from kairos_mcp.core.run_spec import CyclesRequest, Phase, PhaseRequest, Route
-from kairos_mcp.core.schedule import newest_due_time
+from kairos_mcp.core.schedule import due_times
 from kairos_mcp.core.text import truncate
 from kairos_mcp.execution.daily_limits import day_to_charge
 from kairos_mcp.flows.ooda.context import EDITING_TOOLS
@@ -200,7 +200,7 @@ def due_mandates(context: AppContext, only: str | None, caller: Caller) -> list[
             raise BadArguments(f"The mandate {row.id} has no schedule.", "Run it without --due.")
         if schedule is not None and row.workspace is not None:
             last = row.saved_at if row.last_due is None else row.last_due
-            found += [ScheduledTime(row.id, row.workspace, at) for at in newest_due_time(schedule, last, now)]
+            found += [ScheduledTime(row.id, row.workspace, at) for at in due_times(schedule, last, now)]
     return found
 
 

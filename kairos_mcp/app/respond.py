@@ -88,7 +88,7 @@ async def decide(
     if found is None:
         waiting = ", ".join(approvals.read_waiting_items(context.store.reader, run.n).approvals) or "none"
         raise NotWaiting(f"No approval waits under {key[:120]!r}.", f"Waiting: {waiting}.", run_id=run.id)
-    told = context.factory.mask.text(feedback).text if feedback else None
+    told = context.factory.mask.redact_text(feedback).text if feedback else None
     decided = Decision(key, said, digest or found.digest, caller.as_row, told)
     await _leave(context, run, [], [decided], caller, drive=drive)
     return found
@@ -341,5 +341,5 @@ async def settle(
     run, path = context.find_run_to_move(run_id, caller), key.removesuffix(KEY_SUFFIX)
     with queries.name_run_in_errors(run):
         meant = digest or settlements.current_digest(context.store.reader, run, path) or ""
-    said = SettlementRequest(path, settlement, note and context.factory.mask.text(note).text, meant)
+    said = SettlementRequest(path, settlement, note and context.factory.mask.redact_text(note).text, meant)
     await _leave(context, run, [], [], caller, drive=drive, settled=[said])

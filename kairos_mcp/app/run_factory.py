@@ -62,7 +62,7 @@ class RunFactory:
         self._opened = ExitStack()
         self._workers: WorkerThreads | None = None
         self._providers: dict[str, Provider] = {}
-        self.mask = Redactor.of(os.environ)
+        self.mask = Redactor.from_environ(os.environ)
         self._elsewhere = ToolSources(settings, store, self._key, self.mask)
         self.means = cache(self._means)  # one registry and one open folder for each workspace
         self._thawed = lru_cache(maxsize=THAWED)(self._thaw)

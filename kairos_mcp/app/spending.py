@@ -10,9 +10,9 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.limits import DAY_CAPS, Limits, limits_to_json
 from kairos_mcp.core.messages import JsonObject
 from kairos_mcp.execution.daily_limits import DayToCharge, day_to_charge
-from kairos_mcp.store import accounts, branches, queries, unpriced
+from kairos_mcp.store import accounts, queries
 from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.notes import clock_behind_reason
+from kairos_mcp.store.notes import clock_behind_reason, unpriced_models, unpriced_models_by_account
 
 NEWEST_DAYS = 30
 OF_A_MANDATE = "mandate:"  # before the id, as a scope
@@ -25,7 +25,7 @@ def read_spending(context: AppContext, scope: str | None, caller: Caller) -> Jso
             return _day_spending(context, caller)
         case "days":
             found = accounts.list_days(context.store.reader, caller.principal, NEWEST_DAYS)
-            uncounted = unpriced.unpriced_models_by_account(context.store.reader)
+            uncounted = unpriced_models_by_account(context.store.reader)
             days = [
                 {"day": each.name, **_figures(each.account, DAY_CAPS), "unpriced": uncounted.get(each.account.id)}
                 for each in found
@@ -43,10 +43,10 @@ def _run_spending(context: AppContext, run_id: str, caller: Caller) -> JsonObjec
     with queries.name_run_in_errors(run):
         inner = [
             {"branch": path, **_figures(read_account(reader, number), None)}
-            for path, number in branches.read_branch_accounts(reader, run.account).items()
+            for path, number in accounts.read_branch_accounts(reader, run.account).items()
         ]
         whole = _figures(read_account(reader, run.account), None)
-        whole["unpriced"] = list(unpriced.unpriced_models(reader, run.n)) or None
+        whole["unpriced"] = list(unpriced_models(reader, run.n)) or None
     return {"scope": run_id, **whole} | ({"branches": inner} if inner else {})
 
 
@@ -61,7 +61,7 @@ def _day_spending(context: AppContext, caller: Caller) -> JsonObject:
     if used is None:
         return {**told, **_figures(account, DAY_CAPS), "unpriced": None, "by": [], "mandates": []}
     account = Account(used.id, context.settings.day, used.held, used.spent)
-    uncounted = unpriced.unpriced_models_by_account(context.store.reader)
+    uncounted = unpriced_models_by_account(context.store.reader)
     mandates = [
         {
             "mandate": each.mandate,
@@ -96,7 +96,7 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
         "workspace": caller.visible_path(found[0].workspace) or None,
         **_period(context, meant, caller),
     }
-    uncounted = unpriced.unpriced_models_by_account(reader)
+    uncounted = unpriced_models_by_account(reader)
     return {
         **told,
         **_figures(account, DAY_CAPS),
@@ -107,7 +107,7 @@ def _mandate_spending(context: AppContext, mandate: str, caller: Caller) -> Json
 
 def _usage_shares(context: AppContext, account: int) -> list[JsonObject]:
     """Who used what of a day: each route, model, agent and mandate that there was."""
-    uncounted = unpriced.unpriced_models_by_account(context.store.reader).get(account, [])
+    uncounted = unpriced_models_by_account(context.store.reader).get(account, [])
     return [
         {
             "route": each.route,

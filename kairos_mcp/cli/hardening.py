@@ -26,10 +26,10 @@ class RedactingFormatter(logging.Formatter):
     def _redactor(self) -> Redactor:
         from kairos_mcp.core.redaction import Redactor  # at the first record: most processes log nothing
 
-        return Redactor.of(self._environ)
+        return Redactor.from_environ(self._environ)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._redactor.text(super().format(record)).text
+        return self._redactor.redact_text(super().format(record)).text
 
 
 def protect_secrets(environ: Mapping[str, str]) -> None:

@@ -52,7 +52,7 @@ def run_command(words: Sequence[str]) -> int:
         from kairos_mcp.app.command_text import for_this_terminal, state_options
         from kairos_mcp.core.redaction import Redactor
 
-        redacted = Redactor.of(os.environ).text(str(error)).text
+        redacted = Redactor.from_environ(os.environ).redact_text(str(error)).text
         print_note(f"error: {for_this_terminal(state_options(words)).complete_all(redacted)}")
         return USAGE if isinstance(error, BadArguments | ConfigError | UnknownRun | UnknownTool) else FAILED
     except KeyboardInterrupt:

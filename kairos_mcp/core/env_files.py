@@ -12,7 +12,7 @@ from hashlib import sha256
 from kairos_mcp.core.redaction import Redacted
 from kairos_mcp.core.secret_forms import MASK
 
-_SHOWN = ".env.example"
+_EXAMPLE = ".env.example"
 _SETTING = re.compile(r"(?P<name>[ \t]*(?:export[ \t]+)?[^\s=:#][^=:\n]*?[ \t]*[=:][ \t]*)(?P<value>[^\s].*)")
 _CONTINUED = re.compile(r"(?:[^\\]|\\.)*\\")
 _MARK = "\0"  # no text file holds it
@@ -21,10 +21,10 @@ _MARK = "\0"  # no text file holds it
 def is_env_file(path: str) -> bool:
     """Whether a path names a file like `.env`, by its last part and without regard to case."""
     name = path.rstrip("/").rpartition("/")[2].casefold()
-    return name.startswith(".env") and name != _SHOWN
+    return name.startswith(".env") and name != _EXAMPLE
 
 
-def redact_env_file(text: str, *, told_apart: bool = False) -> Redacted:
+def redact_env_file(text: str, *, distinguish: bool = False) -> Redacted:
     """The text of such a file without its values. `told_apart`: two different values are two different marks, so that
     a comparison finds what changed; `alike` makes them one again."""
     lines: list[str] = []
@@ -32,36 +32,36 @@ def redact_env_file(text: str, *, told_apart: bool = False) -> Redacted:
     for line in text.split("\n"):
         body, end = (line[:-1], "\r") if line.endswith("\r") else (line, "")
         if open_with:
-            lines.append(_hidden(body, told_apart) + end if body.strip() else line)
-            open_with = _goes_on(body, open_with)
+            lines.append(_hide_value(body, distinguish) + end if body.strip() else line)
+            open_with = _open_quote(body, open_with)
             continue
         found = _SETTING.fullmatch(body)
         if found is not None and not body.lstrip().startswith("#"):
             value = found["value"]
-            lines.append(found["name"] + _hidden(value, told_apart) + end)
-            open_with, count = _goes_on(value, ""), count + 1
-        elif found is None and body.strip() and not body.lstrip().startswith("#") and not _is_name(body):
-            lines.append(_hidden(body, told_apart) + end)  # no setting: nobody knows what it is a part of
+            lines.append(found["name"] + _hide_value(value, distinguish) + end)
+            open_with, count = _open_quote(value, ""), count + 1
+        elif found is None and body.strip() and not body.lstrip().startswith("#") and not _is_bare_name(body):
+            lines.append(_hide_value(body, distinguish) + end)  # no setting: nobody knows what it is a part of
             count += 1
         else:
             lines.append(line)
     return Redacted("\n".join(lines), count)
 
 
-def alike(text: str) -> str:
+def unify_marks(text: str) -> str:
     """The text with all values hidden in the same way."""
     return re.sub(f"{_MARK}[0-9a-f]*{_MARK}", MASK, text)
 
 
-def _hidden(value: str, told_apart: bool) -> str:
-    return f"{_MARK}{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}{_MARK}" if told_apart else MASK
+def _hide_value(value: str, distinguish: bool) -> str:
+    return f"{_MARK}{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}{_MARK}" if distinguish else MASK
 
 
-def _is_name(line: str) -> bool:
+def _is_bare_name(line: str) -> bool:
     return re.fullmatch(r"\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_.]*\s*[=:]?\s*", line) is not None
 
 
-def _goes_on(text: str, quote: str) -> str:
+def _open_quote(text: str, quote: str) -> str:
     """The quote that is still open at the end of a line, given what was open at its start; a backslash at the end of a
     value without quotes; "" where the value ends."""
     if not quote or quote == "\\":

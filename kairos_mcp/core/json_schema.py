@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kairos_mcp.core.errors import SchemaRejected
-from kairos_mcp.core.json_schema_rules import guarded, problem_text, safe_pattern, shown
+from kairos_mcp.core.json_schema_rules import guarded_validator, problem_text, safe_pattern, shorten
 from kairos_mcp.core.messages import JsonObject, canonical_json
 from kairos_mcp.core.strict_json import find_unfit_value
 
@@ -23,10 +23,10 @@ SCHEMA_NODES = 2_000
 SCHEMA_DEPTH = 32
 EXPANDED_NODES = 20_000  # with each $ref followed: ten small definitions can stand for a billion nodes
 EXPANDED_DEPTH = 64
-PROBLEMS = 5
+MAX_PROBLEMS = 5
 
 # Where a schema holds schemas: under these keywords one, a list of them, or a name for each.
-_ONE = {
+_ONE_SCHEMA = {
     "additionalItems",
     "additionalProperties",
     "contains",
@@ -41,9 +41,9 @@ _ONE = {
     "unevaluatedItems",
     "unevaluatedProperties",
 }
-_MANY = {"allOf", "anyOf", "items", "oneOf", "prefixItems"}
-_NAMED = {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
-_REFUSED = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
+_SCHEMA_LIST = {"allOf", "anyOf", "items", "oneOf", "prefixItems"}
+_SCHEMA_MAP = {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+_REFUSED_KEYWORDS = {"$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Schema:
         """What is wrong with the value, at most 5 texts `at /a/b: ...` without an echo of it."""
         if (reason := find_unfit_value(value)) is not None:
             return [f"at /: {reason}"]
-        return [problem_text(error) for error in islice(self.validator.iter_errors(value), PROBLEMS)]
+        return [problem_text(error) for error in islice(self.validator.iter_errors(value), MAX_PROBLEMS)]
 
 
 def compile_schema(schema: JsonObject) -> Schema:
     """The schema, checked and ready; equal schemas are compiled once. Raises SchemaRejected."""
     _measure(schema)
-    return _compiled(_text_of(schema))
+    return _compile(_canonical_text(schema))
 
 
 def _measure(schema: JsonObject) -> None:
@@ -87,7 +87,7 @@ def _parts(part: object) -> Iterator[object]:
             yield from part
 
 
-def _text_of(schema: JsonObject) -> str:
+def _canonical_text(schema: JsonObject) -> str:
     try:
         text = canonical_json(schema)
         size = len(text.encode())
@@ -99,10 +99,10 @@ def _text_of(schema: JsonObject) -> str:
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str) -> Schema:
+def _compile(text: str) -> Schema:
     schema: JsonObject = json.loads(text)
     _Expansion(schema).measure(schema)
-    return Schema(_validator(schema))
+    return Schema(_make_validator(schema))
 
 
 class _Expansion:
@@ -129,21 +129,21 @@ class _Expansion:
 
     def _measure_ref(self, ref: str, following: tuple[str, ...], above: int) -> tuple[int, int]:
         if ref in following:
-            raise SchemaRejected(f"$ref {shown(ref)} leads back to itself.", "Spell the levels out instead.")
+            raise SchemaRejected(f"$ref {shorten(ref)} leads back to itself.", "Spell the levels out instead.")
         if ref not in self._known:
-            self._known[ref] = self.measure(self._resolved(ref), (*following, ref), above + 1)
+            self._known[ref] = self.measure(self._resolve(ref), (*following, ref), above + 1)
         return self._known[ref]
 
-    def _resolved(self, ref: str) -> object:
+    def _resolve(self, ref: str) -> object:
         if ref != "#" and not ref.startswith("#/"):
-            raise SchemaRejected(f"$ref {shown(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME.")
+            raise SchemaRejected(f"$ref {shorten(ref)} leads elsewhere; nothing is fetched.", "Use #/$defs/NAME.")
         target: Any = self._root
         try:
             for step in ref.split("/")[1:]:
                 key = unquote(step).replace("~1", "/").replace("~0", "~")
                 target = target[int(key)] if isinstance(target, list) else target[key]
         except (KeyError, ValueError, IndexError, TypeError):
-            raise SchemaRejected(f"$ref {shown(ref)} leads nowhere.", "Define it under $defs.") from None
+            raise SchemaRejected(f"$ref {shorten(ref)} leads nowhere.", "Define it under $defs.") from None
         return target
 
 
@@ -155,16 +155,16 @@ def _refuse_growth(nodes: int, depth: int) -> None:
 def _subschemas(schema: JsonObject) -> Iterator[object]:
     for keyword, value in schema.items():
         match value:
-            case dict() if keyword in _NAMED:
+            case dict() if keyword in _SCHEMA_MAP:
                 yield from value.values()
-            case dict() if keyword in _ONE:
+            case dict() if keyword in _ONE_SCHEMA:
                 yield value
-            case list() if keyword in _MANY:
+            case list() if keyword in _SCHEMA_LIST:
                 yield from value
 
 
 def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
-    if strange := sorted(_REFUSED & schema.keys()):
+    if strange := sorted(_REFUSED_KEYWORDS & schema.keys()):
         raise SchemaRejected(f"{strange[0]} is not supported.", "Use $ref to #/$defs/NAME.")
     if "$id" in schema and not is_root:
         raise SchemaRejected("$id inside a schema changes what its $refs mean.", "Remove it.")
@@ -177,15 +177,17 @@ def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
         safe_pattern(pattern)
 
 
-def _validator(schema: JsonObject) -> Any:
+def _make_validator(schema: JsonObject) -> Any:
     from jsonschema.exceptions import SchemaError
     from referencing import Registry
 
     stated = schema.get("$schema")
-    draft = guarded(stated if isinstance(stated, str) else "")
+    draft = guarded_validator(stated if isinstance(stated, str) else "")
     try:
         draft.check_schema(schema)
     except SchemaError as error:
         where = "/".join(str(part) for part in error.absolute_path)
-        raise SchemaRejected(f"The schema is no JSON Schema, at /{shown(where)}.", "Mind the keyword there.") from None
+        raise SchemaRejected(
+            f"The schema is no JSON Schema, at /{shorten(where)}.", "Mind the keyword there."
+        ) from None
     return draft(schema, registry=Registry())

@@ -24,11 +24,11 @@ def safe_pattern(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options=options)
     except re2.error:
-        raise SchemaRejected(f"Pattern {shown(pattern)} is not RE2.", "No look-around, no back-references.") from None
+        raise SchemaRejected(f"Pattern {shorten(pattern)} is not RE2.", "No look-around, no back-references.") from None
 
 
 @lru_cache(maxsize=8)
-def guarded(meta_schema: str) -> Any:
+def guarded_validator(meta_schema: str) -> Any:
     """The validator class of a draft with our own types, patterns and uniqueness."""
     from jsonschema import Draft202012Validator, validators
 
@@ -83,7 +83,7 @@ def _check_additional(validator: Any, rule: Any, value: object, schema: JsonObje
         for key in extra:
             yield from validator.descend(value[key], rule, path=key)
     elif rule is False and extra:
-        yield _error("additionalProperties: " + ", ".join(shown(key) for key in extra[:3]))
+        yield _error("additionalProperties: " + ", ".join(shorten(key) for key in extra[:3]))
 
 
 def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterator[ValidationError]:
@@ -93,7 +93,7 @@ def _check_unique(_: object, unique: bool, value: object, __: object) -> Iterato
 
 def problem_text(error: ValidationError) -> str:
     """`at /a/b: ...`, from the rule alone: the value may be long or secret."""
-    return f"at /{'/'.join(shown(str(part)) for part in error.absolute_path)}: {_problem(error)}"
+    return f"at /{'/'.join(shorten(str(part)) for part in error.absolute_path)}: {_problem(error)}"
 
 
 def _problem(error: ValidationError) -> str:
@@ -104,17 +104,17 @@ def _problem(error: ValidationError) -> str:
             wanted = " or ".join(rule) if isinstance(rule, list) else rule
             return f"must be {wanted}, is {_type_of(instance)}"
         case "required":
-            return "needs " + ", ".join(shown(key) for key in rule if key not in instance)
+            return "needs " + ", ".join(shorten(key) for key in rule if key not in instance)
         case "additionalProperties":
             valid = ", ".join(error.schema.get("properties", {})) if isinstance(error.schema, dict) else ""
-            return f"unknown keys ({error.message.partition(': ')[2]}); valid: {shown(valid, 300) or 'none'}"
+            return f"unknown keys ({error.message.partition(': ')[2]}); valid: {shorten(valid, 300) or 'none'}"
         case "enum":
-            return "must be one of " + shown(", ".join(canonical_json(choice) for choice in rule), 300)
+            return "must be one of " + shorten(", ".join(canonical_json(choice) for choice in rule), 300)
         case "anyOf" | "oneOf":
             wanted = "exactly one" if error.validator == "oneOf" else "one"
             return f"must fit {wanted} of {len(rule)} alternatives"
         case keyword:
-            return f"must keep to {keyword} {shown(canonical_json(rule))}"
+            return f"must keep to {keyword} {shorten(canonical_json(rule))}"
 
 
 def _type_of(value: object) -> str:
@@ -135,6 +135,6 @@ def _type_of(value: object) -> str:
             return "array"
 
 
-def shown(text: str, most: int = 80) -> str:
+def shorten(text: str, limit: int = 80) -> str:
     """A name or a rule from outside, short enough for a message."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

@@ -15,7 +15,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.limits import CAPS, DAY_CAPS, UNLIMITED, Limits, limits_from_json, limits_to_json
 from kairos_mcp.core.messages import JsonObject, Risk, canonical_json
 from kairos_mcp.core.schedule import SCHEDULE_SCHEMA, Schedule, parse_schedule
-from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.strict_json import find_unfit_value
 
 Action = Literal["code_edit", "edit_plan", "create_file", "run_tool", "noop"]
@@ -177,7 +177,7 @@ def _hints(hints: JsonObject) -> JsonObject:
     scope = hints.get("prefer_scope")
     if scope == "L0":
         raise BadArguments("mandate: prefer_scope L0 is never written.", 'Use "L1", "L2", or a folder or glob.')
-    if scope is not None and scope not in ("L1", "L2") and plain_or_none(scope) is None:
+    if scope is not None and scope not in ("L1", "L2") and plain_path_or_none(scope) is None:
         raise BadArguments("mandate: prefer_scope is no path of the workspace.", 'As "docs" or "docs/*.md".')
     return hints
 
@@ -206,7 +206,7 @@ def _check(number: int, given: JsonObject) -> Check:
 
 
 def _plain(number: int, path: str) -> str:
-    plain = plain_or_none(path)
+    plain = plain_path_or_none(path)
     if plain is None:
         raise BadArguments(
             f"mandate: the path of acceptance number {number} is no path of the workspace.", "As docs/index.md."

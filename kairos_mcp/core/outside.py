@@ -42,26 +42,26 @@ _MARK = re.compile(  # every way begins with one of three characters, which a se
     r'|\{\s*"(?:tool_calls|final)"\s*:))'  # a reply in the text dialect
 )
 _SPELLED = re.compile(r"⟦U\+([0-9A-F]{1,6})(?:\*([1-9]\d{0,6}))?⟧")
-_MOST = 1_000_000  # characters that one spelling may stand for
+_MAX_REPEAT = 1_000_000  # characters that one spelling may stand for
 
 
 def show_with_note(text: str) -> str:
     """The text as a model may read it, with a note at its end where something is spelled."""
-    shown, unseen, imitating = _counted(text)
-    return f"{shown}\n{_note(unseen, imitating)}" if unseen or imitating else text
+    shown, unseen, imitating = _spell_all(text)
+    return f"{shown}\n{_spelling_note(unseen, imitating)}" if unseen or imitating else text
 
 
 def spell_hidden(text: str) -> str:
     """The same without the note, for a text that is a part of something."""
-    return _counted(text)[0]
+    return _spell_all(text)[0]
 
 
 def unspell(text: str) -> str:
     """The text that was spelled so: for whoever has to find in a file what a model quotes from a result."""
-    return _SPELLED.sub(_unspelled, text) if "⟦U+" in text else text
+    return _SPELLED.sub(_unspell_match, text) if "⟦U+" in text else text
 
 
-def _counted(text: str) -> tuple[str, int, int]:
+def _spell_all(text: str) -> tuple[str, int, int]:
     unseen = imitating = 0
 
     def spell(found: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def _counted(text: str) -> tuple[str, int, int]:
         kept = _IN_USE.match(found.string, found.start()) is not None
         times = len(found[0]) - kept
         unseen += times
-        return found[1] * kept + (_code(found[1], times) if times else "")
+        return found[1] * kept + (_spell_character(found[1], times) if times else "")
 
     if _HIDDEN.search(text) is not None:
         text = _RUN.sub(spell, text)
@@ -84,19 +84,23 @@ def _counted(text: str) -> tuple[str, int, int]:
 
 def _spell_mark(found: re.Match[str]) -> str:
     turn = found["turn"]
-    return f"\n{found['lead']}{_code(turn[0])}{turn[1:]}" if turn else f"{_code(found[0][0])}{found[0][1:]}"
+    return (
+        f"\n{found['lead']}{_spell_character(turn[0])}{turn[1:]}"
+        if turn
+        else f"{_spell_character(found[0][0])}{found[0][1:]}"
+    )
 
 
-def _code(character: str, times: int = 1) -> str:
+def _spell_character(character: str, times: int = 1) -> str:
     return f"⟦U+{ord(character):X}{f'*{times}' if times > 1 else ''}⟧"
 
 
-def _unspelled(found: re.Match[str]) -> str:
+def _unspell_match(found: re.Match[str]) -> str:
     code, times = int(found[1], 16), int(found[2] or 1)
-    return chr(code) * times if code <= 0x10FFFF and times <= _MOST else found[0]
+    return chr(code) * times if code <= 0x10FFFF and times <= _MAX_REPEAT else found[0]
 
 
-def _note(unseen: int, imitating: int) -> str:
+def _spelling_note(unseen: int, imitating: int) -> str:
     kinds = ((unseen, "unseen characters"), (imitating, "marks of a conversation"))
     counted = ", ".join(f"{words}: {count:,}" for count, words in kinds if count)
     return f"[{counted}; spelled by code point, as ⟦U+200B⟧: to match a file, write the character itself]"

@@ -23,7 +23,7 @@ def compile_line_pattern(text: str) -> Any:
     """
     if len(text) > PATTERN_CHARS:
         raise BadArguments(f"The pattern has {len(text)} characters; {PATTERN_CHARS} are the most.", SYNTAX)
-    pattern = _compiled(f"(?m){text}", "pattern", SYNTAX, never_nl=True)
+    pattern = _compile(f"(?m){text}", "pattern", SYNTAX, never_nl=True)
     if pattern.programsize > PROGRAM_SIZE:
         raise BadArguments("The pattern is too large once its repetitions are written out.", SYNTAX)
     return pattern
@@ -40,10 +40,10 @@ def compile_glob(text: str) -> Callable[[str], bool]:
     plain = text.removeprefix("./").removesuffix("/") + ("/**" if text.endswith("/") else "")
     if not plain:
         raise BadArguments("The glob is empty.", GLOB_SYNTAX)
-    expression = _as_expression(plain.removeprefix("/"))
+    expression = _glob_to_regex(plain.removeprefix("/"))
     if "/" not in plain:
         expression = f"(?:.*/)?{expression}"
-    pattern = _compiled(f"(?s){expression}", "glob", GLOB_SYNTAX)
+    pattern = _compile(f"(?s){expression}", "glob", GLOB_SYNTAX)
 
     def fits(path: str) -> bool:
         return pattern.fullmatch(path.encode("utf-8", "replace")) is not None
@@ -51,7 +51,7 @@ def compile_glob(text: str) -> Callable[[str], bool]:
     return fits
 
 
-def _compiled(text: str, what: str, hint: str, *, never_nl: bool = False) -> Any:
+def _compile(text: str, what: str, hint: str, *, never_nl: bool = False) -> Any:
     import re2  # at first use: most runs never search
 
     options = re2.Options()
@@ -68,7 +68,7 @@ def _compiled(text: str, what: str, hint: str, *, never_nl: bool = False) -> Any
         raise BadArguments(f"The {what} can't be used: {reason}.", hint) from None
 
 
-def _as_expression(text: str) -> str:
+def _glob_to_regex(text: str) -> str:
     import re2
 
     made: list[str] = []
@@ -96,7 +96,7 @@ def _next_piece(text: str, at: int, depth: int) -> tuple[str, int]:
         case "?":
             return "[^/]", 1
         case "[":
-            return _class(text, at)
+            return _translate_class(text, at)
         case "{":
             return "(?:", 1
         case "}" if depth:
@@ -106,7 +106,7 @@ def _next_piece(text: str, at: int, depth: int) -> tuple[str, int]:
     return "", 0
 
 
-def _class(text: str, at: int) -> tuple[str, int]:
+def _translate_class(text: str, at: int) -> tuple[str, int]:
     """A bracket class; an unclosed bracket is an ordinary character."""
     negated = text[at + 1 : at + 2] in ("!", "^")
     first = at + 2 if negated else at + 1

@@ -20,73 +20,78 @@ Texts = tuple[tuple[str, str], ...]  # by content hash
 LABEL_CHARS = 200  # of what a client calls itself
 
 
-def redact_result(found: ToolResult, redactor: Redactor) -> ToolResult:
+def redact_result(result: ToolResult, redactor: Redactor) -> ToolResult:
     """What a tool gave, or a caller for one."""
-    content = redactor.text(found.content)
-    has_some = found.data is not None and redactor.text(json.dumps(found.data, ensure_ascii=False)).count
+    content = redactor.redact_text(result.content)
+    has_some = result.data is not None and redactor.redact_text(json.dumps(result.data, ensure_ascii=False)).count
     if not (content.count or has_some):
-        return found  # as most: seen in one look at each of the two texts
-    return replace(found, content=content.text, data=redactor.json(found.data)[0])
+        return result  # as most: seen in one look at each of the two texts
+    return replace(result, content=content.text, data=redactor.redact_json(result.data)[0])
 
 
 def redact_completion(turn: Completion, redactor: Redactor) -> Completion:
     """A model's turn, and what its provider wants back: it holds the turn once more, and is a row like any other. What
     is signed in it is thinking, which was never shown a key."""
-    content, calls = redactor.values(turn.content), tuple(_call(call, redactor) for call in turn.tool_calls)
+    content, calls = (
+        redactor.redact_known(turn.content),
+        tuple(_redact_call(call, redactor) for call in turn.tool_calls),
+    )
     private = turn.private
-    if private is not None and (body := redactor.values(private.body)).count:
+    if private is not None and (body := redactor.redact_known(private.body)).count:
         private = replace(private, body=body.text)
     if content.count == 0 and calls == turn.tool_calls and private is turn.private:
         return turn
     return replace(turn, content=content.text, tool_calls=calls, private=private)
 
 
-def redact_failure(found: Failure, redactor: Redactor) -> Failure:
+def redact_failure(failure: Failure, redactor: Redactor) -> Failure:
     """Why no turn could be had: a provider may repeat what it was sent."""
-    said = redactor.text(found.message)
-    return replace(found, message=said.text) if said.count else found
+    said = redactor.redact_text(failure.message)
+    return replace(failure, message=said.text) if said.count else failure
 
 
-def redact_answer(brought: object, redactor: Redactor) -> object:
+def redact_answer(answer: object, redactor: Redactor) -> object:
     """What a caller brings for an open step: a result, or a turn with the calls that are to be made."""
-    match brought:
+    match answer:
         case {"tool_calls": calls, **rest}:
-            return {**redactor.json(rest)[0], "tool_calls": _values(calls, redactor)}
+            return {**redactor.redact_json(rest)[0], "tool_calls": _redact_known(calls, redactor)}
         case _:
-            return redactor.json(brought)[0]
+            return redactor.redact_json(answer)[0]
 
 
-def redact_arguments(given: JsonObject, redactor: Redactor) -> tuple[JsonObject, int]:
+def redact_arguments(arguments: JsonObject, redactor: Redactor) -> tuple[JsonObject, int]:
     """The arguments of a call from outside, and how many secrets were taken out."""
-    return redactor.json(given)
+    return redactor.redact_json(arguments)
 
 
 def redact_value(value: JsonObject, redactor: Redactor) -> JsonObject:
     """What one phase gave and the next takes: texts of a model's among it, which lose known values alone."""
-    plain: JsonObject = _values(value, redactor)
+    plain: JsonObject = _redact_known(value, redactor)
     return plain
 
 
-def redact_request(asked: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
+def redact_request(request: PlannerRequest, redactor: Redactor) -> tuple[PlannerRequest, int]:
     """What a run is started with, and how many secrets were taken out."""
-    texts = {name: redactor.text(text) for name in ("goal", "system", "context") if (text := getattr(asked, name))}
-    texts |= {name: redactor.values(text) for name in ("key", "model") if (text := getattr(asked, name))}
-    messages = [_message(each, redactor) for each in asked.messages]
+    texts = {
+        name: redactor.redact_text(text) for name in ("goal", "system", "context") if (text := getattr(request, name))
+    }
+    texts |= {name: redactor.redact_known(text) for name in ("key", "model") if (text := getattr(request, name))}
+    messages = [_redact_message(each, redactor) for each in request.messages]
     count = sum(found.count for found in texts.values()) + sum(found for _, found in messages)
     if not count:
-        return asked, 0
+        return request, 0
     plain: dict[str, Any] = {name: found.text for name, found in texts.items()}
-    return replace(asked, messages=tuple(each for each, _ in messages), **plain), count
+    return replace(request, messages=tuple(each for each, _ in messages), **plain), count
 
 
 def redact_label(name: str, redactor: Redactor) -> str:
     """What a client calls itself; cut only then, since half a secret is not known as one."""
-    return redactor.text(name).text.strip()[:LABEL_CHARS]
+    return redactor.redact_text(name).text.strip()[:LABEL_CHARS]
 
 
 def redact_spec(spec: Spec, texts: Texts, redactor: Redactor) -> tuple[Spec, Texts]:
     """What a run is made of, a script, prompts and the tools' own words among it, without the values known here."""
-    plain = {name: redactor.values(body) for name, body in texts}
+    plain = {name: redactor.redact_known(body) for name, body in texts}
     if not any(found.count for found in plain.values()):
         return spec, texts
     named = {name: sha256(found.text.encode()).hexdigest() for name, found in plain.items()}
@@ -102,26 +107,26 @@ def redaction_note(count: int) -> str:
     return f"{what} taken out of what this run was started with; a tool is given a key by its configuration."
 
 
-def _call(call: ToolCall, redactor: Redactor) -> ToolCall:
-    name, found = redactor.values(call.name).text, _values(call.arguments, redactor)
+def _redact_call(call: ToolCall, redactor: Redactor) -> ToolCall:
+    name, found = redactor.redact_known(call.name).text, _redact_known(call.arguments, redactor)
     return call if (name, found) == (call.name, call.arguments) else replace(call, name=name, arguments=found)
 
 
-def _values(value: Any, redactor: Redactor) -> Any:
+def _redact_known(value: Any, redactor: Redactor) -> Any:
     match value:
         case str():
-            return redactor.values(value).text
+            return redactor.redact_known(value).text
         case dict():
-            return {redactor.values(name).text: _values(item, redactor) for name, item in value.items()}
+            return {redactor.redact_known(name).text: _redact_known(item, redactor) for name, item in value.items()}
         case list():
-            return [_values(item, redactor) for item in value]
+            return [_redact_known(item, redactor) for item in value]
         case _:
             return value
 
 
-def _message(message: Message, redactor: Redactor) -> tuple[Message, int]:
-    content = redactor.text(message.content)
-    calls = [(call, redactor.json(call.arguments)) for call in message.tool_calls]
+def _redact_message(message: Message, redactor: Redactor) -> tuple[Message, int]:
+    content = redactor.redact_text(message.content)
+    calls = [(call, redactor.redact_json(call.arguments)) for call in message.tool_calls]
     count = content.count + sum(found for _, (_, found) in calls)
     if not count:
         return message, 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from kairos_mcp.core.secret_forms import LEAST_CHARS, MASK, encoded_forms
+from kairos_mcp.core.secret_forms import MASK, MIN_SECRET_CHARS, encoded_patterns
 
 ONE_CLASS_CHARS = 16  # a shorter one of nothing but letters, or of nothing but digits, is a word or a number
 
@@ -41,7 +41,7 @@ _SHAPES = (
     r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # a JSON Web Token
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}-----|\z)",
 )
-_BESIDE_A_NAME = (
+_NAMED_SECRETS = (
     # a header, on a line or in a command: all that follows the scheme
     rf"\b(?i:{_HEADERS})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"']?(?:(?i:bearer|basic|token|apikey|digest)\s+)?"
     r"([^\s\"'\\][^\r\n\"'\\]{6,900}[^\s\"'\\])",
@@ -55,10 +55,10 @@ _SECRET_VARIABLE = (  # an environment variable, as DB_PASSWORD; what it is set 
     r"(?:[A-Z][A-Z0-9]*_+)*(?:PASSWORD|PASSWD|PASSPHRASE|PASS|SECRET|SECRETS|COOKIE|COOKIES|"
     r"(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER|SESSION)_KEY)(?:_?\d+)?|[A-Z][A-Z0-9_]*_PWD"
 )
-_IS_SET = rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})\\?[\"']?[ \t]{{0,3}}(?:=>|[:=])[ \t]{{0,3}}"
-_SET_TO = (  # each with one group: the value
-    rf"{_IS_SET}\\?\"([^\"\r\n\\]{{1,800}})\\?\"",
-    rf"{_IS_SET}'([^'\r\n]{{1,800}})'",
+_ASSIGNED = rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})\\?[\"']?[ \t]{{0,3}}(?:=>|[:=])[ \t]{{0,3}}"
+_ASSIGNMENTS = (  # each with one group: the value
+    rf"{_ASSIGNED}\\?\"([^\"\r\n\\]{{1,800}})\\?\"",
+    rf"{_ASSIGNED}'([^'\r\n]{{1,800}})'",
     rf"(?:^|[^A-Za-z0-9_$])(?:{_SECRET_VARIABLE})=([^\s\"'`]{{1,800}})",
     rf"(?m:^[ \t]*(?:-[ \t]*)?(?:{_SECRET_VARIABLE}):[ \t]+([^\s\"'`#]{{1,800}})[ \t]*(?:#.*)?\r?$)",
     rf"(?m:^[ \t]*(?:ENV|ARG)[ \t]+(?:{_SECRET_VARIABLE})[ \t]+([^\s=\"'`]{{1,800}}))",
@@ -80,21 +80,21 @@ _WORDS = re.compile(r"[A-Za-z]+\d{0,3}(?:[-_/. ]+[A-Za-z]*\d{0,3})*")  # as "rou
 _MAX_MEM = 64 << 20
 
 
-def known_values(environ: Mapping[str, str]) -> Iterator[str]:
+def find_secret_values(environ: Mapping[str, str]) -> Iterator[str]:
     """The values of variables that name a key, as `OPENAI_API_KEY`; a path to a file with one is no secret."""
     for name, value in environ.items():
-        if _VARIABLE.fullmatch(name) and is_long(value.strip()) and not _PATH.fullmatch(value.strip()):
+        if _VARIABLE.fullmatch(name) and is_maskable(value.strip()) and not _PATH.fullmatch(value.strip()):
             yield value.strip()
 
 
-def names_a_key(name: str) -> bool:
+def is_key_name(name: str) -> bool:
     """Whether a header, a variable, an option or a parameter of this name carries a key, as `X-Api-Key`."""
     return len(name) <= 200 and _VARIABLE.fullmatch(re.sub(r"[-. ]", "_", name)) is not None
 
 
-def is_long(value: str) -> bool:
+def is_maskable(value: str) -> bool:
     """Whether a value is long and mixed enough to be masked wherever it stands."""
-    return len(value) >= (ONE_CLASS_CHARS if value.isalpha() or value.isdigit() else LEAST_CHARS)
+    return len(value) >= (ONE_CLASS_CHARS if value.isalpha() or value.isdigit() else MIN_SECRET_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,69 +109,72 @@ class Redactor:
     """What is taken out of texts: the values that are known here, and whatever has the name or the shape of a key."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = {value for value in known if is_long(value)}
+        self._known = {value for value in known if is_maskable(value)}
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Redactor:
+    def from_environ(cls, environ: Mapping[str, str]) -> Redactor:
         """The mask of a process with this environment."""
-        return cls(known_values(environ))
+        return cls(find_secret_values(environ))
 
     def learn(self, value: str) -> None:
         """Know a further secret, as one that was read from a file. A short one can't be known: see LEAST_CHARS."""
-        if is_long(value.strip()) and value.strip() not in self._known:
+        if is_maskable(value.strip()) and value.strip() not in self._known:
             self._known = self._known | {value.strip()}  # a new set: worker threads look at the old one
             self.__dict__.pop("_forms", None)
 
-    def text(self, text: str) -> Redacted:
+    def redact_text(self, text: str) -> Redacted:
         """The text without its secrets."""
         here = (self._forms,) if self._known else ()
-        return _replaced((*here, _shapes(), _set_to(), _beside_a_name()), text)
+        return _redact_matches((*here, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)
 
-    def values(self, text: str) -> Redacted:
+    def redact_known(self, text: str) -> Redacted:
         """The text without the values that are known here; names and shapes stay, since they may be meant: a model
         writes an example of a key into a file."""
-        return _replaced((self._forms,), text) if self._known else Redacted(text, 0)
+        return _redact_matches((self._forms,), text) if self._known else Redacted(text, 0)
 
-    def json(self, value: Any) -> tuple[Any, int]:
+    def redact_json(self, value: Any) -> tuple[Any, int]:
         """A JSON value without secrets in its texts, nor under the names of keys; and how many there were."""
         match value:
             case str():
-                masked = self.text(value)
+                masked = self.redact_text(value)
                 return masked.text, masked.count
             case dict():
-                pairs = [(self.text(str(name)).text, *self._under(str(name), item)) for name, item in value.items()]
+                pairs = [
+                    (self.redact_text(str(name)).text, *self._redact_member(str(name), item))
+                    for name, item in value.items()
+                ]
                 return {name: item for name, item, _ in pairs}, sum(count for *_, count in pairs)
             case list() | tuple():
-                items = [self.json(item) for item in value]
+                items = [self.redact_json(item) for item in value]
                 return [item for item, _ in items], sum(count for _, count in items)
             case _:
                 return value, 0
 
-    def _under(self, name: str, value: Any) -> tuple[Any, int]:
-        named = len(name) <= 80 and _key_name().fullmatch(name) is not None
+    def _redact_member(self, name: str, value: Any) -> tuple[Any, int]:
+        named = len(name) <= 80 and _key_name_pattern().fullmatch(name) is not None
         if isinstance(value, str) and value and not value.startswith(MASK):
             if named and _looks_secret(value, quoted=True):
                 return MASK, 1
-            if len(name) <= 80 and _variable().fullmatch(name) and _is_set(value):
+            if len(name) <= 80 and _variable().fullmatch(name) and _is_secret_value(value):
                 return MASK, 1
-            if _COOKIE.fullmatch(name) and _is_set(value) and "=" in value:
+            if _COOKIE.fullmatch(name) and _is_secret_value(value) and "=" in value:
                 return MASK, 1
-        return self.json(value)
+        return self.redact_json(value)
 
     @cached_property
     def _forms(self) -> Any:
         """The known values in each of the usual forms; the longest first."""
-        forms = {form for value in self._known for form in encoded_forms(value)}
-        return _compiled(sorted(forms, key=len, reverse=True))
+        forms = {form for value in self._known for form in encoded_patterns(value)}
+        return _compile(sorted(forms, key=len, reverse=True))
 
 
-def _replaced(patterns: Iterable[Any], text: str) -> Redacted:
+def _redact_matches(patterns: Iterable[Any], text: str) -> Redacted:
     count, encoded = 0, text.encode("utf-8", "surrogatepass")
     for pattern in patterns:
         parts: list[bytes] = []
         at = 0
         for found in pattern.finditer(encoded):
-            start, end = _found_by(pattern)(found, encoded)
+            start, end = _span_finder(pattern)(found, encoded)
             if start < end:
                 parts += [encoded[at:start], MASK.encode()]
                 at, count = end, count + 1
@@ -180,36 +183,36 @@ def _replaced(patterns: Iterable[Any], text: str) -> Redacted:
     return Redacted(encoded.decode("utf-8", "surrogatepass"), count) if count else Redacted(text, 0)
 
 
-def _found_by(pattern: Any) -> Any:
+def _span_finder(pattern: Any) -> Any:
     """How the secret is told in a match of this pattern."""
-    if pattern is _set_to():
-        return _value_in
-    return _secret_in if pattern.groups else _shape_in
+    if pattern is _assignment_patterns():
+        return _find_value
+    return _find_named_secret if pattern.groups else _find_shape
 
 
-def _value_in(found: Any, text: bytes) -> tuple[int, int]:
+def _find_value(found: Any, text: bytes) -> tuple[int, int]:
     """What a variable is set to, but for a reference, code, or nothing."""
-    start, end = next(span for span in (found.span(group) for group in range(1, len(_SET_TO) + 1)) if span[0] >= 0)
+    start, end = next(span for span in (found.span(group) for group in range(1, len(_ASSIGNMENTS) + 1)) if span[0] >= 0)
     value = text[start:end].decode("utf-8", "replace")
     name = text[slice(*found.span())].decode("utf-8", "replace").casefold()
     labelled = (
         value.casefold() in ("password", "passwd", "pass", "secret", "cookie", "cookies") and value.casefold() in name
     )
-    return (start, end) if _is_set(value) and not labelled else (start, start)
+    return (start, end) if _is_secret_value(value) and not labelled else (start, start)
 
 
-def _is_set(value: str) -> bool:
+def _is_secret_value(value: str) -> bool:
     return not (value.startswith(MASK) or "://" in value or _PATH.fullmatch(value) or _NO_VALUE.fullmatch(value))
 
 
-def _shape_in(found: Any, text: bytes) -> tuple[int, int]:
+def _find_shape(found: Any, text: bytes) -> tuple[int, int]:
     """The match, but for words that only begin like a key, as sk-learn does."""
     start, end = found.span()
     word = text[start : start + 5] != b"-----" and not re.search(rb"\d", text[start:end])
     return (start, start) if word else (start, end)
 
 
-def _secret_in(found: Any, text: bytes) -> tuple[int, int]:
+def _find_named_secret(found: Any, text: bytes) -> tuple[int, int]:
     """The part of a match that is the secret beside its name; empty where it only stands where one would."""
     for group in (_HEADED, _PASSWORD, _BORNE, _VALUE):
         start, end = found.span(group)
@@ -223,7 +226,7 @@ def _secret_in(found: Any, text: bytes) -> tuple[int, int]:
         cookie = b"cookie" in text[slice(*found.span())].lower() and re.search(r"=[^\s<{$;]", value) is not None
         return (start, end) if value[0] not in "{<$%" and (digit or _is_cased(value) or cookie) else (start, start)
     if group == _PASSWORD:
-        word = len(value) < 2 * LEAST_CHARS and value.isalpha() and value.islower()
+        word = len(value) < 2 * MIN_SECRET_CHARS and value.isalpha() and value.islower()
         return (start, start) if word or value[0] in "{<$[" else (start, end)
     if group == _BORNE:
         return (start, end) if _is_mixed(value) else (start, start)
@@ -237,7 +240,7 @@ def _secret_in(found: Any, text: bytes) -> tuple[int, int]:
 
 def _looks_secret(value: str, *, quoted: bool) -> bool:
     """Whether a value beside the name of a key is one, and not words, a path, an address or another name."""
-    if len(value) < LEAST_CHARS or len(set(value)) < 4 or "://" in value:
+    if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4 or "://" in value:
         return False
     if _PATH.fullmatch(value) or _WORDS.fullmatch(value) or _IDENTIFIERS.fullmatch(value):
         return False
@@ -261,7 +264,7 @@ def _is_cased(value: str) -> bool:
 
 
 @cache
-def _key_name() -> re.Pattern[str]:
+def _key_name_pattern() -> re.Pattern[str]:
     return re.compile(rf"(?:.*[^a-z]|.*[a-z](?=[A-Z]))?(?:{_NAMES}|{_HEADERS})", re.IGNORECASE)
 
 
@@ -271,21 +274,21 @@ def _variable() -> re.Pattern[str]:
 
 
 @cache
-def _set_to() -> Any:
-    return _compiled(_SET_TO)
+def _assignment_patterns() -> Any:
+    return _compile(_ASSIGNMENTS)
 
 
 @cache
-def _shapes() -> Any:
-    return _compiled(_SHAPES)
+def _shape_patterns() -> Any:
+    return _compile(_SHAPES)
 
 
 @cache
-def _beside_a_name() -> Any:
-    return _compiled(_BESIDE_A_NAME)
+def _named_patterns() -> Any:
+    return _compile(_NAMED_SECRETS)
 
 
-def _compiled(patterns: Iterable[str]) -> Any:
+def _compile(patterns: Iterable[str]) -> Any:
     import re2  # at first use: a server that is only looked at masks nothing
 
     options = re2.Options()

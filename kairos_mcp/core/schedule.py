@@ -14,8 +14,8 @@ from kairos_mcp.core.errors import BadArguments, ConfigError
 from kairos_mcp.core.messages import JsonObject
 
 CatchUp = Literal["skip", "once", "bounded"]
-LATE_MS = 60 * 60 * 1000  # how late a run may be and still be on time: timers that look once an hour miss nothing
-MOST_AT_ONCE = 10
+MAX_LATE_MS = 60 * 60 * 1000  # how late a run may be and still be on time: timers that look once an hour miss nothing
+MAX_CATCH_UP = 10
 
 SCHEDULE_SCHEMA: JsonObject = {
     "type": "object",
@@ -23,7 +23,7 @@ SCHEDULE_SCHEMA: JsonObject = {
         "rule": {"type": "string", "minLength": 9, "maxLength": 200},
         "time_zone": {"type": "string", "minLength": 1, "maxLength": 64},
         "catch_up": {"enum": ["skip", "once", "bounded"]},
-        "bound": {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE},
+        "bound": {"type": "integer", "minimum": 1, "maximum": MAX_CATCH_UP},
     },
     "required": ["rule"],
     "additionalProperties": False,
@@ -55,7 +55,7 @@ def parse_schedule(given: dict[str, Any]) -> Schedule:
         raise BadArguments("mandate: schedule.rule has not five fields.", 'As "0 9 * * 1-5": nine on working days.')
     if "bound" in given and schedule.catch_up != "bounded":
         raise BadArguments("mandate: schedule.bound means nothing here.", 'It belongs to catch_up "bounded".')
-    zone = _zone(schedule.time_zone)
+    zone = _load_zone(schedule.time_zone)
     try:
         next(CronSim(schedule.rule, datetime(2000, 1, 1, tzinfo=zone)))
     except (CronSimError, StopIteration) as error:
@@ -64,35 +64,35 @@ def parse_schedule(given: dict[str, Any]) -> Schedule:
     return schedule
 
 
-def newest_due_time(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
+def due_times(schedule: Schedule, last: int, now: int) -> tuple[int, ...]:
     """The times to run for, oldest first, in milliseconds since 1970: those after `last` and not after `now`.
 
     `last` is the time of the last run, or the moment the mandate was saved where there was none. Times that a rule
     names inside an hour that the clocks skip or repeat are those of Debian's cron, as cronsim has them.
     """
-    missed = takewhile(lambda at: at > last, _backwards(schedule, now))
+    missed = takewhile(lambda at: at > last, _times_before(schedule, now))
     match schedule.catch_up:
         case "skip":
-            newest = [at for at in _first(missed, 1) if now - at <= LATE_MS]
+            newest = [at for at in _take(missed, 1) if now - at <= MAX_LATE_MS]
         case "once":
-            newest = _first(missed, 1)
+            newest = _take(missed, 1)
         case "bounded":
-            newest = _first(missed, schedule.bound)
+            newest = _take(missed, schedule.bound)
     return tuple(reversed(newest))
 
 
-def _backwards(schedule: Schedule, now: int) -> Any:
+def _times_before(schedule: Schedule, now: int) -> Any:
     """The times of the rule up to `now`, that one included, newest first."""
-    zone = _zone(schedule.time_zone)
+    zone = _load_zone(schedule.time_zone)
     after = datetime.fromtimestamp(now // 1000 + 1, zone)
     return (round(at.timestamp() * 1000) for at in CronSim(schedule.rule, after, reverse=True))
 
 
-def _first(times: Any, most: int) -> list[int]:
+def _take(times: Any, most: int) -> list[int]:
     return [at for at, _ in zip(times, range(most), strict=False)]
 
 
-def _zone(name: str) -> tzinfo:
+def _load_zone(name: str) -> tzinfo:
     try:
         return load_time_zone(name)
     except ConfigError as error:

@@ -13,15 +13,15 @@ from typing import Literal
 
 Scope = Literal["L0", "L1", "L2"]  # the server's own files, instructions to agents, all else
 PATH_CHARS = 1024
-OWN = (".git",)
-INSTRUCTIONS = (
+OWN_GLOBS = (".git",)
+INSTRUCTION_GLOBS = (
     *("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "SKILL.md", ".cursorrules", ".windsurfrules"),
     *(".claude", ".codex", ".cursor", ".gemini", ".github", ".vscode"),
     *(".devcontainer", ".envrc", ".husky", ".mcp.json"),  # name programs that are started by a host, a shell or git
     *("skills/*", "prompts/*", "agents/*"),
 )
 _WILD = re.compile(r"[*?\[/]")
-_ELSEWHERE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
+_NOT_RELATIVE = re.compile(r"/|[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class Scopes:
     path from the workspace's root. A `*` stands for slashes too.
     """
 
-    own: tuple[str, ...] = OWN
-    instructions: tuple[str, ...] = INSTRUCTIONS
+    own: tuple[str, ...] = OWN_GLOBS
+    instructions: tuple[str, ...] = INSTRUCTION_GLOBS
 
     def scope_of(self, path: str) -> Scope:
         """The scope of a path; one that is not plain can't be told from one of the server's own."""
-        plain = plain_or_none(path)
-        if plain is None or _any(self.own, plain):
+        plain = plain_path_or_none(path)
+        if plain is None or _matches_any(self.own, plain):
             return "L0"
-        return "L1" if _any(self.instructions, plain) else "L2"
+        return "L1" if _matches_any(self.instructions, plain) else "L2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,13 @@ class Globs:
         wild = [each.casefold() for each in given if _WILD.search(each) and "/" not in each]
         paths = [each.casefold() for each in given if "/" in each]
         whole = [each.removesuffix("/*") for each in paths]  # with all that lies in it, a folder is meant itself
-        return Globs(names, frozenset(map(str.casefold, names)), _either(wild), _either([*paths, *whole]), tuple(paths))
+        return Globs(
+            names,
+            frozenset(map(str.casefold, names)),
+            _compile_globs(wild),
+            _compile_globs([*paths, *whole]),
+            tuple(paths),
+        )
 
     def matches(self, path: str) -> bool:
         """Whether a plain path is meant, when no folder above it is."""
@@ -76,10 +82,10 @@ class Globs:
     def may_match_below(self, folder: str) -> bool:
         """Whether a glob with a slash could mean something that lies in this folder."""
         parts = folder.casefold().split("/")
-        return any(_may_lead(glob.split("/"), parts) for glob in self._paths)
+        return any(_may_match_below(glob.split("/"), parts) for glob in self._paths)
 
 
-def _may_lead(glob: list[str], parts: list[str]) -> bool:
+def _may_match_below(glob: list[str], parts: list[str]) -> bool:
     for wanted, part in zip(glob, parts, strict=False):
         if "*" in wanted:  # stands for slashes too
             return fnmatchcase(part, wanted[: wanted.index("*") + 1])
@@ -88,22 +94,22 @@ def _may_lead(glob: list[str], parts: list[str]) -> bool:
     return len(glob) > len(parts)
 
 
-def _either(globs: list[str]) -> re.Pattern[str] | None:
+def _compile_globs(globs: list[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(translate, globs))) if globs else None
 
 
-def plain_or_none(path: str) -> str | None:
+def plain_path_or_none(path: str) -> str | None:
     """The path relative to the workspace without `.` and doubled slashes; None for what leaves it or is none.
 
     Stricter than the opener's rule: `..` is refused everywhere, so that two texts never name one file.
     """
-    if not path or len(path) > PATH_CHARS or _ELSEWHERE.match(path) or "\\" in path or not path.isprintable():
+    if not path or len(path) > PATH_CHARS or _NOT_RELATIVE.match(path) or "\\" in path or not path.isprintable():
         return None
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return "/".join(parts) if parts and ".." not in parts else None
 
 
-def _any(globs: tuple[str, ...], plain: str) -> bool:
+def _matches_any(globs: tuple[str, ...], plain: str) -> bool:
     folded = plain.casefold()
     parts = folded.split("/")
     for glob in globs:

@@ -9,21 +9,21 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
-LEAST_CHARS = 8  # a shorter value stands in ordinary texts too often
+MIN_SECRET_CHARS = 8  # a shorter value stands in ordinary texts too often
 
 MASK = "[secret]"
 _USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@\"'?#]{0,200}:)[^\s/\"'?#]{1,400}@")
 _ANY_BASE64 = "[A-Za-z0-9+/_-]"
 
 
-def encoded_forms(value: str) -> Iterator[str]:
+def encoded_patterns(value: str) -> Iterator[str]:
     """Yield a pattern for each form of a value; some may be the same."""
-    for text in (value, *_in_urls(value), *_in_json(value), *_in_html(value)):
-        yield _literal(text)
+    for text in (value, *_url_forms(value), *_json_forms(value), *_html_forms(value)):
+        yield _literal_pattern(text)
     in_hex = value.encode().hex()
-    yield _literal(in_hex)
-    yield _literal(in_hex.upper())
-    yield from _in_base64(value.encode())
+    yield _literal_pattern(in_hex)
+    yield _literal_pattern(in_hex.upper())
+    yield from _base64_patterns(value.encode())
 
 
 def strip_passwords(text: str) -> str:
@@ -31,7 +31,7 @@ def strip_passwords(text: str) -> str:
     return _USERINFO.sub(rf"\1{MASK}@", text) if "://" in text else text
 
 
-def _in_urls(value: str) -> Iterator[str]:
+def _url_forms(value: str) -> Iterator[str]:
     """Once and twice percent-encoded, as a URL within a URL is."""
     for safe in ("", "/"):
         once = quote(value, safe=safe)
@@ -42,13 +42,13 @@ def _in_urls(value: str) -> Iterator[str]:
                 yield escaped.replace("%20", "+")
 
 
-def _in_json(value: str) -> Iterator[str]:
+def _json_forms(value: str) -> Iterator[str]:
     for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
         yield escaped
         yield escaped.replace("/", "\\/")  # as PHP and some others write it
 
 
-def _in_html(value: str) -> Iterator[str]:
+def _html_forms(value: str) -> Iterator[str]:
     """With named and with numbered entities."""
     escaped = html.escape(value)
     yield html.escape(value, quote=False)
@@ -60,20 +60,20 @@ def _in_html(value: str) -> Iterator[str]:
             yield text.replace("/", "&#47;")
 
 
-def _in_base64(raw: bytes) -> Iterator[str]:
+def _base64_patterns(raw: bytes) -> Iterator[str]:
     """At each of the three places in a group where it may begin. What its first group shares with what stands before
     is left; of its last group all goes."""
     for lead in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(b"\0" * lead + raw).decode().rstrip("=")
             begin, whole = (0, 2, 3)[lead], (lead + len(raw)) // 3 * 4
-            if whole - begin < LEAST_CHARS + 2:
+            if whole - begin < MIN_SECRET_CHARS + 2:
                 continue
             last = text[whole:-1]  # its very last letter holds bits of what follows, if anything does
-            tail = f"(?:{_literal(last)}{_ANY_BASE64}={{0,2}})?" if text[whole:] else ""
-            yield f"{_literal(text[begin:whole])}{tail}"
+            tail = f"(?:{_literal_pattern(last)}{_ANY_BASE64}={{0,2}})?" if text[whole:] else ""
+            yield f"{_literal_pattern(text[begin:whole])}{tail}"
 
 
-def _literal(text: str) -> str:
+def _literal_pattern(text: str) -> str:
     """A pattern that matches just this text."""
     return "".join(char if char.isalnum() or ord(char) > 127 else f"\\x{{{ord(char):x}}}" for char in text)

@@ -17,7 +17,9 @@ _EMPTY = re.compile(rf"(?:\n[ +-]?[^\S\n]*){{{LONG_SPACE},}}\n")
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # controls, formats, halves, private, unassigned, separators
 _BLANK = frozenset("\u00a0\u115f\u1160\u1680\u2800\u3164\uffa0") | {chr(code) for code in range(0x2000, 0x200B)}
 _PLAIN = frozenset("\n\t")
-_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # of directions
+_DIRECTION_MARKS = frozenset(
+    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)  # of directions
 _PICTURE = r"[\u00a9\u00ae\u203c\u2049\u2100-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff#*0-9]"
 _DRAWN = re.compile(rf"(?<={_PICTURE})[\ufe0e\ufe0f]|(?<={_PICTURE})\u200d(?=[\u2100-\u2bff\U0001f000-\U0001faff])")
 
@@ -27,7 +29,7 @@ def make_visible(text: str) -> tuple[str, tuple[str, ...]]:
     might escape a reader. Nothing is cut."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, tuple(_remarks(text, 0))
-    spelled = [_spelled(character) for character in text]
+    spelled = [_spell_out(character) for character in text]
     hidden = sum(each.startswith("\\u{") for each in spelled)
     shown = "".join(spelled)
     return shown, tuple(_remarks(shown, hidden))
@@ -41,34 +43,34 @@ def truncate(text: str, limit: int, marker: str = "…") -> str:
     return text[:limit] + marker.format(limit=limit, total=len(text), left_out=len(text) - limit)
 
 
-def hides_something(text: str) -> bool:
+def has_hidden_characters(text: str) -> bool:
     """Whether a text holds a character that no screen shows or that turns the direction of writing. The ends of DOS
     lines and what shapes an emoji hide nothing."""
-    return bool(_hidden(text))
+    return bool(_count_hidden(text))
 
 
-def brings_hidden(before: str, after: str) -> bool:
+def adds_hidden_characters(before: str, after: str) -> bool:
     """Whether a change of a text brings such a character: more of one than went with the lines that it replaces, or one
     that turns the direction in a line that was not there."""
-    if not _hidden(after):
+    if not _count_hidden(after):
         return False
     old, new = Counter(before.split("\n")), Counter(after.split("\n"))
-    went, came = _hidden("\n".join((old - new).elements())), _hidden("\n".join((new - old).elements()))
-    return any(count > went[character] or character in _TURNING for character, count in came.items())
+    went, came = _count_hidden("\n".join((old - new).elements())), _count_hidden("\n".join((new - old).elements()))
+    return any(count > went[character] or character in _DIRECTION_MARKS for character, count in came.items())
 
 
-def _hidden(text: str) -> Counter[str]:
+def _count_hidden(text: str) -> Counter[str]:
     """What hides in a text, with how often."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return Counter()
     plain = text.replace("\r\n", "\n")
     if not plain.isascii():
         plain = _DRAWN.sub("", _DRAWN.sub("", plain))  # a joiner may stand behind a selector
-    hiding = (character for character in set(plain) if character == "\r" or _spelled(character) != character)
+    hiding = (character for character in set(plain) if character == "\r" or _spell_out(character) != character)
     return Counter({character: plain.count(character) for character in hiding})
 
 
-def _spelled(character: str) -> str:
+def _spell_out(character: str) -> str:
     if character in _PLAIN or (character.isascii() and character.isprintable()):
         return character
     if character == "\r":

@@ -138,7 +138,7 @@ def reviewer_comment(row: ApprovalRow) -> str | None:
 
 def format_preview(text: str, redactor: Redactor) -> str:
     """Format the preview as it is stored, shown and approved: redacted, with warnings before it."""
-    visible, warnings = make_visible(redactor.text(text).text)
+    visible, warnings = make_visible(redactor.redact_text(text).text)
     count = visible.count(MASK)
     secrets = (f"{count_of(count, 'secret')} {'is' if count == 1 else 'are'} not shown",) if count else ()
     if any(line[:1] in ("+", "-") and MASK in line for line in visible.split("\n")):

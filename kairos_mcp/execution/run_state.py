@@ -24,10 +24,15 @@ from kairos_mcp.execution.authorization import Authorization, denial_result, set
 from kairos_mcp.execution.executor import StepExecutor
 from kairos_mcp.execution.pending_step import EndedAttempt, FinishedStep, PendingStep, restore_step
 from kairos_mcp.execution.retry import outage_pause
-from kairos_mcp.store import approvals, branches, queries
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
+from kairos_mcp.store import approvals, queries
+from kairos_mcp.store.accounts import (
+    NO_SHARED_ACCOUNTS,
+    BranchAccounts,
+    NewBranch,
+    SharedAccounts,
+    read_branch_accounts,
+)
 from kairos_mcp.store.approvals import ApprovalRequest
-from kairos_mcp.store.branches import BranchAccounts, NewBranch
 from kairos_mcp.store.client_requests import WithdrawnRequest
 from kairos_mcp.store.codec import decode_answer, encode
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit
@@ -77,7 +82,7 @@ class RunState:
         """
         still_running = {path: self.pending[path] for path in running}
         self.runner = Runner(self.make_flow())
-        self.pending, self.branches = {}, branches.read_branch_accounts(connection, self.run.account)
+        self.pending, self.branches = {}, read_branch_accounts(connection, self.run.account)
         self.executor.reset()
         self.executor.tool_access.agent_of = self.runner.agent_of
         with _without_garbage_collector():

@@ -63,7 +63,7 @@ class _ExportRedactor:
     def _values(self, value: Any) -> Any:
         match value:
             case str():
-                return self.mask.values(value).text
+                return self.mask.redact_known(value).text
             case dict():
                 return {self._values(name): self._values(item) for name, item in value.items()}
             case list() | tuple():

@@ -54,8 +54,8 @@ def error_result(
     the commands in it ready to paste."""
     body: JsonObject = {
         "code": error.code,
-        "message": worded(mask.text(error.message).text),
-        "hint": worded(mask.text(error.hint).text),
+        "message": worded(mask.redact_text(error.message).text),
+        "hint": worded(mask.redact_text(error.hint).text),
         "retryable": error.retryable,
     }
     if error.run_id is not None:

@@ -62,10 +62,10 @@ def readable_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str
 
 
 def _secrets(settings: Settings) -> Iterator[str]:
-    from kairos_mcp.core.redaction import Redactor, names_a_key
+    from kairos_mcp.core.redaction import Redactor, is_key_name
     from kairos_mcp.settings.http_tool import references_in  # at first use, as what follows
 
-    mask = Redactor.of({})
+    mask = Redactor.from_environ({})
     given = (
         *((f"servers.{each.name}.headers", each.headers) for each in settings.servers),
         *((f"servers.{each.name}.env", each.env) for each in settings.servers),
@@ -76,7 +76,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
             if references_in(value):
                 continue
             line = f"{name}: {value}"
-            if names_a_key(name) or mask.text(line).text != line:
+            if is_key_name(name) or mask.redact_text(line).text != line:
                 yield f"{place}.{name}"
 
 

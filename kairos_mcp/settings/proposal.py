@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kairos_mcp.core.errors import BadArguments, ConfigError, TooLarge
 from kairos_mcp.core.messages import JsonObject, canonical_json
-from kairos_mcp.core.redaction import Redactor, names_a_key
+from kairos_mcp.core.redaction import Redactor, is_key_name
 from kairos_mcp.core.text import make_visible
 from kairos_mcp.core.urls import Url, parse_url
 from kairos_mcp.settings.http_given import GivenTool, definition
@@ -133,17 +133,17 @@ def _check_keys(spec: JsonObject, mask: Redactor) -> None:
             raise BadArguments(f"{where} holds a character that no screen shows.", "Write plain text.")
         if any(not reference.startswith(("env:", "keyring:")) for reference in references_in(value)):
             raise BadArguments(f"{where} refers to a file.", "Say env:NAME or keyring:SERVICE/NAME.")
-        told = mask.json({name: value})[1] if name else mask.text(value).count
+        told = mask.redact_json({name: value})[1] if name else mask.redact_text(value).count
         if told and not references_in(value):
             raise BadArguments(f"{where} looks like a key.", "Say where it lies, as env:NAME; never send a key itself.")
     for place in ("headers", "env"):
         pairs = spec.get(place)
         for name, value in pairs.items() if isinstance(pairs, dict) else ():
-            if names_a_key(str(name)) and not (isinstance(value, str) and references_in(value)):
+            if is_key_name(str(name)) and not (isinstance(value, str) and references_in(value)):
                 raise BadArguments(f"spec.{place}.{str(name)[:80]} holds a key itself.", "Say where it lies: env:NAME.")
     words = spec.get("args")
     for word in words if isinstance(words, list) else ():
-        if isinstance(word, str) and word.startswith("-") and names_a_key(word.lstrip("-").partition("=")[0]):
+        if isinstance(word, str) and word.startswith("-") and is_key_name(word.lstrip("-").partition("=")[0]):
             raise BadArguments(
                 "spec.args gives a key as an option, which every program on the machine can read.",
                 "Give it as a variable: env = {NAME: env:NAME}.",
@@ -172,7 +172,7 @@ def _check_url(made: Proposal) -> None:
     if url is None:
         return
     query = url.target.partition("?")[2]
-    if any(names_a_key(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
+    if any(is_key_name(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
         raise BadArguments("spec.url holds a key.", "Give it in a header: headers = {NAME: env:NAME}.")
     if made.kind == "server" and made.secrets and url.scheme == "http":
         raise BadArguments("Its secret would go over http.", "Use https.")

@@ -1,25 +1,39 @@
-"""The accounts as rows: a run's own, and those that runs share: a principal's day, and within it that of a mandate."""
+"""Accounts as rows: a run's own, those of its branches, and those that runs share.
+
+Shared accounts are a principal's day and, within a day, one for each mandate. A branch's account lies within that of
+the branch around it, or the run's; its name is the branch's path. A step is charged to every branch whose path is
+above its own, so no row of a step has to name them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 import apsw
 
-from kairos_mcp.budget.units import Account, Units, shared_part
+from kairos_mcp.budget.units import Account, Units, branch_caps, shared_part
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.limits import BranchShare, Limits
+from kairos_mcp.core.step_path import enclosing_paths
 from kairos_mcp.store.connection import Row, fetch_all, fetch_one, json_or_null
 
 SharedAccounts = tuple[int, ...]
-"""Numbers of the accounts, beside the run's own, that a step is charged to."""
+"""Ids of the shared accounts that a step is charged to, besides the run's own."""
 
 NO_SHARED_ACCOUNTS: SharedAccounts = ()
 
+BranchAccounts = Mapping[str, int]
+"""The id of each branch's account, by the branch's path."""
+
+NO_BRANCHES: BranchAccounts = MappingProxyType({})
+
 
 def unit_columns(*kinds: str) -> list[str]:
-    """The columns of an amount in each unit: `held_rounds`, …"""
+    """Return the columns of each kind of amount, one per unit: `held_rounds`, `held_model_calls`, …"""
     return [f"{kind}_{unit}" for kind in kinds for unit in Units._fields]
 
 
@@ -37,7 +51,7 @@ _INSERT_MANDATE = (
 )
 _UPDATE_CAPS = f"update account set {', '.join(f'{name} = ?' for name in unit_columns('cap'))} where id = ?"
 _UNIT_COUNT = len(Units._fields)
-UNREADABLE_ROUTE = "unreadable"  # as a route: nobody can read how it was asked
+UNREADABLE_ROUTE = "unreadable"  # in place of a route that can't be read from its row
 
 
 def read_account(connection: apsw.Connection, account: int) -> Account:
@@ -55,7 +69,7 @@ def read_branch(connection: apsw.Connection, account: int) -> Account:
 
 
 def account_from_row(number: int, found: Row) -> Account:
-    """The account in a row that READ gave."""
+    """Return the account in a row that SELECT_ACCOUNT selected."""
     held, spent = (
         Units._make(found[_UNIT_COUNT : 2 * _UNIT_COUNT]),
         Units._make(found[2 * _UNIT_COUNT : 3 * _UNIT_COUNT]),
@@ -73,28 +87,30 @@ def encode_shared(shared: SharedAccounts) -> str | None:
 
 
 def ensure_day_account(connection: apsw.Connection, principal: str, day: str, caps: Limits) -> Account:
-    """The account of a principal's day, with the caps that are configured now; made if there is none."""
-    wanted = tuple(asdict(caps).values())
+    """Return the account of a principal's day with the caps that are configured now; insert it if there is none."""
+    cap_values = tuple(asdict(caps).values())
     found = fetch_one(connection, _FIND_DAY, (principal, day))
     if found is None:
-        fetch_all(connection, _INSERT_DAY, (principal, day, *wanted))
+        fetch_all(connection, _INSERT_DAY, (principal, day, *cap_values))
         return read_account(connection, connection.last_insert_rowid())
     fetch_all(connection, "update account set mistaken = null where id = ? and mistaken is not null", (found[0],))
     known = read_account(connection, found[0])
     if known.caps != caps:
-        fetch_all(connection, _UPDATE_CAPS, (*wanted, known.id))
+        fetch_all(connection, _UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
 def newest_day(connection: apsw.Connection, principal: str) -> str | None:
-    """The name of the latest day that was begun for a principal, but for those that a person called a mistake."""
+    """Return the name of a principal's latest day; days that a person marked as mistaken don't count."""
     found = fetch_one(connection, _NEWEST_DAY, (principal,))
     return None if found is None else found[0]
 
 
 def mark_days_mistaken(connection: apsw.Connection, principal: str, after: str, at: int) -> list[str]:
-    """Let the days after this one not count as begun: a person says that the clock was wrong when they were. What was
-    spent on one stays, and counts when it comes. Gives their names."""
+    """Mark the days after this one as mistaken and return their names: the clock was wrong when they were begun.
+
+    What was spent on such a day stays, and counts once that day really comes.
+    """
     found = fetch_all(
         connection,
         "update account set mistaken = ? where scope = 'day' and name = ? and period > ? and mistaken is null"
@@ -107,14 +123,17 @@ def mark_days_mistaken(connection: apsw.Connection, principal: str, after: str, 
 def ensure_mandate_account(
     connection: apsw.Connection, day: int, workspace: str, mandate: str, caps: Limits
 ) -> Account:
-    """The account of a mandate of a workspace within a day's, with the caps that it has now; made if there is none."""
+    """Return the account of a workspace's mandate within a day's account; insert it if there is none.
+
+    `caps`: those that the mandate has now.
+    """
     known = find_mandate_account(connection, day, workspace, mandate)
-    wanted = tuple(asdict(caps).values())
+    cap_values = tuple(asdict(caps).values())
     if known is None:
-        fetch_all(connection, _INSERT_MANDATE, (day, mandate, workspace, *wanted))
+        fetch_all(connection, _INSERT_MANDATE, (day, mandate, workspace, *cap_values))
         return read_account(connection, connection.last_insert_rowid())
     if known.caps != caps:
-        fetch_all(connection, _UPDATE_CAPS, (*wanted, known.id))
+        fetch_all(connection, _UPDATE_CAPS, (*cap_values, known.id))
     return known._replace(caps=caps)
 
 
@@ -139,7 +158,7 @@ class MandateDay:
 
 
 def list_mandate_days(connection: apsw.Connection, day: int) -> list[MandateDay]:
-    """The mandates that were charged to a day's account, by id."""
+    """List the mandates that were charged to a day's account, by id."""
     statement = "select name, coalesce(workspace, ''), id from account where parent = ? order by 1, 2"
     found = list(fetch_all(connection, statement, (day,)))
     return [MandateDay(name, workspace, read_account(connection, account)) for name, workspace, account in found]
@@ -154,7 +173,7 @@ class DayRow:
 
 
 def list_days(connection: apsw.Connection, principal: str, limit: int) -> list[DayRow]:
-    """The newest days on which the principal used something, newest first."""
+    """List the newest days on which the principal used something, newest first."""
     found = fetch_all(
         connection,
         "select period, id from account where scope = 'day' and name = ? order by period desc limit ?",
@@ -165,8 +184,10 @@ def list_days(connection: apsw.Connection, principal: str, limit: int) -> list[D
 
 @dataclass(frozen=True, slots=True)
 class UsageShare:
-    """What one route and model used of an account, for one agent and mandate (None: for none). `attempts` counts those
-    too that brought no answer, but not one that only waited while the run was paused."""
+    """What one route and model used of an account, for one agent and mandate (None: without one).
+
+    `attempts` includes those that brought no answer, but not one that only waited while the run was paused.
+    """
 
     route: str
     model: str | None
@@ -177,7 +198,7 @@ class UsageShare:
 
 
 def _amount_or_null(column: str) -> str:
-    """An amount in each unit as JSON, null where a row holds none."""
+    """Return SQL for a JSON array with an amount for each unit; null where a row holds none."""
     return f"iif(json_valid({column}), iif(json_array_length({column}) = {_UNIT_COUNT}, {column}, null), null)"
 
 
@@ -196,10 +217,11 @@ CHARGES_SQL = f"""select {json_or_null("sent")} as sent, {_amount_or_null("spent
         iif({_ATTEMPT_BEFORE.format("id")} is null, mark.shared, {_ATTEMPT_BEFORE.format("shared")})
     from attempt join mark on mark.id = attempt.mark where mark.shared is not null)
 """
-"""Every charge of a model call to shared accounts: what was sent, the amount, the accounts. A further attempt's row
-says what the attempt before it cost. What can't be read is null, and missing from the sum, which the account exceeds
-then; the run whose row it is spends nothing more."""
+"""Every charge of a model call to shared accounts: what was sent, the amount, the accounts.
 
+A further attempt's row says what the attempt before it cost. What can't be read is null and missing from the sum, so
+that the account exceeds the sum; the run with that row spends nothing more.
+"""
 
 _MANDATE = "(select name from account, json_each(shared) where account.id = value and account.scope = 'mandate')"
 _WITH_CHARGES = f"with charges as materialized ({CHARGES_SQL})"  # each row is looked at for damage once
@@ -207,7 +229,7 @@ _CHARGES_OF_ACCOUNT = "charges where exists (select 1 from json_each(shared) whe
 
 
 def list_usage_shares(connection: apsw.Connection, account: int) -> list[UsageShare]:
-    """Who used what of a shared account, most tokens first."""
+    """List who used what of a shared account, most tokens first."""
     found = fetch_all(
         connection,
         f"{_WITH_CHARGES} select coalesce(json_extract(sent, '$.route'), '{UNREADABLE_ROUTE}'),"
@@ -240,30 +262,71 @@ _FIND_LOST_ACCOUNT = f"""
 
 
 def check_shared_account(connection: apsw.Connection, account: int) -> None:
-    """Raises StoreCorrupt where less is spent or held of a shared account than its rows say; more is what removed runs
-    used. All is to be read from one state of the file."""
-    kept = read_account(connection, account)
+    """Raise StoreCorrupt where a shared account says that less is spent or held than its rows do.
+
+    It may say more: removed runs used that. The caller reads within one `snapshot`.
+    """
+    stored = read_account(connection, account)
     spent = fetch_one(connection, f"{_WITH_CHARGES} select {_SUMS} from {_CHARGES_OF_ACCOUNT}", (account,))
     held = fetch_one(
         connection,
         f"select {_HELD_SUMS} from ({_HOLDS_SQL}) where exists (select 1 from json_each(shared) where value = ?)",
         (account,),
     )
-    for said, told, sums in (("spent", kept.spent, spent), ("held", kept.held, held)):
+    for kind, by_account, sums in (("spent", stored.spent, spent), ("held", stored.held, held)):
         by_rows = shared_part(Units(*(amount or 0 for amount in sums or ())))
-        for unit, by_account, found in zip(Units._fields, told, by_rows, strict=True):
-            if by_account < found:
+        for unit, amount, found in zip(Units._fields, by_account, by_rows, strict=True):
+            if amount < found:
                 raise StoreCorrupt(
-                    f"The account of a {kept.scope} says {by_account} {unit} were {said}, its rows {found}.",
+                    f"The account of a {stored.scope} says {amount} {unit} were {kind}, its rows {found}.",
                     _DAMAGE_HINT,
                 )
 
 
 def check_day_accounts_exist(connection: apsw.Connection, principal: str, since: int) -> None:
-    """Raises StoreCorrupt where something was charged from this moment on to an account that is not there: what a
-    day has used does not begin anew."""
+    """Raise StoreCorrupt where a charge since this moment (ms) names an account that is not there.
+
+    A day whose account is lost must not begin anew with nothing used.
+    """
     if fetch_one(connection, _FIND_LOST_ACCOUNT, (principal, since)) is not None:
         raise StoreCorrupt("An account that a day's calls were charged to is gone.", _DAMAGE_HINT)
+
+
+class NewBranch(NamedTuple):
+    """A branch that begins: its path, and its share of the account around it."""
+
+    path: str
+    share: BranchShare
+
+
+_SELECT_BRANCHES = """
+    with recursive inner(id, name) as (select id, name from account where parent = ?
+        union all select account.id, account.name from account join inner on account.parent = inner.id)
+    select name, id from inner order by id
+"""
+_INSERT_BRANCH = (
+    f"insert into account(scope, parent, name, {', '.join(unit_columns('cap'))}) values ('branch', ?, ?{', ?' * 8})"
+)
+
+
+def read_branch_accounts(connection: apsw.Connection, account: int) -> BranchAccounts:
+    """Return the accounts of all branches of the run whose account this is, outer ones first."""
+    return dict(fetch_all(connection, _SELECT_BRANCHES, (account,)))
+
+
+def branches_above(branches: BranchAccounts, path: str) -> tuple[int, ...]:
+    """Return the ids of the accounts of the branches that the step at this path stands in, the nearest first."""
+    if not branches:
+        return ()
+    return tuple(branches[enclosing] for enclosing in enclosing_paths(path) if enclosing in branches)
+
+
+def insert_branch_account(connection: apsw.Connection, branch: NewBranch, parent: Account) -> tuple[int, Limits]:
+    """Insert a branch's account within `parent`, whose amounts are those of now; return its id and caps."""
+    caps = branch_caps(branch.share, parent)
+    bindings = (parent.id, branch.path, *(getattr(caps, name.removeprefix("cap_")) for name in unit_columns("cap")))
+    fetch_all(connection, _INSERT_BRANCH, bindings)
+    return connection.last_insert_rowid(), caps
 
 
 _DAMAGE_HINT = "Run `kairos-mcp doctor`; nothing more is spent of it."

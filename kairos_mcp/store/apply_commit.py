@@ -18,7 +18,7 @@ from kairos_mcp.core.errors import FenceLost
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory, unpriced
+from kairos_mcp.store import approvals, client_requests, queries, texts, tool_memory
 from kairos_mcp.store.accounts import (
     NO_SHARED_ACCOUNTS,
     SELECT_ACCOUNT,
@@ -29,7 +29,7 @@ from kairos_mcp.store.accounts import (
 from kairos_mcp.store.codec import decode_answer, encode, encode_answer, encode_units
 from kairos_mcp.store.commit import AnsweredStep, CommitResult, NewAttempt, NewStep, Paused, RunCommit, StepStarted
 from kairos_mcp.store.connection import fetch_all, fetch_one
-from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes
+from kairos_mcp.store.notes import USED_UP_REASONS, AskedCompletion, exceeded_cap_notes, too_small_notes, unpriced_notes
 from kairos_mcp.store.reservations import ReservationBatch
 
 _OWNED_RUN = "(select account from run where n = ? and owner = ? and fence = ? and outcome is null)"
@@ -80,7 +80,7 @@ def apply_run_commit(connection: apsw.Connection, commit: RunCommit) -> CommitRe
         asked.append(AskedCompletion(new.path, new.request, started[-1].answer, first))
     texts.keep_texts(connection, commit.texts)
     batch.write()
-    uncounted = unpriced.unpriced_notes(step.sent for step in started if step.grant is not None)
+    uncounted = unpriced_notes(step.sent for step in started if step.grant is not None)
     for note in (*commit.notes, *exceeded_cap_notes(batch.exceeded_caps()), *too_small_notes(asked), *uncounted):
         fetch_all(connection, "insert or ignore into note(run, text) values (?, ?)", (commit.run, note))
     _record_news(connection, commit.run, started)

@@ -1,8 +1,8 @@
-"""What a person is asked before a step is begun: one row for each ask, which holds exactly what was shown.
+"""Approvals as rows: one for each time a person is asked before a step is begun, with exactly what they were shown.
 
-Only its verdict is ever added (decisions.py), and before that its place: so many wait for a person at a time, of a run
-and of a principal in a workspace. What finds no place is written and unasked; whoever frees one gives it on, in the
-same transaction.
+A row is inserted once; only its verdict is added later (decisions.py). The number that wait for a person at a time is
+bounded, per run and per principal and workspace. One beyond the bound is inserted as `unasked`; the transaction that
+frees a place asks the next.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from kairos_mcp.store.queries import WaitingRow
 
 KEY_SUFFIX = "/approval"  # a waiting key is the step's path with it
 MAX_PER_RUN = 4  # approvals that wait for a person at a time
-MAX_PER_WORKSPACE = 16  # the same, of one principal in one workspace
-THROUGH_GATE = "gate"  # through what an approval was given that a rule made needless after it had lapsed
-LAPSED = "approval lapsed"  # why a run is paused that nobody decided about in time
+MAX_PER_WORKSPACE = 16  # the same, for one principal in one workspace
+THROUGH_GATE = "gate"  # the column `through` of an approval that the gate gave by a new rule, after the first expired
+LAPSED = "approval lapsed"  # why a run is paused whose approval expired
 
 
 BaseHashes = Mapping[str, str | None]
-"""The files that a call stands on: SHA-256 in hex by plain path, None where there is none."""
+"""The files as they were when the call was shown: SHA-256 in hex by plain path, None for a file that was not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What a person is to be asked, as it goes into the row of its step, and how long they have for it."""
+    """What a person is asked about a step, and for how long the approval waits for them."""
 
     key: str
     tool: str
@@ -46,7 +46,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReusedApproval:
-    """Leave that a person (`by`) gave before, in the run `run_id`, for exactly what would be asked now."""
+    """An approval that a person gave before, in the run `run_id`, for exactly what would be asked now."""
 
     request: ApprovalRequest
     approved_by: str
@@ -55,8 +55,10 @@ class ReusedApproval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRow:
-    """An approval of an unanswered step. Times in milliseconds since 1970; `verdict` null while it waits; `unasked`:
-    it waits for a place, and nobody has been asked."""
+    """An approval of an unanswered step. Times in milliseconds since 1970.
+
+    `verdict`: None while it waits. `unasked`: too many others wait, so nobody has been asked yet.
+    """
 
     mark: int
     path: str
@@ -78,10 +80,12 @@ class ApprovalRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingItems:
-    """What a run waits for: open steps by path, approvals by key, and lost calls by path, which a person settles (not
-    those that were settled, and wait for a server alone). A step whose approval is not given, or was not taken up yet,
-    is in neither but by its approval: nobody may answer it past the person who was asked. `unasked`: approvals that
-    wait for a place, by path; `lapsed`: those that nobody decided about in time."""
+    """What a run waits for: open steps by path, approvals by key, calls of unknown outcome by path.
+
+    `lost_calls`: those that a person still has to settle; settled ones wait for a server alone. A step whose approval
+    is not given, or not handled yet, is not in `steps`: nobody may answer it past the person who is asked.
+    `unasked`: approvals that nobody was asked about yet, by path. `lapsed`: those that expired, by path.
+    """
 
     steps: Mapping[str, WaitingRow]
     approvals: Mapping[str, ApprovalRow]
@@ -96,7 +100,10 @@ def is_approval_key(key: str) -> bool:
 
 
 def add_approval(connection: apsw.Connection, run: int, mark: int, request: ApprovalRequest, at: int) -> None:
-    """Ask, as soon as there is a place. Part of the turn that marks the step, or that asks about it once more."""
+    """Insert an approval, and ask about it as soon as there is a place.
+
+    Part of the transaction that inserts the step, or that asks about it again.
+    """
     n, key = _next_key(connection, mark, request.key)
     fetch_all(
         connection,
@@ -111,7 +118,7 @@ def add_approval(connection: apsw.Connection, run: int, mark: int, request: Appr
 
 
 def _next_key(connection: apsw.Connection, mark: int, key: str) -> tuple[int, str]:
-    """The number of the next approval of a step, and its key: none is ever used for two asks."""
+    """Return the number and the key of a step's next approval: no key is ever used twice."""
     before = fetch_one(connection, "select count(*) from approval where mark = ?", (mark,))
     assert before is not None
     n = before[0] + 1
@@ -131,30 +138,34 @@ _ASK_NOW = """
 
 
 def ask_queued(connection: apsw.Connection, run: int, at: int) -> None:
-    """Ask what waits for a place, in the order of its marks, as far as there are places among the approvals of this
-    run's principal and workspace: to be called where one was added or freed, in that transaction."""
+    """Ask about unasked approvals of this run's principal and workspace, oldest step first, while there are places.
+
+    To be called in every transaction that adds an approval or frees a place.
+    """
     if fetch_one(connection, "select 1 from approval where unasked and verdict is null limit 1") is None:
         return
-    whose = fetch_one(connection, "select principal, workspace from run where n = ?", (run,))
-    assert whose is not None
+    principal_and_workspace = fetch_one(connection, "select principal, workspace from run where n = ?", (run,))
+    assert principal_and_workspace is not None
     for _ in range(MAX_PER_WORKSPACE - count_pending(connection, run, at)):
-        found = fetch_one(connection, _NEXT_QUEUED, (at, *whose, MAX_PER_RUN))
+        found = fetch_one(connection, _NEXT_QUEUED, (at, *principal_and_workspace, MAX_PER_RUN))
         if found is None:
             return
         fetch_all(connection, _ASK_NOW, (at, *found))
 
 
 def record_reused(connection: apsw.Connection, run: int, mark: int, reused: ReusedApproval, at: int) -> None:
-    """Record that leave of before lets a step through, with what it stands on; `client` names the run it was given
-    in."""
-    asking = reused.request
+    """Insert an approved row for a step that an earlier approval lets through.
+
+    Its column `client` names the run in which a person gave that approval.
+    """
+    request = reused.request
     fetch_all(
         connection,
         "insert into approval(mark, n, run, key, tool, effect, digest, preview, base, asked_at, expires_at, verdict,"
         " by, through, client, decided_at) values (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'approve', ?, 'before', ?, ?)",
         (
-            *(mark, run, asking.key, asking.tool, asking.effect, asking.digest, asking.preview),
-            *(json.dumps(dict(asking.base_hashes)), at, at, reused.approved_by, reused.run_id, at),
+            *(mark, run, request.key, request.tool, request.effect, request.digest, request.preview),
+            *(json.dumps(dict(request.base_hashes)), at, at, reused.approved_by, reused.run_id, at),
         ),
     )
 
@@ -162,12 +173,12 @@ def record_reused(connection: apsw.Connection, run: int, mark: int, reused: Reus
 def renew_approvals(
     connection: apsw.Connection, run: int, renewals: Sequence[tuple[int, ApprovalRequest | None]], at: int
 ) -> None:
-    """Ask anew about marks whose approval lapsed; None: the gate lets the call through now."""
-    for mark, asking in renewals:
-        if asking is None:
+    """Ask again about steps whose approval expired; None: the gate lets the call through now."""
+    for mark, request in renewals:
+        if request is None:
             _approve_by_gate(connection, run, mark, at)
         else:
-            add_approval(connection, run, mark, asking, at)
+            add_approval(connection, run, mark, request, at)
 
 
 def _approve_by_gate(connection: apsw.Connection, run: int, mark: int, at: int) -> None:
@@ -191,12 +202,12 @@ _LIST_PENDING = f"""
 
 
 def list_pending(connection: apsw.Connection, run: int, at: int) -> list[tuple[str, str]]:
-    """The approvals that wait for a person, of this run's principal in its workspace: run and key, oldest first."""
+    """List the approvals that this run's principal is asked about in its workspace: (run id, key), oldest first."""
     return [(run_id, key) for run_id, key in fetch_all(connection, _LIST_PENDING, (at, run))]
 
 
 def count_pending(connection: apsw.Connection, run: int, at: int) -> int:
-    """How many those are."""
+    """Count the approvals that `list_pending` lists."""
     return len(list_pending(connection, run, at))
 
 
@@ -212,12 +223,12 @@ _BY_KEY = f"select {_COLUMNS} from approval join mark on mark.id = approval.mark
 
 
 def newest_approvals(connection: apsw.Connection, n: int) -> dict[str, ApprovalRow]:
-    """The newest approval of each unanswered step of a run, by the step's path."""
+    """Return the newest approval of each unanswered step of a run, by the step's path."""
     return {each.path: each for each in map(_approval_row, fetch_all(connection, _UNANSWERED, (n,)))}
 
 
 def find_by_key(connection: apsw.Connection, n: int, key: str) -> ApprovalRow | None:
-    """The approval under this key, also one that is long decided."""
+    """Return the approval with this key, decided or not; None where there is none."""
     found = fetch_one(connection, _BY_KEY, (n, key))
     return None if found is None else _approval_row(found)
 
@@ -228,26 +239,25 @@ def _approval_row(found: Row) -> ApprovalRow:
 
 
 def read_waiting_items(connection: apsw.Connection, n: int) -> WaitingItems:
-    """What the run waits for now."""
-    found, asked = queries.open_steps(connection, n), newest_approvals(connection, n)
+    """Return what the run waits for now."""
+    found, approvals = queries.open_steps(connection, n), newest_approvals(connection, n)
     lost = {path: step for path, step in found.items() if step.needs_settlement}
     steps = {path: step for path, step in found.items() if path not in lost}
     if lost:
-        heeded = settlements.pending_paths(connection, n)
-        lost = {path: step for path, step in lost.items() if path not in heeded}
-    if not asked:
+        settled = settlements.pending_paths(connection, n)
+        lost = {path: step for path, step in lost.items() if path not in settled}
+    if not approvals:
         return WaitingItems(steps, {}, lost)
-    free = {path: step for path, step in steps.items() if path not in asked or _is_handed_out(step, asked[path])}
-    open_yet = {path: each for path, each in asked.items() if path in steps}
+    undecided = {path: each for path, each in approvals.items() if path in steps and each.verdict is None}
     return WaitingItems(
-        free,
-        {each.key: each for each in open_yet.values() if each.verdict is None and not each.unasked},
+        {path: step for path, step in steps.items() if path not in approvals or _is_handed_out(step, approvals[path])},
+        {each.key: each for each in undecided.values() if not each.unasked},
         lost,
-        {path: each for path, each in open_yet.items() if each.verdict is None and each.unasked},
-        {path: each for path, each in open_yet.items() if each.verdict == "expired"},
+        {path: each for path, each in undecided.items() if each.unasked},
+        {path: each for path, each in approvals.items() if path in steps and each.verdict == "expired"},
     )
 
 
-def _is_handed_out(step: WaitingRow, asked: ApprovalRow) -> bool:
-    """An approved call of the caller's own tool: it waits for whoever executes it."""
-    return asked.verdict == "approve" and step.sent.route == "caller"
+def _is_handed_out(step: WaitingRow, approval: ApprovalRow) -> bool:
+    """Whether it is an approved call of the caller's own tool, which waits for the caller to execute it."""
+    return approval.verdict == "approve" and step.sent.route == "caller"

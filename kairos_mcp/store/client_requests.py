@@ -1,8 +1,9 @@
-"""The jobs on requests: a completion of an open step that was asked of a client's model, until an answer is taken.
+"""Write the table `request`: completions of open steps that a client's model was asked for.
 
-Of one step one request is in the air at a time. One that ends without an answer, unless its client refused, is
-withdrawn: an attempt like any other. It is charged with its bound, as far as that much is left, before the step is
-asked about again; an answer to it counts all the same while the step waits, and its real charge replaces the bound.
+A step has at most one outstanding request. One that ends without an answer, unless its client refused, is withdrawn,
+and counts as an attempt. It is charged with its bound (the most that it can have cost), as far as so much is left,
+before the step is asked about again. A late answer still counts while the step waits; its real charge then replaces
+the bound.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.runs import take_run
 
 WITHDRAWN = "withdrawn"  # how an attempt ended whose request was withdrawn
-CHARGED_TO_ANSWER = 0  # in the place of an attempt: the step's own answer is charged with the bound
-MAX_CHARGED_MS = 300_000  # of a request whose end nobody saw, it is charged with no more time than this
+CHARGED_TO_ANSWER = 0  # in place of an attempt's id: the step's own answer is charged with the bound
+MAX_CHARGED_MS = 300_000  # a withdrawn request is charged with no more time than this
 
 Ending = Literal["answered", "refused", "withdrawn"]
 
 
 class RequestRow(NamedTuple):
-    """A request. Times in milliseconds since 1970; `nonce` null: it was pushed; `charged`: the attempt that its bound
-    was charged to."""
+    """A request. Times in milliseconds since 1970.
+
+    `nonce`: the ask that it is part of; None where it was pushed to the client. `ended`: None while it is outstanding.
+    `charged`: the attempt that its bound was charged to.
+    """
 
     id: int
     mark: int
@@ -43,7 +47,7 @@ class RequestRow(NamedTuple):
 
     @property
     def bound(self) -> Units:
-        """The most that it costs, with the time that it took at most; where the client calls again, it takes none."""
+        """The most that it can have cost. One that the client answers by calling again takes no time."""
         bound = decode_units(self.bound_text)
         if self.nonce is not None or self.ended_at is None:
             return bound
@@ -51,7 +55,7 @@ class RequestRow(NamedTuple):
 
 
 class NewRequest(NamedTuple):
-    """What is to be asked: the step's path, of which session, in which ask, the most that it costs."""
+    """A request to be made: the step's path, the client's session, the most that it can cost, and its ask."""
 
     path: str
     session: str
@@ -60,7 +64,7 @@ class NewRequest(NamedTuple):
 
 
 class WithdrawnRequest(NamedTuple):
-    """A withdrawn request that nothing is charged with yet: its step's path, and the most that it costs."""
+    """A withdrawn request whose bound is not charged yet: its id, its step's path, and the most that it can cost."""
 
     request: int
     path: str
@@ -68,8 +72,10 @@ class WithdrawnRequest(NamedTuple):
 
 
 class RequestOutcome(NamedTuple):
-    """What came of it: a request for each step; or none, where something has to be done first, with the fence if the
-    run was taken for that."""
+    """The requests that were made, one for each step; none where the run's owner has to do something first.
+
+    `fence`: set if the run was taken over for that.
+    """
 
     requests: tuple[int, ...] = ()
     fence: int | None = None
@@ -85,16 +91,17 @@ _SELECT_BY_ID = f"{_SELECT} where id = ?"
 def create_requests(
     connection: apsw.Connection, run: RunRow, new: Sequence[NewRequest], owner: int, at: int
 ) -> RequestOutcome:
-    """Note that a client's model is asked about these steps now, all or none.
+    """Insert requests for these steps to a client's model, all or none.
 
-    A request of before that is in the air is taken over from: withdrawn, for the run's owner to charge, after which its
-    step may be asked about.
+    An earlier request that is outstanding is withdrawn instead: the run's owner charges it first, and only then its
+    step may be asked about again.
     """
     steps = [step for each in new if (step := _find_askable_step(connection, run, each.path)) is not None]
     if len(steps) < len(new):
         return RequestOutcome()
     before = [each.id for step in steps for each in requests_of_step(connection, step.id)]
-    if before or not all(step.held.model_calls for step in steps):  # or a limit that runs share has to make room first
+    # A step that holds no model call was refused by a shared limit: the owner has to reserve for it first.
+    if before or not all(step.held.model_calls for step in steps):
         end_requests(connection, before, "withdrawn", at)
         return RequestOutcome(fence=take_run(connection, run.n, owner, ()))
     insert = "insert into request(run, mark, session, nonce, at, bound) values (?, ?, ?, ?, ?, ?)"
@@ -106,50 +113,52 @@ def create_requests(
 
 
 def _find_askable_step(connection: apsw.Connection, run: RunRow, path: str) -> StepRow | None:
-    """The step at this path, if a client's model is to be asked about it now."""
+    """Return the step at this path if a client's model may be asked about it now, else None."""
     now, step = run_by_number(connection, run.n), step_at(connection, run.n, path)
-    goes = now.outcome is None and now.paused is None and now.route == "sampling"
-    return step if goes and step is not None and step.is_waiting else None
+    may_ask = now.outcome is None and now.paused is None and now.route == "sampling"
+    return step if may_ask and step is not None and step.is_waiting else None
 
 
 def withdraw(connection: apsw.Connection, run: RunRow, requests: Sequence[int], owner: int, at: int) -> int | None:
-    """Give up on requests that are in the air, for the run's owner to charge; own the run if nobody living does, and
-    give the fence then."""
+    """Withdraw outstanding requests, for the run's owner to charge.
+
+    Takes the run over if no living server owns it, and returns the fence then.
+    """
     ended = end_requests(connection, requests, "withdrawn", at)
     return take_run(connection, run.n, owner, ()) if ended and list_uncharged(connection, run.n) else None
 
 
 def withdraw_all(connection: apsw.Connection, run: int, at: int) -> None:
-    """Give up on all that is in the air of a run."""
+    """Withdraw all outstanding requests of a run."""
     found = fetch_all(connection, "select id from request where run = ? and ended is null", (run,))
     end_requests(connection, [number for (number,) in found], "withdrawn", at)
 
 
 def end_requests(connection: apsw.Connection, requests: Iterable[int], ending: Ending, at: int) -> bool:
-    """Say how requests ended that were in the air; False where none was any more."""
+    """Record how outstanding requests ended; False where none of them was outstanding any more."""
     statement = "update request set ended = ?, ended_at = ? where id = ? and ended is null returning id"
     ended = [fetch_all(connection, statement, (ending, at, number)) for number in requests]
     return any(ended)
 
 
 def requests_of_step(connection: apsw.Connection, mark: int) -> list[RequestRow]:
-    """The requests of a step that are in the air, or were withdrawn and are charged to nobody yet."""
+    """Return a step's requests that are outstanding, or were withdrawn and are not charged yet."""
     return [RequestRow._make(found) for found in fetch_all(connection, _SELECT_UNCHARGED, (mark,))]
 
 
 def is_withdrawn(connection: apsw.Connection, request: int) -> bool:
-    """Whether another one was made in its place, or will be."""
+    """Whether the request was withdrawn, so that another takes its place."""
     return fetch_one(connection, "select 1 from request where id = ? and ended = 'withdrawn'", (request,)) is not None
 
 
 def requests_of_ask(connection: apsw.Connection, nonce: str) -> dict[str, RequestRow]:
-    """The requests that went out in one ask, by the paths of their steps."""
-    numbered = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
-    return {path: _read_request(connection, number) for path, number in list(fetch_all(connection, numbered, (nonce,)))}
+    """Return the requests that went out in one ask, by the paths of their steps."""
+    statement = "select path, request.id from request join mark on mark.id = request.mark where nonce = ?"
+    return {path: _read_request(connection, number) for path, number in fetch_all(connection, statement, (nonce,))}
 
 
 def list_uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest]:
-    """The withdrawn requests of a run's unanswered steps that nothing is charged with yet."""
+    """List the withdrawn requests of a run's unanswered steps whose bound is not charged yet."""
     found = fetch_all(
         connection,
         "select id from request left join answer on answer.mark = request.mark"
@@ -169,45 +178,47 @@ def list_uncharged(connection: apsw.Connection, n: int) -> list[WithdrawnRequest
 
 
 def count_charged(connection: apsw.Connection, n: int) -> int:
-    """How many requests of a run stay charged with their bound."""
+    """Count the requests of a run that are charged with their bound."""
     found = fetch_one(connection, "select count(*) from request where run = ? and charged is not null", (n,))
     assert found is not None
     return int(found[0])
 
 
 def record_charge(connection: apsw.Connection, requests: Iterable[int], attempt: int) -> None:
-    """Note which attempt their bound was charged to."""
+    """Record which attempt the bound of these requests was charged to."""
     for number in requests:
         fetch_all(connection, "update request set charged = ? where id = ?", (attempt, number))
 
 
 def charge_abandoned(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, fence: int, at: int) -> None:
-    """Charge what is in the air of a step that nobody goes on with."""
+    """Charge the outstanding requests of a step that the run no longer needs."""
     _charge_requests(connection, batch, step, requests_of_step(connection, step.id), fence, at)
 
 
 def settle_answered(
     connection: apsw.Connection, batch: ReservationBatch, step: StepRow, request: int | None, fence: int, at: int
 ) -> None:
-    """The answer of a step is taken, which answers this request (None: it came another way): whatever else is in the
-    air of it was asked in vain. Part of the transaction that has settled the answer's own charge."""
-    mine = None if request is None else _read_request(connection, request)
+    """Settle a step's requests once its answer is recorded: the one that it answers, and all others, asked in vain.
+
+    `request` None: the answer came another way. Part of the transaction that has settled the answer's own charge.
+    """
+    answered = None if request is None else _read_request(connection, request)
     others = [each for each in requests_of_step(connection, step.id) if each.id != request]
-    if mine is not None:
+    if answered is not None:
         fetch_all(
             connection,
             "update request set ended = 'answered', ended_at = ?, charged = null where id = ?",
-            (at, mine.id),
+            (at, answered.id),
         )
-        if mine.charged is not None and others:  # the bound that stood for it stands for the one that came after it
+        if answered.charged is not None and others:  # its bound now stands for the request that came after it
             fetch_all(
                 connection,
                 "update request set ended = 'withdrawn', ended_at = ?, charged = ? where id = ?",
-                (at, mine.charged, others[0].id),
+                (at, answered.charged, others[0].id),
             )
             others = others[1:]
-        elif mine.charged is not None:
-            _refund_bound(connection, batch, step, mine.charged)
+        elif answered.charged is not None:
+            _refund_bound(connection, batch, step, answered.charged)
     _charge_requests(connection, batch, step, others, fence, at)
 
 
@@ -219,7 +230,7 @@ def _charge_requests(
     fence: int,
     at: int,
 ) -> None:
-    """Charge requests that were made in vain, each as an attempt of its own."""
+    """Charge withdrawn requests, each as an attempt of its own."""
     for each in requests:
         lost = batch.cap_to_remaining(step.path, NOTHING, each.bound, step.shared)
         batch.settle(step.path, NOTHING, lost, step.shared)
@@ -237,18 +248,20 @@ def _charge_requests(
 
 
 def _refund_bound(connection: apsw.Connection, batch: ReservationBatch, step: StepRow, attempt: int) -> None:
-    """Take back the bound of a request whose answer came after all, where no other was made in its place: the attempt
-    after it was never begun."""
+    """Take back the bound of a request whose answer came late, where no other was made in its place.
+
+    The attempt that was charged with it was never begun.
+    """
     found = fetch_one(connection, "select lost from attempt where id = ?", (attempt,))
     assert found is not None, "an attempt stays"
     lost = decode_units(found[0])
     batch.settle(step.path, NOTHING, NOTHING.minus(lost), _shared_before(connection, step, attempt))
-    never = "update attempt set lost = ?, ended = 'waited' where id = ?"
-    fetch_all(connection, never, (encode_units(NOTHING), attempt))
+    not_begun = "update attempt set lost = ?, ended = 'waited' where id = ?"
+    fetch_all(connection, not_begun, (encode_units(NOTHING), attempt))
 
 
 def _shared_before(connection: apsw.Connection, step: StepRow, attempt: int) -> SharedAccounts:
-    """The accounts that what an attempt lost was charged to: those of the one before it."""
+    """Return the shared accounts that an attempt's `lost` was charged to: those of the attempt before it."""
     before = "select shared from attempt where mark = ? and id < ? order by id desc limit 1"
     found = fetch_one(connection, before, (step.id, attempt))
     return decode_shared(step.shared_text if found is None else found[0])

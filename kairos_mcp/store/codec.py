@@ -1,4 +1,4 @@
-"""Values to rows and back. What is read is validated: a damaged row is store_corrupt, never half a value."""
+"""Encode values for rows and decode them again. What is read is validated: a damaged row raises, never half a value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def encode(value: Any) -> str:
-    """A value of ours as JSON text, without what is None. Raises BadArguments for a lone surrogate."""
+    """Return a value as JSON text, without fields that are None. Raises BadArguments for a lone surrogate."""
     kind: Any = type(value)
     try:
         return _adapter(kind).serializer.to_json(value, exclude_none=True).decode()
@@ -39,7 +39,7 @@ def encode(value: Any) -> str:
 
 
 def decode(kind: Any, text: str) -> Any:
-    """The value that `encode` wrote. Raises Unreadable."""
+    """Return the value of this type that `encode` wrote. Raises Unreadable."""
     try:
         return _adapter(kind).validator.validate_json(text)
     except ValidationError as error:
@@ -47,18 +47,18 @@ def decode(kind: Any, text: str) -> Any:
 
 
 def unreadable(what: str) -> Unreadable:
-    """That a row does not hold what it is there for. Whoever knows whose row it is adds that."""
+    """Return the error for a row that does not hold what it should; `name_run_in_errors` adds which run's row it is."""
     return Unreadable(f"A row holds no {what}.", "Run `kairos-mcp doctor`.")
 
 
 def decode_fields(text: str) -> JsonObject:
-    """The fields of a JSON object, as a spec or a mandate is kept. Raises Unreadable."""
+    """Return the fields of an encoded JSON object, as of a spec or a mandate. Raises Unreadable."""
     found: JsonObject = decode(dict[str, Any], text)
     return found
 
 
 def decode_texts(text: str) -> dict[str, str | None]:
-    """Texts by name: the files that leave stands on, the keys of an ask. Raises Unreadable."""
+    """Return encoded texts by name: the file hashes of an approval, the keys of an ask. Raises Unreadable."""
     found: dict[str, str | None] = decode(dict[str, str | None], text)
     return found
 
@@ -68,7 +68,7 @@ def encode_answer(answer: Answer) -> str:
 
 
 def decode_answer(text: str) -> Answer:
-    """The answer in a row; its kind is told by the field `kind`."""
+    """Return the answer in a row, of the type that its field `kind` names. Raises Unreadable."""
     kind = (
         _ANSWER_TYPES.get(answer_kind(text)) if isinstance(text, str) else None
     )  # the column takes whatever is put into it
@@ -79,7 +79,7 @@ def decode_answer(text: str) -> Answer:
 
 
 def answer_kind(text: str) -> str:
-    """The kind of an encoded answer. Every answer ends with its kind, since the field stands last."""
+    """Return the kind of an encoded answer without decoding it: `kind` is the last field of every answer."""
     tail = text[text.rfind('"kind":"') + 8 :]
     return tail[:-2] if tail.endswith('"}') else ""
 
@@ -101,7 +101,7 @@ def decode_units(text: str) -> Units:
 
 @lru_cache(maxsize=256)
 def decode_shared(text: str | None) -> tuple[int, ...]:
-    """Numbers of accounts."""
+    """Return the ids of shared accounts. Raises Unreadable."""
     return tuple(_decode_strictly(list[int], text, "numbers of accounts")) if text else ()
 
 

@@ -12,9 +12,8 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.steps import Answer, Refused, Sent
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts
+from kairos_mcp.store.accounts import NO_BRANCHES, NO_SHARED_ACCOUNTS, BranchAccounts, NewBranch, SharedAccounts
 from kairos_mcp.store.approvals import ApprovalRequest, ReusedApproval
-from kairos_mcp.store.branches import NO_BRANCHES, BranchAccounts, NewBranch
 
 
 class AnsweredStep(NamedTuple):

@@ -1,4 +1,4 @@
-"""One way to open the file, one way to run a statement, and the store's failures in our own words."""
+"""Open the state file, run statements on it, and translate SQLite's errors into the store's own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ BUSY_LIMIT_S = 5.0
 
 
 class ReadConnection(apsw.Connection):
-    """A connection that only reads, whose failures are said in our words where they happen. Those of the writer reach
-    it as they are: it has to tell a store that fails from a job that refuses."""
+    """A connection that only reads: its SQLite errors are translated where they happen.
+
+    The writer's connection raises them as they are, since the writer has to tell a failing store from a job that
+    refuses.
+    """
 
 
 def connect(path: Path, durability: Durability, *, reads: bool = False, read_only: bool = False) -> apsw.Connection:
     """Open the state file in WAL mode; nothing is checked or migrated. Raises the store's errors.
 
-    `reads`: a Reader; `read_only`: one that makes nothing.
+    `reads`: return a ReadConnection. `read_only`: the same, and never create the file.
     """
     _refuse_odd_file(path)
     with translate_errors():
@@ -44,7 +47,7 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
             if read_only:
                 connection.execute("pragma query_only = on")
             else:
-                connection.execute("pragma secure_delete = on")  # what is forgotten is gone, not only unreferred
+                connection.execute("pragma secure_delete = on")  # deleted rows are overwritten, not only unlinked
         except BaseException:
             connection.close()
             raise
@@ -52,8 +55,11 @@ def connect(path: Path, durability: Durability, *, reads: bool = False, read_onl
 
 
 def fetch_all(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> list[Row]:
-    """The typed door to `execute`. All rows at once: a scan left half done by an exception that somebody keeps would
-    hold this connection at an old state of the file."""
+    """Execute a statement and return all of its rows; none for a statement that only writes.
+
+    All at once, since a half-done scan that a kept exception refers to would hold this connection at an old state of
+    the file.
+    """
     if isinstance(connection, ReadConnection):
         with translate_errors():
             return connection.execute(statement, bindings).fetchall()
@@ -61,28 +67,31 @@ def fetch_all(connection: apsw.Connection, statement: str, bindings: Sequence[An
 
 
 def json_or_null(column: str) -> str:
-    """What a statement takes apart as JSON: null where a row holds none, so that one damaged row does not make it fail
-    for all others."""
+    """Return SQL for a JSON column that is null where the column holds no JSON.
+
+    So one damaged row does not make a statement fail for all others.
+    """
     return f"iif(json_valid({column}), {column}, null)"
 
 
 def fetch_one(connection: apsw.Connection, statement: str, bindings: Sequence[Any] = ()) -> Row | None:
+    """Execute a statement and return its first row; None where there is none."""
     found = fetch_all(connection, statement, bindings)
     return found[0] if found else None
 
 
 @contextmanager
 def snapshot(connection: apsw.Connection) -> Iterator[apsw.Connection]:
-    """What is read within is one state of the file, however much others write meanwhile. Nothing may be awaited."""
-    fetch_all(connection, "savepoint one_state")
+    """Read everything within from one state of the file, whatever others write meanwhile. Await nothing within."""
+    fetch_all(connection, "savepoint snapshot")
     try:
         yield connection
     finally:
-        fetch_all(connection, "release one_state")
+        fetch_all(connection, "release snapshot")
 
 
 def make_busy_handler() -> Callable[[int], bool]:
-    """A busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
+    """Make a busy handler for one connection: it sleeps in small, even steps and gives up after BUSY_LIMIT_S."""
     since = 0.0
 
     def wait(tries: int) -> bool:
@@ -90,7 +99,7 @@ def make_busy_handler() -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             since = now
-        time.sleep(BUSY_STEP_S)  # another's lock has no event
+        time.sleep(BUSY_STEP_S)  # nothing signals that another process has released its lock
         return now - since < BUSY_LIMIT_S
 
     return wait
@@ -112,7 +121,7 @@ def _refuse_odd_file(path: Path) -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn SQLite's failures into ours, each with the cure."""
+    """Raise the store's error, with a hint, in place of SQLite's."""
     try:
         yield
     except apsw.Error as error:
@@ -120,7 +129,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def as_store_error(error: BaseException) -> BaseException:
-    """SQLite's failure as ours; one that is not the store's stays what it is."""
+    """Return the store's error for one of SQLite's; any other error is returned unchanged."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy("Another process holds the state file.", "Call again in a moment.")

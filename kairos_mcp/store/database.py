@@ -1,4 +1,4 @@
-"""Open the state folder: a connection that reads, the writer, and this server's ownership, each at first use."""
+"""Open the state folder: the connection that reads, the writer and this server's ownership, each at its first use."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CHECKED_BYTES = 32 * 1024 * 1024  # a larger file is checked by `doctor` alone: 
 
 
 class Store:
-    """One state folder. Nothing is created or opened before something is asked of it.
+    """One state folder. Nothing is created or opened before it is needed.
 
-    `salvage`: open a damaged file as well, for what can still be read of it. `serves`: what this server tells others
-    about itself, so that they know which runs it can go on with.
+    `salvage`: open a damaged file too, to read what is still readable. `served_runs`: written into this server's row,
+    so that other processes know which runs it can continue.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Store:
 
     @cached_property
     def reader(self) -> apsw.Connection:
-        """The connection that reads; opening it makes the folder and brings the file to the newest version."""
+        """The connection that reads. Opening it creates the folder and migrates the file to the newest version."""
         _make_folder(self.home)
         _make_file(self.path)
         with translate_errors():
@@ -83,24 +83,27 @@ class Store:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything was asked of the file yet."""
+        """Whether the file has been opened."""
         return "reader" in self.__dict__
 
     @property
     def owner_number(self) -> int:
-        """This server's number as an owner, or -1 while it has owned nothing."""
+        """This server's id in the table `owner`, or -1 before it has owned a run."""
         return self.ownership.number or -1 if "ownership" in self.__dict__ else -1
 
     async def register_owner(self, at: int) -> int:
-        """This server's number as an owner of runs; its row is made at the first call."""
-        mine = self.ownership
-        if not mine.number:
-            mine.number = await self.submit(lambda connection: mine.register(connection, self._via, at))
-        return mine.number
+        """Return this server's id as an owner of runs; the first call inserts its row."""
+        ownership = self.ownership
+        if not ownership.number:
+            ownership.number = await self.submit(lambda connection: ownership.register(connection, self._via, at))
+        return ownership.number
 
     async def submit(self, job: Job[T]) -> T:
-        """Commit the job; see Writer.submit. Of a server that was stopped while it wrote, the error says so: to call
-        again would be of no use."""
+        """Run the job in a transaction and commit it; see Writer.submit.
+
+        Where the file stays busy because another server was stopped (SIGSTOP) while it wrote, the StoreBusy error names
+        that process: calling again would not help.
+        """
         try:
             return await self.writer.submit(job)
         except StoreBusy as busy:
@@ -113,7 +116,7 @@ class Store:
             ) from busy
 
     def check_writable(self) -> None:
-        """Raises what a write would meet now, of the store's errors; nothing is written."""
+        """Raise the store's error that a write would raise now; write nothing."""
         with translate_errors():
             connection = connect(self.path, self._durability)
             try:
@@ -132,11 +135,14 @@ class Store:
             connection.close()
 
     def read_full_text(self, connection: apsw.Connection, n: int, path: str) -> str | None:
-        """The whole text of the result at `path` of run number `n`, or the preview of an approval; None where there is
-        no such result. A phase alone also has what it was given, and what the run has that gave it."""
+        """Return the full text of the result at `path` in run number `n`, or the preview of an approval.
+
+        None where there is no such result. In a run of a single phase, also finds the text that the phase was given,
+        and results of the run that produced it.
+        """
         if approvals.is_approval_key(path):
-            asked = approvals.find_by_key(connection, n, path)
-            return None if asked is None else asked.preview
+            approval = approvals.find_by_key(connection, n, path)
+            return None if approval is None else approval.preview
         found = fetch_one(
             connection,
             "select body from mark join answer on answer.mark = mark.id where run = ? and path = ?",
@@ -149,8 +155,8 @@ class Store:
                 content: str = getattr(answer, "content", "")
                 return texts.read_text(connection, kept) if kept else content
             case "completion":
-                said: str = getattr(answer, "content", "")
-                return said
+                text: str = getattr(answer, "content", "")
+                return text
             case _ if found is None:
                 return self._read_given_text(connection, n, path)
             case _:
@@ -164,13 +170,13 @@ class Store:
             " and before.principal = run.principal where run.n = ?",
             (n,),
         )
-        given, before = found or (None, None)
+        given, giver = found or (None, None)
         if path == GIVEN:
             return None if given is None else texts.read_text(connection, given)
-        return None if before is None else self.read_full_text(connection, before, path)
+        return None if giver is None else self.read_full_text(connection, giver, path)
 
     async def close(self) -> None:
-        """Commit what is queued and let go of everything that was opened."""
+        """Commit what is queued, then close everything that was opened."""
         opened = self.__dict__
         if "writer" in opened:
             await self.writer.close()
@@ -193,8 +199,11 @@ def _make_folder(home: Path) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Made by SQLite it could be read by whoever may read the folder; the log beside it has the mode of the file."""
-    with suppress(OSError):  # it is there, or SQLite says what is wrong
+    """Create the file readable by its owner alone.
+
+    SQLite would create it with the process's umask; its log and shared memory get the mode of this file.
+    """
+    with suppress(OSError):  # it exists already, or SQLite reports what is wrong
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 

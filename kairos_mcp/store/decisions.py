@@ -1,7 +1,7 @@
-"""The jobs by which an approval gets its one verdict: a person's, or the clock's.
+"""Give an approval its one verdict: a person's, or `expired` once its time is over.
 
-The verdict is set by a conditional update, so that of several decisions one is first. With it goes a deposit of kind
-`verdict`, by which the run's owner learns of it, or whoever goes on with the run.
+The verdict is set by a conditional update, so that one of several decisions is first. Together with it a deposit of
+kind `verdict` is inserted, by which the run's owner, or whoever takes the run over, learns of it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ NO_ACTOR = ("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What somebody decided: about which key, having seen what (its digest), and who they are: principal, through
-    what, with which client."""
+    """What somebody decided about the approval with this key. `digest`: of what they were shown."""
 
     key: str
     verdict: Verdict
@@ -46,13 +45,13 @@ def decide_approvals(
     *,
     dead: Sequence[int] = (),
 ) -> int | None:
-    """Record the decisions, all or none; own the run if nobody living does, and give the fence then.
+    """Record the decisions, all or none; take the run over if no living server owns it, and return the fence then.
 
     The same decision again is no error. Raises NotWaiting, ApprovalMismatch, ApprovalExpired, AlreadyAnswered.
     """
-    fresh = check_decisions(connection, run, decisions, at)
-    write_decisions(connection, run, fresh, at)
-    return take_run(connection, run.n, owner, dead) if fresh else None
+    new = check_decisions(connection, run, decisions, at)
+    write_decisions(connection, run, new, at)
+    return take_run(connection, run.n, owner, dead) if new else None
 
 
 def record_responses(
@@ -68,19 +67,22 @@ def record_responses(
     settlement_requests: Sequence[SettlementRequest] = (),
     actor: tuple[str, str, str] = NO_ACTOR,
 ) -> int | None:
-    """Record answers of steps, decisions, and what `who` said of lost calls together, all or none. Raises as `deposit`,
-    `decide` and `settling.check` do."""
-    fresh = check_decisions(connection, run, decisions, at)
+    """Record answers of steps, decisions, and settlements by `actor` of calls of unknown outcome, all or none.
+
+    Takes the run over if no living server owns it, and returns the fence then. Raises what `deposit_answers`,
+    `decide_approvals` and `settlements.must_record` raise.
+    """
+    new = check_decisions(connection, run, decisions, at)
     unsettled = [each for each in settlement_requests if settlements.must_record(connection, run, each, actor[0])]
     fence = deposit_answers(connection, run, deposits, by_route, owner, at, dead=dead)
-    write_decisions(connection, run, fresh, at)
+    write_decisions(connection, run, new, at)
     for each in unsettled:
         settlements.record_settlement(connection, run, each, actor, at)
-    return take_run(connection, run.n, owner, dead) if (fresh or unsettled) and fence is None else fence
+    return take_run(connection, run.n, owner, dead) if (new or unsettled) and fence is None else fence
 
 
 def check_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int) -> list[Decision]:
-    """The decisions that are still to be recorded; writes nothing. Raises as `decide` does."""
+    """Return the decisions that are still to be recorded. Writes nothing; raises what `decide_approvals` raises."""
     return [each for each in decisions if _must_record(connection, run, each, at)]
 
 
@@ -93,7 +95,7 @@ def write_decisions(connection: apsw.Connection, run: RunRow, decisions: Sequenc
 def only_open_decisions(
     connection: apsw.Connection, run: RunRow, decisions: Sequence[Decision], at: int
 ) -> list[Decision]:
-    """Those that still count; what came too late, or twice, is passed over. Writes nothing."""
+    """Return the decisions that still count; those that came too late or twice are left out. Writes nothing."""
 
     def counts(each: Decision) -> bool:
         try:
@@ -105,7 +107,7 @@ def only_open_decisions(
 
 
 def _must_record(connection: apsw.Connection, run: RunRow, decision: Decision, at: int) -> bool:
-    """Whether the decision is to be recorded; False where the same one was."""
+    """Whether the decision is still to be recorded; False where the same one was before."""
     now, found = run_by_number(connection, run.n), find_by_key(connection, run.n, decision.key)
     if found is None or now.principal != decision.actor[0]:
         raise _not_waiting_error(run, decision.key)
@@ -136,18 +138,20 @@ def _not_waiting_error(run: RunRow, key: str) -> NotWaiting:
 
 
 def has_overdue(connection: apsw.Connection, at: int) -> bool:
-    """Whether there is an approval that nobody decided about in time."""
+    """Whether there is an undecided approval whose time is over."""
     return next(_list_overdue(connection, at), None) is not None
 
 
 def expire_overdue(connection: apsw.Connection, at: int) -> int:
-    """Give the verdict `expired` where the time is over, and pause each run: its step stays open, and is asked about
-    anew when the run is resumed. Gives their number."""
-    late = list(_list_overdue(connection, at))
-    for n, key in late:
+    """Set the verdict `expired` where the time is over, and pause each run; return how many expired.
+
+    The step stays open, and a person is asked about it again when the run is resumed.
+    """
+    overdue = list(_list_overdue(connection, at))
+    for n, key in overdue:
         _set_verdict(connection, n, key, "expired", ("", "clock", ""), None, at)
         fetch_all(connection, "update run set paused = ?, resume_at = null where n = ?", (LAPSED, n))
-    return len(late)
+    return len(overdue)
 
 
 def _list_overdue(connection: apsw.Connection, at: int) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,7 @@
-"""Ends a run whose rows can't be read, or don't fit its account: no flow is folded, no amount is believed twice.
+"""Cancel a run whose rows can't be read, or whose account is not their sum, without replaying its flow.
 
-What can be read is settled as ever. What can't is charged with all that the run's account held beyond it, so that
-nothing that may have been spent is spent again; whatever nobody can tell stays held in the accounts that runs share.
+Steps that can be read are settled as always. The others are charged with all that the run's account still holds, so
+that nothing that may have been spent is spent again. What they hold in shared accounts is unknown, and stays held.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from kairos_mcp.core.errors import FenceLost, Unreadable
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.routes import SERVER_ROUTE
 from kairos_mcp.core.steps import Answer
-from kairos_mcp.store import approvals, branches, tool_memory
-from kairos_mcp.store.accounts import NO_SHARED_ACCOUNTS, SharedAccounts, read_account, unit_columns
+from kairos_mcp.store import approvals, tool_memory
+from kairos_mcp.store.accounts import (
+    NO_SHARED_ACCOUNTS,
+    SharedAccounts,
+    read_account,
+    read_branch_accounts,
+    unit_columns,
+)
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.commit import AnsweredStep
 from kairos_mcp.store.connection import fetch_all, fetch_one
@@ -33,7 +39,7 @@ _SETTLE_SHARED = (
 
 
 class AbandonedStep(NamedTuple):
-    """A step that nobody goes on with: what it held, as far as its row tells, and its answer if it was begun."""
+    """An unanswered step of a cancelled run: what it held, as far as it can be read, and its answer if it was begun."""
 
     path: str
     held: Units
@@ -50,8 +56,11 @@ def force_cancel(
     answer_for: Callable[[str], Answer],
     known_answers: Mapping[int, AnsweredStep],
 ) -> None:
-    """End the run with this outcome. `stopped` answers a begun step by its kind; `known`: answers that have come and
-    are not in the rows, by mark. Raises FenceLost."""
+    """End the run with this outcome. Raises FenceLost.
+
+    `answer_for`: gives the answer of a begun step of a kind. `known_answers`: those that have come and are not in rows
+    yet, by the step's id.
+    """
     if fetch_one(connection, "select 1 from run where n = ? and fence = ? and outcome is null", (run.n, fence)) is None:
         raise FenceLost(run.id)
     for each in (ended := list(_abandoned_steps(connection, run, answer_for, known_answers))):
@@ -70,8 +79,8 @@ def _abandoned_steps(
     answer_for: Callable[[str], Answer],
     known_answers: Mapping[int, AnsweredStep],
 ) -> Iterator[AbandonedStep]:
-    """The steps without an answer: those that say what they hold first, then the others, which hold the rest."""
-    untold, left = [], _read_held(connection, run)
+    """Yield the unanswered steps: first those that can be read, then the others, which hold what is left."""
+    unreadable, left = [], _read_held(connection, run)
     for step in read_record(connection, run.n):
         if step.body is not None:
             continue
@@ -80,11 +89,11 @@ def _abandoned_steps(
             yield AbandonedStep(step.path, came.held, came.shared, came)
             left = left.minus(came.held)
         elif held is None:
-            untold.append((step, shared))
+            unreadable.append((step, shared))
         else:
             yield _abandon_step(step, held, shared, answer_for)
             left = left.minus(held)
-    for step, shared in untold:
+    for step, shared in unreadable:
         yield _abandon_step(step, Units(*(max(0, amount) for amount in left)), shared, answer_for)
         left = NOTHING if not step.is_open else left
 
@@ -93,7 +102,7 @@ def _read_hold(step: StepRow) -> tuple[Units | None, SharedAccounts]:
     try:
         shared = step.shared
     except Unreadable:
-        shared = NO_SHARED_ACCOUNTS  # nobody knows where it is held: there it stays held
+        shared = NO_SHARED_ACCOUNTS  # unknown, so it stays held there
     try:
         return step.held, shared
     except Unreadable:
@@ -119,9 +128,11 @@ def _read_held(connection: apsw.Connection, run: RunRow) -> Units:
 
 
 def _settle_accounts(connection: apsw.Connection, run: RunRow, abandoned: list[AbandonedStep]) -> None:
-    """The run and its branches hold nothing any more; shared accounts let go of what these steps held. An account that
-    is gone is told nothing."""
-    for prefix, number in {"": run.account, **branches.read_branch_accounts(connection, run.account)}.items():
+    """Release what the run and its branches hold, and what these steps held of shared accounts; charge what they cost.
+
+    An account that is not there is skipped.
+    """
+    for prefix, number in {"": run.account, **read_branch_accounts(connection, run.account)}.items():
         within = f"{prefix}/" if prefix else ""
         spent = NOTHING
         for each in abandoned:

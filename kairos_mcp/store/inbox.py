@@ -17,8 +17,8 @@ from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.messages import Exactness
 from kairos_mcp.core.run_spec import Spec
 from kairos_mcp.core.steps import Answer, DialectName, Refused
-from kairos_mcp.store import branches, client_requests, texts
-from kairos_mcp.store.accounts import read_account
+from kairos_mcp.store import client_requests, texts
+from kairos_mcp.store.accounts import read_account, read_branch_accounts
 from kairos_mcp.store.apply_commit import insert_answer
 from kairos_mcp.store.codec import decode, encode_answer
 from kairos_mcp.store.commit import AnsweredStep
@@ -69,7 +69,7 @@ def deposit_answers(
     run = run_by_number(connection, run.n)
     new = [(step, each) for each in deposits if (step := _find_open_step(connection, run, each)) is not None]
     batch = ReservationBatch(
-        connection, read_account(connection, run.account), branches.read_branch_accounts(connection, run.account)
+        connection, read_account(connection, run.account), read_branch_accounts(connection, run.account)
     )
     for step, deposit in new:
         spent = deposit.tokens.plus(counts_of(step.kind))

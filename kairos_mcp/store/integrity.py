@@ -1,47 +1,52 @@
-"""Holds the accounts against the rows that they are the sums of, and finds what else in the file does not fit.
+"""Find damage in the state file: accounts that are not the sum of their rows, rows and texts that can't be read.
 
-The sums are kept once more than they need be, since a grant needs a row: so damage to either side can be seen.
+An account could be computed from the rows of its steps; it is stored as well, since a reservation needs one row to
+update. So damage on either side shows. Of encoded columns those are decoded that a reader of the run would decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import apsw
 
 from kairos_mcp.budget.units import NOTHING, Units, counts_of
 from kairos_mcp.core.errors import StoreCorrupt, Unreadable
-from kairos_mcp.store import accounts, branches, inspecting, schema, texts
-from kairos_mcp.store.accounts import read_account
-from kairos_mcp.store.codec import decode_units
+from kairos_mcp.core.limits import Limits
+from kairos_mcp.core.run_spec import Spec
+from kairos_mcp.store import accounts, schema, settlements
+from kairos_mcp.store.accounts import read_account, read_branch_accounts
+from kairos_mcp.store.codec import decode, decode_answer, decode_sent, decode_shared, decode_texts, decode_units
 from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
-from kairos_mcp.store.inspecting import MAX_LISTED, format_first
 from kairos_mcp.store.queries import run_by_number
 
+MAX_LISTED = 5  # runs named in one sentence
 SQLITE_DAMAGE = "SQLite finds damage"
 
 
 def find_damage(connection: apsw.Connection, outcome: Any = dict[str, Any]) -> list[str]:
-    """Everything that is wrong, as sentences; empty where nothing is. `outcome`: the kind of value that says how a run
-    ended."""
+    """List everything that is damaged, a sentence each. `outcome`: the type of a run's outcome, which flows define."""
     found = [text for (text,) in fetch_all(connection, f"pragma integrity_check({MAX_LISTED})") if text != "ok"]
     if found:
-        return [f"{SQLITE_DAMAGE}: {'; '.join(found)}"]  # what rows say can't be believed then
+        return [f"{SQLITE_DAMAGE}: {'; '.join(found)}"]  # its rows can't be trusted then
     if unlike := schema.schema_differences(connection):
-        return [f"{SQLITE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # what is asked below may not be there
+        return [f"{SQLITE_DAMAGE}: {'; '.join(unlike[:MAX_LISTED])}"]  # the statements below may name what is missing
     loose = [
         *_dangling_rows(connection),
         *_missing_texts(connection),
-        *texts.find_damaged_texts(connection),
+        *_damaged_texts(connection),
         *_missing_accounts(connection),
     ]
-    return [*loose, *inspecting.find_unreadable_rows(connection, outcome), *_wrong_sums(connection)]
+    return [*loose, *_unreadable_rows(connection, outcome), *_wrong_sums(connection)]
 
 
 def check_run_account(connection: apsw.Connection, n: int, account: int) -> None:
-    """Raises StoreCorrupt where a run's account, or that of a branch of it, is not the sum of its rows: nothing more is
-    spent of it."""
+    """Raise StoreCorrupt where the account of a run, or of a branch of it, is not the sum of its rows.
+
+    Nothing more may be spent of such an account.
+    """
     if (wrong := _find_difference(connection, n, account)) is not None:
         raise StoreCorrupt(
             f"The run's account is not the sum of its rows: {wrong}.",
@@ -51,7 +56,7 @@ def check_run_account(connection: apsw.Connection, n: int, account: int) -> None
 
 
 def _dangling_rows(connection: apsw.Connection) -> Iterator[str]:
-    """Rows that refer to one which is not there. Owner 0 is nobody, and has no row."""
+    """Find rows that refer to a row that is not there. Owner 0 means nobody, and has no row."""
     found = [
         (table, parent)
         for table, rowid, parent, _ in fetch_all(connection, "pragma foreign_key_check")
@@ -62,7 +67,7 @@ def _dangling_rows(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
-    """Texts that a spec refers to, and that are not there."""
+    """Find runs whose spec refers to a text that is not there."""
     found = fetch_all(
         connection,
         f"select distinct run.id from run, json_each({json_or_null('run.spec')}) part"
@@ -70,7 +75,7 @@ def _missing_texts(connection: apsw.Connection) -> Iterator[str]:
         " and part.type = 'text' and not exists (select 1 from text where hash = part.value) order by 1",
     )
     if found:
-        yield f"texts are missing of {format_first([run_id for (run_id,) in found])}"
+        yield f"texts are missing of {_format_first([run_id for (run_id,) in found])}"
 
 
 def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
@@ -82,12 +87,12 @@ def _wrong_sums(connection: apsw.Connection) -> Iterator[str]:
         if (wrong := _find_readable_difference(connection, n, account)) is not None
     ]
     if found:
-        yield f"the account is not the sum of its rows of {format_first(found)}"
+        yield f"the account is not the sum of its rows of {_format_first(found)}"
     yield from _wrong_shared_accounts(connection)
 
 
 def _find_readable_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
-    """As `_wrong_sum`; None also where an amount can't be read, which is told as that."""
+    """As `_find_difference`; None also where an amount can't be read, which `_unreadable_rows` reports."""
     try:
         return _find_difference(connection, n, account)
     except Unreadable:
@@ -95,28 +100,28 @@ def _find_readable_difference(connection: apsw.Connection, n: int, account: int)
 
 
 def _find_difference(connection: apsw.Connection, n: int, account: int) -> str | None:
-    """The first unit in which the account differs, or that of a branch, with both figures."""
+    """Return the first unit in which the account, or that of a branch, differs from its rows, with both figures."""
     spent, held = _spent_amounts(connection, n), _held_amounts(connection, n)
-    within = branches.read_branch_accounts(connection, account)
+    within = read_branch_accounts(connection, account)
     for path, number in (("", account), *within.items()):
-        kept, prefix = read_account(connection, number), f"{path}/" if path else ""
-        for name, told, rows_of in (("spent", kept.spent, spent), ("held", kept.held, held)):
-            found = _sum_units(amount for step, amount in rows_of if step.startswith(prefix))
-            for unit, by_account, by_rows in zip(Units._fields, told, found, strict=True):
+        stored, prefix = read_account(connection, number), f"{path}/" if path else ""
+        for name, stored_amount, amounts in (("spent", stored.spent, spent), ("held", stored.held, held)):
+            found = _sum_units(amount for step, amount in amounts if step.startswith(prefix))
+            for unit, by_account, by_rows in zip(Units._fields, stored_amount, found, strict=True):
                 if by_account != by_rows:
                     return f"{path} {name} {unit} {by_account}, by its rows {by_rows}".lstrip()
     return None
 
 
 def sum_rows(connection: apsw.Connection, n: int) -> tuple[Units, Units]:
-    """What a run's rows say is spent, and held; an ended run holds nothing."""
+    """Return what a run's rows say is spent, and held; an ended run holds nothing."""
     return _sum_units(amount for _, amount in _spent_amounts(connection, n)), _sum_units(
         amount for _, amount in _held_amounts(connection, n)
     )
 
 
 def _spent_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
-    """Every amount that a run's rows say was spent, with the path of its step."""
+    """Return every amount that a run's rows say was spent, with the path of its step."""
     found = fetch_all(
         connection,
         "select path, spent from mark join answer on answer.mark = mark.id where run = ?1"
@@ -127,7 +132,7 @@ def _spent_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units
 
 
 def _held_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]]:
-    """Every amount that a run's rows say is held, with the path of its step."""
+    """Return every amount that a run's rows say is held, with the path of its step."""
     held = []
     for path, kind, own, newest in fetch_all(
         connection,
@@ -137,23 +142,23 @@ def _held_amounts(connection: apsw.Connection, n: int) -> list[tuple[str, Units]
         " where run.n = ? and run.outcome is null and answer.mark is null",
         (n,),
     ):
-        itself = counts_of(kind) if own is None else decode_units(own)
-        if newest is not None:  # the round or call goes on; all else is held by the newest attempt
-            again = decode_units(newest)
-            itself = NOTHING._replace(rounds=itself.rounds, tool_calls=itself.tool_calls).plus(again)
-        held.append((path, itself))
+        amount = counts_of(kind) if own is None else decode_units(own)
+        if newest is not None:  # the step still holds its round or call; all else is held by its newest attempt
+            first = NOTHING._replace(rounds=amount.rounds, tool_calls=amount.tool_calls)
+            amount = first.plus(decode_units(newest))
+        held.append((path, amount))
     return held
 
 
-def _sum_units(several: Iterable[Units]) -> Units:
-    whole = NOTHING
-    for each in several:
-        whole = whole.plus(each)
-    return whole
+def _sum_units(amounts: Iterable[Units]) -> Units:
+    total = NOTHING
+    for amount in amounts:
+        total = total.plus(amount)
+    return total
 
 
 def _wrong_shared_accounts(connection: apsw.Connection) -> Iterator[str]:
-    """Accounts that runs share, as a principal's day."""
+    """Find shared accounts that say less than their rows do."""
     for (account,) in fetch_all(connection, "select id from account where scope in ('day', 'mandate')"):
         try:
             accounts.check_shared_account(connection, account)
@@ -162,7 +167,7 @@ def _wrong_shared_accounts(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _missing_accounts(connection: apsw.Connection) -> Iterator[str]:
-    """Accounts that steps are charged to, and that are not there."""
+    """Count the steps that are charged to an account that is not there."""
     found = fetch_one(
         connection,
         "select count(*) from (select shared from mark union all select shared from attempt) as charged,"
@@ -170,3 +175,82 @@ def _missing_accounts(connection: apsw.Connection) -> Iterator[str]:
     )
     if found is not None and found[0]:
         yield f"{found[0]} steps are charged to an account that is not there"
+
+
+_RUNS_USING_TEXT = f"""
+    select run.id from run, json_each({json_or_null("run.spec")}) part where part.value = ?1
+    union select run.id from answer join mark on mark.id = answer.mark join run on run.n = mark.run
+    where instr(answer.body, ?1)
+"""
+
+
+def _damaged_texts(connection: apsw.Connection) -> Iterator[str]:
+    """Find damaged texts that some run uses: one sentence that names those runs. Reads every text."""
+    damaged = [
+        content_hash
+        for content_hash, body in connection.execute("select hash, cast(body as blob) from text")
+        if sha256(body).hexdigest() != content_hash
+    ]
+    users = {run_id: None for each in damaged for (run_id,) in connection.execute(_RUNS_USING_TEXT, (each,))}
+    if users:
+        yield f"texts are damaged of {_format_first(sorted(users))}"
+
+
+class CheckedColumn(NamedTuple):
+    """An encoded column: what it holds, a statement that selects (run, path, text), and what decodes the text."""
+
+    what: str
+    statement: str
+    read: Callable[[str], object]
+
+
+_RUN = "select id, '', {} from run where {} is not null"
+_MARK = "select run.id, path, mark.{} from mark join run on run.n = mark.run where mark.{} is not null"
+_ANSWER = "select run.id, path, answer.{} from answer join mark on mark.id = answer.mark join run on run.n = mark.run"
+_ATTEMPT = (
+    "select run.id, path, attempt.{} from attempt join mark on mark.id = attempt.mark join run on run.n = mark.run"
+    " where attempt.{} is not null"
+)
+_DEPOSIT_BODY = "select run.id, '', body from deposit join run on run.n = deposit.run where deposit.kind = '{}'"
+
+
+def _columns(outcome: Any) -> Iterator[CheckedColumn]:
+    yield CheckedColumn("spec", _RUN.format("spec", "spec"), lambda text: decode(Spec, text))
+    yield CheckedColumn("outcome", _RUN.format("outcome", "outcome"), lambda text: decode(outcome, text))
+    yield CheckedColumn("answer", _ANSWER.format("body"), decode_answer)
+    yield CheckedColumn("cost", _ANSWER.format("spent"), decode_units)
+    for name, read in (("held", decode_units), ("sent", decode_sent), ("shared", decode_shared)):
+        yield CheckedColumn(name, _MARK.format(name, name), read)
+        yield CheckedColumn(f"{name} of an attempt", _ATTEMPT.format(name, name), read)
+    yield CheckedColumn("lost of an attempt", _ATTEMPT.format("lost", "lost"), decode_units)
+    bound = "select run.id, path, bound from request join mark on mark.id = request.mark join run on run.n = mark.run"
+    yield CheckedColumn("bound of a request", bound, decode_units)
+    hashes = "select run.id, approval.key, base from approval join run on run.n = approval.run"
+    yield CheckedColumn("files of an approval", hashes, decode_texts)
+    keys = "select run.id, '', keys from ask join run on run.n = ask.run"
+    yield CheckedColumn("keys of an ask", keys, decode_texts)
+    yield CheckedColumn("word on limits", _DEPOSIT_BODY.format("extend"), lambda text: decode(Limits, text))
+    settled = _DEPOSIT_BODY.format(settlements.DEPOSIT_KIND)
+    yield CheckedColumn("word on a lost call", settled, lambda text: decode(settlements.SettlementRequest, text))
+
+
+def _unreadable_rows(connection: apsw.Connection, outcome: Any) -> Iterator[str]:
+    """Yield one sentence for each column that can't be decoded somewhere, with the runs and where in them.
+
+    `outcome`: the type of a run's outcome, which flows define.
+    """
+    for column in _columns(outcome):
+        found: dict[str, str] = {}  # the first place in each run
+        for run_id, where, text in connection.execute(column.statement):
+            try:
+                column.read(text)
+            except Unreadable:
+                found.setdefault(run_id, f"{run_id} ({where})" if where else run_id)
+        if found:
+            yield f"the {column.what} can't be read of {_format_first(list(found.values()))}"
+
+
+def _format_first(names: list[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"

@@ -1,4 +1,8 @@
-"""What a run says of limits beside its answers: that a report took an account past one, that no day has room."""
+"""The notes of a run about limits and prices: a limit exceeded or too small, a model without a known price.
+
+What a model without a known price costs is in no sum, so whoever reads one is told. The row of each completion says it
+(`Sent.unpriced`), since a price may be configured, or become known, later.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import NamedTuple
 
+import apsw
+
 from kairos_mcp.budget.reservation import WHOLE_PREFIX, ReservationRequest, minimum_hold
 from kairos_mcp.budget.units import Account
-from kairos_mcp.core.steps import Answer, Refused
+from kairos_mcp.core.steps import Answer, Refused, Sent
+from kairos_mcp.store.accounts import CHARGES_SQL
+from kairos_mcp.store.connection import fetch_all, json_or_null
 
 USED_UP_REASONS = {
     "day": "What may be used on a day is used up (`kairos-mcp budget`).",
@@ -18,7 +26,7 @@ USED_UP_REASONS = {
 
 
 def clock_behind_reason(principal: str) -> str:
-    """Why a run is paused where the clock is so far behind that no day can be charged."""
+    """Return why a run is paused where the clock is so far behind that no day can be charged."""
     whose = f" --principal {quote(principal)}" if principal != "local" else ""
     return (
         "The clock shows a day more than 48 hours before one that was begun already, so no model call is made. Set the"
@@ -30,7 +38,7 @@ _LIMIT_GROUPS = {"run": "limits", "day": "day", "mandate": "the mandate's day"}
 
 
 def exceeded_cap_notes(exceeded: Iterable[tuple[Account, str]]) -> Iterator[str]:
-    """One sentence for each cap that a report above what was held has taken an account past."""
+    """Yield one sentence for each (account, unit) whose cap a usage above its reservation has exceeded."""
     for account, unit in exceeded:
         cap, spent, held = (getattr(amounts, unit) for amounts in (account.caps, account.spent, account.held))
         limit = f"{_format_limit(account.scope, unit)} is {_format_amount(unit, cap)}"
@@ -40,7 +48,7 @@ def exceeded_cap_notes(exceeded: Iterable[tuple[Account, str]]) -> Iterator[str]
 
 
 class AskedCompletion(NamedTuple):
-    """A completion that was asked for, what came of it, and whether its account had paid for none before."""
+    """A completion that was asked for, its answer so far, and whether it is the first that its account pays for."""
 
     path: str
     request: ReservationRequest
@@ -49,8 +57,10 @@ class AskedCompletion(NamedTuple):
 
 
 def too_small_notes(asked: Iterable[AskedCompletion]) -> Iterator[str]:
-    """How much a model call needs that was refused for good: where a whole day of some account has no room for it, or
-    where a limit has none for the very first one."""
+    """Yield how much a model call needs whose limit is too small for it, so that waiting would not help.
+
+    That is where a whole day has no room for it, or a limit has none for the very first call.
+    """
     for each in asked:
         match each.answer:
             case Refused(limit=unit, allowed=cap, scope=scope) if scope.startswith(WHOLE_PREFIX):
@@ -76,7 +86,7 @@ _BOUNDED = ("input_tokens", "output_tokens", "total_tokens", "nano_usd")
 
 
 def _format_need(asked: AskedCompletion, unit: str) -> str:
-    """How much that is, where it can be said."""
+    """Return ` up to AMOUNT,` where what the call needs is known before it is made, else nothing."""
     return (
         f" up to {_format_amount(unit, getattr(minimum_hold(asked.request), unit))},"
         if _is_bounded(asked, unit)
@@ -85,14 +95,48 @@ def _format_need(asked: AskedCompletion, unit: str) -> str:
 
 
 def _is_bounded(asked: AskedCompletion, unit: str) -> bool:
-    """Whether what the call needs of this unit is known before it is made."""
+    """Whether the most that the call needs of this unit is known before it is made."""
     return unit in _BOUNDED and (unit != "nano_usd" or asked.request.price is not None)
 
 
 def _format_limit(scope: str, unit: str) -> str:
-    """A limit as whoever set it knows it: `limits.total_tokens`, `day.usd`."""
+    """Return a limit by the name under which it is set: `limits.total_tokens`, `day.usd`."""
     return f"{_LIMIT_GROUPS.get(scope, scope)}.{'usd' if unit == 'nano_usd' else unit}"
 
 
 def _format_amount(unit: str, amount: int) -> str:
     return f"${amount / 1e9:.4f}" if unit == "nano_usd" else str(amount)
+
+
+_UNPRICED_OF_RUN = f"""
+    select distinct json_extract(sent, '$.model') from (
+        select {json_or_null("sent")} as sent from (select sent from mark where run = ?1 union all
+            select attempt.sent from attempt join mark on mark.id = attempt.mark where run = ?1))
+    where json_extract(sent, '$.unpriced') order by 1
+"""
+_UNPRICED_BY_ACCOUNT = f"""
+    select distinct value, json_extract(sent, '$.model') from ({CHARGES_SQL}), json_each(shared)
+    where json_extract(sent, '$.unpriced') order by 1, 2
+"""
+
+
+def unpriced_models(connection: apsw.Connection, n: int) -> tuple[str, ...]:
+    """Return the models without a known price that a run has asked, by name."""
+    return tuple(model for (model,) in fetch_all(connection, _UNPRICED_OF_RUN, (n,)))
+
+
+def unpriced_models_by_account(connection: apsw.Connection) -> dict[int, list[str]]:
+    """Return the models without a known price that were charged to each shared account, by the account's id."""
+    found: dict[int, list[str]] = {}
+    for account, model in fetch_all(connection, _UNPRICED_BY_ACCOUNT):
+        found.setdefault(account, []).append(model)
+    return found
+
+
+def unpriced_notes(sent: Iterable[Sent]) -> Iterator[str]:
+    """Yield one sentence for each model without a known price."""
+    for model in {sent.model for sent in sent if sent.unpriced}:
+        yield (
+            f"The price of {model} is not known: usd is without what it costs."
+            " Set price_input and price_output to have it counted."
+        )

@@ -12,9 +12,10 @@ import apsw
 
 from kairos_mcp.budget.units import Units
 from kairos_mcp.core.messages import Completion
-from kairos_mcp.store import client_requests, unpriced
+from kairos_mcp.store import client_requests
 from kairos_mcp.store.codec import decode_answer, decode_units
 from kairos_mcp.store.connection import fetch_all, fetch_one, json_or_null
+from kairos_mcp.store.notes import unpriced_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def read_tally(connection: apsw.Connection, n: int) -> Tally:
         client_requests.count_charged(connection, n),
         cached,
         tuple(kinds),
-        unpriced.unpriced_models(connection, n),
+        unpriced_models(connection, n),
     )
 
 

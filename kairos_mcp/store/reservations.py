@@ -1,13 +1,13 @@
 """The accounts that one transaction reserves in and settles: each reservation sees what came before it there.
 
-The run's own account and those of its branches are read once and written once. An account that runs share is not even
-read where its caps have room: the change goes into it with one conditional update.
+The run's own account and those of its branches are read once and written once. A shared account is not even read where
+its caps have room: the change is one conditional update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import add
+from typing import NamedTuple
 
 import apsw
 
@@ -15,41 +15,67 @@ from kairos_mcp.budget.reservation import Reservation, ReservationRequest, reser
 from kairos_mcp.budget.units import NOTHING, Account, Units, shared_part
 from kairos_mcp.core.errors import StoreCorrupt
 from kairos_mcp.core.steps import Refused
-from kairos_mcp.store import branches
-from kairos_mcp.store.accounts import SharedAccounts, read_account, read_branch, unit_columns
-from kairos_mcp.store.branches import NO_BRANCHES, BranchAccounts, NewBranch
+from kairos_mcp.store.accounts import (
+    NO_BRANCHES,
+    BranchAccounts,
+    NewBranch,
+    SharedAccounts,
+    branches_above,
+    insert_branch_account,
+    read_account,
+    read_branch,
+    unit_columns,
+)
 
 _UPDATE_AMOUNTS = (
     f"update account set {', '.join(f'{name} = ?' for name in unit_columns('held', 'spent'))} where id = ?"
 )
-_UNITS = Units._fields[1:6]  # what counts in an account that runs share (budget.shared_part)
-_CHANGES = ", ".join(
-    f"{name} = {name} + ?{n}" for n, name in enumerate((f"{k}_{unit}" for k in ("held", "spent") for unit in _UNITS), 1)
+_SHARED_UNITS = ("model_calls", "input_tokens", "output_tokens", "total_tokens", "nano_usd")  # see budget.shared_part
+_ADD_TO_SHARED = (
+    "update account set "
+    + ", ".join(
+        f"{kind}_{unit} = {kind}_{unit} + :{kind}_{unit}" for kind in ("held", "spent") for unit in _SHARED_UNITS
+    )
+    + " where id = :account"
 )
-_CHANGE = f"update account set {_CHANGES} where id = ?11"
-_ROOM = " and ".join(
-    f"(cap_{unit} is null or ?{n} is null or held_{unit} + spent_{unit} + ?{n} <= cap_{unit})"
-    for n, unit in enumerate(_UNITS, 12)
+_ADD_IF_ROOM = f"{_ADD_TO_SHARED} and " + " and ".join(
+    f"(cap_{unit} is null or :more_{unit} is null or held_{unit} + spent_{unit} + :more_{unit} <= cap_{unit})"
+    for unit in _SHARED_UNITS
 )
-_CHANGE_IF_ROOM = f"{_CHANGE} and {_ROOM}"
-_NO_CHANGE = (0,) * 10
-_NONE_SPENT = (0,) * 5
 
-Change = tuple[int, ...]
-"""A change of a shared account: what is held, then what is spent, in each unit that counts there."""
+
+class SharedChange(NamedTuple):
+    """A change of a shared account: what is added to what it holds, and to what is spent of it."""
+
+    held: Units = NOTHING
+    spent: Units = NOTHING
+
+    def plus(self, other: SharedChange) -> SharedChange:
+        return SharedChange(self.held.plus(other.held), self.spent.plus(other.spent))
+
+    def as_bindings(self, account: int) -> dict[str, int | None]:
+        """Return the named parameters of _ADD_TO_SHARED."""
+        bindings: dict[str, int | None] = {"account": account}
+        for unit in _SHARED_UNITS:
+            bindings[f"held_{unit}"], bindings[f"spent_{unit}"] = getattr(self.held, unit), getattr(self.spent, unit)
+        return bindings
+
+
+_NO_CHANGE = SharedChange()
 
 
 class ReservationBatch:
     """The accounts of one run's transaction, and the changes that are due for shared ones.
 
-    `run_account`: as it is now. `branches`: the accounts of the run's branches by path, with those opened here.
+    `run_account`: with the amounts of now. `branches`: the accounts of the run's branches by path, including those
+    opened here.
     """
 
     __slots__ = (
+        "_branches_read",
         "_changes",
         "_connection",
         "_exceeded",
-        "_read_branches",
         "_run_account_before",
         "branches",
         "run_account",
@@ -61,86 +87,90 @@ class ReservationBatch:
         self.run_account = self._run_account_before = run_account
         self.branches = branches
         self._connection = connection
-        self._read_branches: dict[int, tuple[Account, Account]] = {}  # as they were read, and as they are now
-        self._changes: dict[int, Change] = {}
+        self._branches_read: dict[int, tuple[Account, Account]] = {}  # as they were read, and as they are now
+        self._changes: dict[int, SharedChange] = {}
         self._exceeded: set[int] = set()
 
     def open_branches(self, openings: Sequence[NewBranch]) -> None:
-        """Open the accounts of branches that begin, outer ones first."""
+        """Insert the accounts of branches that begin, outer ones first."""
         self.branches = dict(self.branches)
-        for opening in openings:
-            around = self.nearest_account(opening.path)
-            number, caps = branches.open_branch_account(self._connection, opening, around)
-            self.branches[opening.path] = number
-            opened = Account(number, caps, NOTHING, NOTHING, f"branch {opening.path}")
-            self._read_branches[number] = opened, opened
+        for branch in openings:
+            parent = self.nearest_account(branch.path)
+            number, caps = insert_branch_account(self._connection, branch, parent)
+            self.branches[branch.path] = number
+            opened = Account(number, caps, NOTHING, NOTHING, f"branch {branch.path}")
+            self._branches_read[number] = opened, opened
 
     def nearest_account(self, path: str) -> Account:
-        """The account that a step is charged to first: of the nearest branch above its path, or the run's own."""
-        within = branches.branches_above(self.branches, path)
-        return self._branch(within[0]) if within else self.run_account
+        """Return the account that a step is charged to first: of the nearest branch above its path, or the run's."""
+        branch_ids = branches_above(self.branches, path)
+        return self._branch(branch_ids[0]) if branch_ids else self.run_account
 
     def settle(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> None:
         """Release what the step at this path held, and charge what it has cost."""
-        within = branches.branches_above(self.branches, path)
+        branch_ids = branches_above(self.branches, path)
         self.run_account = self.run_account.settle(held, spent)
-        for number in within:
-            self._read_branches[number] = self._branch_before(number), self._branch(number).settle(held, spent)
-        released, cost = _shared_amounts(held), _shared_amounts(spent)
+        for number in branch_ids:
+            self._branches_read[number] = self._branch_before(number), self._branch(number).settle(held, spent)
         for number in shared:
-            self._add_change(number, (*[-amount for amount in released], *cost))
-        if cost[1] > released[1] or cost[2] > released[2] or cost[4] > released[4]:  # tokens read, written, their price
-            self._exceeded.update((self.run_account.id, *within, *shared))
+            self._add_change(number, SharedChange(NOTHING.minus(shared_part(held)), shared_part(spent)))
+        if (
+            spent.input_tokens > held.input_tokens
+            or spent.output_tokens > held.output_tokens
+            or spent.nano_usd > held.nano_usd
+        ):
+            self._exceeded.update((self.run_account.id, *branch_ids, *shared))
 
     def cap_to_remaining(self, path: str, held: Units, spent: Units, shared: SharedAccounts) -> Units:
-        """As much of `spent` as every account that the step is charged to has left, once it has released `held`."""
-        around = [self.run_account, *(self._branch(number) for number in branches.branches_above(self.branches, path))]
-        lefts = [each.settle(held, NOTHING).remaining for each in around]
-        lefts += [self._read_shared(number).settle(shared_part(held), NOTHING).remaining for number in shared]
+        """Return as much of `spent` as every account that the step is charged to has left, once `held` is released."""
+        own = [self.run_account, *(self._branch(number) for number in branches_above(self.branches, path))]
+        remaining = [account.settle(held, NOTHING).remaining for account in own]
+        remaining += [self._read_shared(number).settle(shared_part(held), NOTHING).remaining for number in shared]
         least = {
-            unit: min([amount, *(left for rest in lefts if (left := getattr(rest, unit)) is not None)])
+            unit: min([amount, *(left for each in remaining if (left := getattr(each, unit)) is not None)])
             for unit, amount in spent._asdict().items()
         }
+        # A total has to stay the sum of its parts: tokens read are kept first, then those written.
         read = min(least["input_tokens"], least["total_tokens"])
         written = min(least["output_tokens"], least["total_tokens"] - read)
         return Units(**{**least, "input_tokens": read, "output_tokens": written, "total_tokens": read + written})
 
     def reserve(self, path: str, request: ReservationRequest, shared: SharedAccounts) -> Reservation | Refused:
         """Reserve for the step at this path in every account that it is charged to, or return the first refusal."""
-        within = branches.branches_above(self.branches, path)
-        nearest, around = self._accounts_above(within)
-        reserved = reserve(nearest, request, (), around)
+        branch_ids = branches_above(self.branches, path)
+        nearest, outer = self._nearest_and_outer(branch_ids)
+        reserved = reserve(nearest, request, (), outer)
         if shared and isinstance(reserved, Reservation) and not self._reserve_shared(request, reserved, shared):
-            reserved = reserve(nearest, request, [self._read_shared(number) for number in shared], around)
+            reserved = reserve(nearest, request, [self._read_shared(number) for number in shared], outer)
             if isinstance(reserved, Reservation):
                 for number in shared:
-                    self._add_change(number, _shared_amounts(reserved.held) + _NONE_SPENT)
+                    self._add_change(number, SharedChange(shared_part(reserved.held)))
         if isinstance(reserved, Reservation):
             self.run_account = self.run_account.hold(reserved.held)
-            for number in within:
-                self._read_branches[number] = self._branch_before(number), self._branch(number).hold(reserved.held)
+            for number in branch_ids:
+                self._branches_read[number] = self._branch_before(number), self._branch(number).hold(reserved.held)
         return reserved
 
     def write(self) -> None:
         """Write what is held and spent now."""
-        for before, now in ((self._run_account_before, self.run_account), *self._read_branches.values()):
+        for before, now in ((self._run_account_before, self.run_account), *self._branches_read.values()):
             if now != before:
                 self._connection.execute(_UPDATE_AMOUNTS, (*now.held, *now.spent, now.id))
         for number, change in self._changes.items():
             if change != _NO_CHANGE:
-                self._connection.execute(_CHANGE, (*change, number))
+                self._connection.execute(_ADD_TO_SHARED, change.as_bindings(number))
                 if not self._connection.changes():
-                    raise apsw.CorruptError(f"account {number} is not there")  # nothing of this transaction counts
+                    raise apsw.CorruptError(f"account {number} is not there")  # rolls the whole transaction back
         self._changes.clear()
 
     def exceeded_caps(self) -> Iterator[tuple[Account, str]]:
-        """After `write`: the (account, unit) whose cap a usage above its reservation has exceeded.
+        """After `write`: yield (account, unit) for each cap that a usage above its reservation has exceeded.
 
         What is held counts as well: it will be spent, and nothing would then single out the usage that went too far.
         """
         for number in sorted(self._exceeded):
             account = self.run_account if number == self.run_account.id else self._branch_or_shared(number)
-            for unit in _UNITS[1:]:
+            for unit in _SHARED_UNITS[1:]:  # of model calls no more are ever made than were reserved
                 cap = getattr(account.caps, unit)
                 if cap is not None and getattr(account.spent, unit) + getattr(account.held, unit) > cap:
                     yield account, unit
@@ -149,57 +179,56 @@ class ReservationBatch:
         """Reserve in the shared accounts without reading them; False if one has no room for all of it."""
         if request.external or request.price is None:
             return False
-        wanted = _shared_amounts(reserved.held)
+        new = SharedChange(shared_part(reserved.held))
         for nth, number in enumerate(shared):
-            due = self._changes.get(number, _NO_CHANGE)
-            more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]
-            self._connection.execute(_CHANGE_IF_ROOM, (*map(add, wanted, due), *due[5:], number, *more))
+            change = new.plus(self._changes.get(number, _NO_CHANGE))
+            # A cap limits only what is asked for now: a unit of which nothing is asked may be over its cap already.
+            more = {
+                f"more_{unit}": getattr(change.held, unit) + getattr(change.spent, unit)
+                if getattr(new.held, unit)
+                else None
+                for unit in _SHARED_UNITS
+            }
+            self._connection.execute(_ADD_IF_ROOM, {**change.as_bindings(number), **more})
             if not self._connection.changes():
                 for earlier in shared[:nth]:
-                    self._add_change(earlier, (*[-amount for amount in wanted], *_NONE_SPENT))
+                    self._add_change(earlier, SharedChange(NOTHING.minus(new.held)))
                 return False
             self._changes.pop(number, None)
         return True
 
-    def _add_change(self, number: int, change: Change) -> None:
-        known = self._changes.get(number)
-        self._changes[number] = change if known is None else tuple(map(add, known, change))
+    def _add_change(self, number: int, change: SharedChange) -> None:
+        self._changes[number] = self._changes.get(number, _NO_CHANGE).plus(change)
 
     def _read_shared(self, number: int) -> Account:
-        """A shared account as it is, with the changes that are due."""
+        """Read a shared account, and add the changes that are due."""
         try:
             account = read_account(self._connection, number)
         except StoreCorrupt as gone:
             raise apsw.CorruptError(gone.message) from gone
         due = self._changes.get(number, _NO_CHANGE)
-        held = Units(0, *map(add, _shared_amounts(account.held), due[:5]))
-        spent = Units(0, *map(add, _shared_amounts(account.spent), due[5:]))
+        held, spent = shared_part(account.held).plus(due.held), shared_part(account.spent).plus(due.spent)
         return Account(number, account.caps, held, spent, account.scope)
 
-    def _accounts_above(self, within: SharedAccounts) -> tuple[Account, list[Account]]:
-        """The nearest account, and those around it up to the run's."""
-        if not within:
+    def _nearest_and_outer(self, branch_ids: Sequence[int]) -> tuple[Account, list[Account]]:
+        """Return the nearest account of a step, and those around it up to the run's."""
+        if not branch_ids:
             return self.run_account, []
-        nearest, *around = [self._branch(number) for number in within]
-        return nearest, [*around, self.run_account]
+        nearest, *outer = [self._branch(number) for number in branch_ids]
+        return nearest, [*outer, self.run_account]
 
     def _branch(self, number: int) -> Account:
-        if number not in self._read_branches:
+        if number not in self._branches_read:
             try:
                 account = read_branch(self._connection, number)
             except StoreCorrupt as gone:
                 raise apsw.CorruptError(gone.message) from gone
-            self._read_branches[number] = account, account
-        return self._read_branches[number][1]
+            self._branches_read[number] = account, account
+        return self._branches_read[number][1]
 
     def _branch_before(self, number: int) -> Account:
         self._branch(number)
-        return self._read_branches[number][0]
+        return self._branches_read[number][0]
 
     def _branch_or_shared(self, number: int) -> Account:
-        return self._read_branches[number][1] if number in self._read_branches else self._read_shared(number)
-
-
-def _shared_amounts(units: Units) -> Change:
-    """The amounts that count in an account that runs share, in the order of `_UNITS`."""
-    return units[1:6]
+        return self._branches_read[number][1] if number in self._branches_read else self._read_shared(number)

@@ -197,7 +197,7 @@ class ToolSources:
         )
 
     def _redact_listing(self, listed: JsonObject) -> JsonObject:
-        plain: JsonObject = self._redactor.json(listed)[0]
+        plain: JsonObject = self._redactor.redact_json(listed)[0]
         return plain
 
     def _registered_source(self, workspace: Path | None) -> RegisteredSource:

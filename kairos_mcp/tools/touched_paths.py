@@ -34,8 +34,8 @@ from urllib.parse import unquote
 from kairos_mcp.core.errors import KairosError
 from kairos_mcp.core.messages import JsonObject, ToolSpec
 from kairos_mcp.core.paths import PATH_BYTES, plain_path
-from kairos_mcp.core.scopes import Scopes, plain_or_none
-from kairos_mcp.core.text import hides_something
+from kairos_mcp.core.scopes import Scopes, plain_path_or_none
+from kairos_mcp.core.text import has_hidden_characters
 from kairos_mcp.settings.settings import ServerSetting
 from kairos_mcp.tools.skills import READ_SKILL
 
@@ -167,7 +167,7 @@ class _ArgumentWalk:
             name, value = rest.pop()
             match value:
                 case str():
-                    self.hides = self.hides or hides_something(value)
+                    self.hides = self.hides or has_hidden_characters(value)
                     if self._is_pathlike(name, value):
                         self._take(value)
                         whole.append(value)
@@ -179,7 +179,7 @@ class _ArgumentWalk:
                             self._take(piece)
                 case dict():
                     for key, item in value.items():
-                        self.hides = self.hides or hides_something(str(key))
+                        self.hides = self.hides or has_hidden_characters(str(key))
                         if self._is_key_of_file(name, str(key)):
                             self._take(str(key))
                         rest.append(("path" if key in _PARTS and _is_named(name) else str(key), item))
@@ -309,7 +309,7 @@ class _ArgumentWalk:
 
     def _is_known(self, text: str) -> bool:
         """Whether a file of this name would be one that agents take orders from, or the server's own."""
-        plain = plain_or_none(os.path.normpath(text))
+        plain = plain_path_or_none(os.path.normpath(text))
         return plain is not None and self.scopes.scope_of(plain) != "L2"
 
     def _instructs(self, folder: str) -> bool:

@@ -13,7 +13,7 @@ from kairos_mcp.core.identity import Caller
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
-from kairos_mcp.core.text import brings_hidden, hides_something
+from kairos_mcp.core.text import adds_hidden_characters, has_hidden_characters
 from kairos_mcp.gate import Gate, ToolCallRequest
 from kairos_mcp.settings.settings import GateRule
 
@@ -75,7 +75,7 @@ async def test_what_is_seen_is_written_as_the_rule_says(place):
     ],
 )
 def test_only_what_a_change_brings_counts(before: str, after: str, brings: bool) -> None:
-    assert brings_hidden(before, after) == brings
+    assert adds_hidden_characters(before, after) == brings
 
 
 def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None:
@@ -84,7 +84,7 @@ def test_a_tool_of_somebody_else_that_writes_a_file_is_asked_about_too() -> None
     for given in ({"path": "docs/a", "content": "a\u200bb"}, {"files": {"docs/a": ["\u202e"]}}):
         assert gate.verdict(ToolCallRequest(theirs, given)).decision == "ask"
     assert gate.verdict(ToolCallRequest(theirs, {"message": "a\u200bb c"})).decision == "allow"
-    assert hides_something("\u202e")
+    assert has_hidden_characters("\u202e")
 
 
 async def called(host: App, name: str, given: dict[str, Any], caller: Caller = ME) -> dict[str, Any]:

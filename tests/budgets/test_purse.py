@@ -20,9 +20,7 @@ from kairos_mcp.budget.reservation import (
 from kairos_mcp.budget.units import NOTHING, Account, Price, Units, counts_of, shared_part
 from kairos_mcp.core.limits import UNLIMITED, BranchShare, Limits
 from kairos_mcp.core.steps import Refused
-from kairos_mcp.store import branches
-from kairos_mcp.store.accounts import SharedAccounts, read_account, unit_columns
-from kairos_mcp.store.branches import NewBranch
+from kairos_mcp.store.accounts import NewBranch, SharedAccounts, branches_above, read_account, unit_columns
 from kairos_mcp.store.reservations import ReservationBatch
 from kairos_mcp.store.schema import MIGRATIONS
 
@@ -153,7 +151,7 @@ def hold(
     books: Books,
 ) -> None:
     shared = numbers if claim.counts.model_calls else ()
-    nearest, around = purse._accounts_above(branches.branches_above(purse.branches, path))
+    nearest, around = purse._nearest_and_outer(branches_above(purse.branches, path))
     expected = reserve(nearest, claim, [purse._read_shared(number) for number in shared], around)
     leave = purse.reserve(path, claim, shared)
     assert leave == expected  # whether it was read or held at once, without a look
@@ -165,7 +163,7 @@ def hold(
         assert leave.max_tokens >= min(USEFUL_TOKENS, claim.wanted_tokens)
     books.add(books.held, path, shared, leave.held)
     closing = claim.purpose == "closing"  # it has half a minute of its own
-    within = [purse._branch(number) for number in branches.branches_above(purse.branches, path)]
+    within = [purse._branch(number) for number in branches_above(purse.branches, path)]
     for account, amount in (
         *((each, leave.held) for each in (purse.run_account, *within)),
         *((purse._read_shared(number), shared_part(leave.held)) for number in shared),

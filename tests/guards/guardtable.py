@@ -1113,8 +1113,8 @@ OUTSIDE = (
     ),
     Guard(
         "core/redaction.py",
-        "_replaced((*here, _shapes(), _set_to(), _beside_a_name()), text)",
-        "_replaced((*here, _set_to(), _beside_a_name()), text)",
+        "_redact_matches((*here, _shape_patterns(), _assignment_patterns(), _named_patterns()), text)",
+        "_redact_matches((*here, _assignment_patterns(), _named_patterns()), text)",
         "secrets/test_masking.py::test_a_secret_is_taken_out_and_nothing_else",
     ),
     Guard(
@@ -1188,7 +1188,7 @@ DAMAGED = (
         UNREAD + "a_begun_step_that_does_not_say_what_it_holds_is_charged_with_all_that_the_account_held",
     ),
     Guard(
-        "store/inspecting.py",
+        "store/integrity.py",
         "                found.setdefault(run_id,",
         "                dict[str, str]().setdefault(run_id,",
         UNREAD + "doctor_names_the_run_and_no_other[null for an answer]",
@@ -1398,7 +1398,7 @@ ASKED_OF_CLIENTS = (
     ),
     Guard(
         "store/client_requests.py",
-        "            _refund_bound(connection, batch, step, mine.charged)\n",
+        "            _refund_bound(connection, batch, step, answered.charged)\n",
         "            pass\n",
         GIVEN_UP + "a_late_answer_alone_is_charged_with_what_it_cost",
     ),

@@ -95,12 +95,6 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
         'with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:',
         "with open(f\"/proc/self/fdinfo/{fd}\", encoding='ascii?') as info:",
     ): "a codec is found by the letters and digits of its name",
-    (
-        "store/reservations.py",
-        "ReservationBatch._reserve_shared",
-        "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=True)]",
-        "more = [w + h + s if w else None for w, h, s in zip(wanted, due[:5], due[5:], strict=False)]",
-    ): "all three have five, since a Change has ten",
     ("core/strict_json.py", "_only_balanced", "elif depth > 0:", "elif (depth >= 0):"): (
         "at depth 0 only opening brackets are looked for, so that no other one comes here"
     ),

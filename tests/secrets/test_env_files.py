@@ -8,7 +8,7 @@ import pytest
 from house import ME, Place, rests, says
 
 from kairos_mcp.app.app import App
-from kairos_mcp.core.env_files import alike, is_env_file, redact_env_file
+from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.messages import ToolSpec
 from kairos_mcp.core.run_spec import PlannerRequest
 from kairos_mcp.core.scopes import Scopes
@@ -141,6 +141,6 @@ def test_values_of_any_form_are_hidden_line_for_line() -> None:
     assert plain.text.count("\n") == text.count("\n")
     names = "A=[secret]\nB: [secret]\nC = [secret]\n[secret]\n# D=comment\n\nE\nF=[secret]\n[secret]\r\nG=[secret]\n"
     assert plain.text.startswith(names)
-    one, other = (redact_env_file(f"A={value}\n", told_apart=True).text for value in "12")
+    one, other = (redact_env_file(f"A={value}\n", distinguish=True).text for value in "12")
     assert one != other
-    assert alike(one) == alike(other) == "A=[secret]\n"
+    assert unify_marks(one) == unify_marks(other) == "A=[secret]\n"

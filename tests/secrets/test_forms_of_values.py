@@ -33,7 +33,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_known_value_is_taken_out_whole(form: str, key: str) -> None:
-    masked = Redactor([key]).values(f"before {FORMS[form](key)} after")
+    masked = Redactor([key]).redact_known(f"before {FORMS[form](key)} after")
     assert masked.text == f"before {MASK} after"
 
 
@@ -42,7 +42,7 @@ def test_a_known_value_is_taken_out_whole(form: str, key: str) -> None:
 def test_nothing_of_the_last_group_of_base64_is_left(before: str, after: str) -> None:
     """Of the first group what it shares with what stands before may stay: half a letter of the value at most."""
     key = KEYS[0]
-    left = Redactor([key]).values(base64.b64encode(f"{before}{key}{after}".encode()).decode()).text
+    left = Redactor([key]).redact_known(base64.b64encode(f"{before}{key}{after}".encode()).decode()).text
     assert MASK in left
     rest = left.split(MASK)[1].rstrip("=")
     assert len(rest) <= -(-len(after) * 4 // 3)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kairos_mcp
-from kairos_mcp.core.redaction import MASK, Redactor, known_values
+from kairos_mcp.core.redaction import MASK, Redactor, find_secret_values
 
 KEY = "kq-4711-zX9+/pLm=c0ffee"
 AWS_ID, AWS = "AKIAIOSFODNN7EXAMPLQ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEX"
@@ -95,21 +95,21 @@ ORDINARY = [
 @pytest.mark.parametrize("what", SECRETS)
 def test_a_secret_is_taken_out_and_nothing_else(what: str) -> None:
     text, plain = SECRETS[what]
-    assert Redactor().text(text).text == plain
-    assert Redactor().text(text).count == 1
-    assert Redactor().text(plain).text == plain
+    assert Redactor().redact_text(text).text == plain
+    assert Redactor().redact_text(text).count == 1
+    assert Redactor().redact_text(plain).text == plain
 
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert Redactor().text(text).text == text
+    assert Redactor().redact_text(text).text == text
 
 
 def test_our_own_sources_stay_as_they_are() -> None:
     mask = Redactor()
     for file in Path(kairos_mcp.__file__).parent.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
-        assert mask.text(text).text == text, file
+        assert mask.redact_text(text).text == text, file
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_our_own_sources_stay_as_they_are() -> None:
     ],
 )
 def test_variables_that_name_a_key_are_known(name: str, value: str, known: bool) -> None:
-    assert (list(known_values({name: value})) == [value]) is known
+    assert (list(find_secret_values({name: value})) == [value]) is known
 
 
 @law
@@ -146,7 +146,7 @@ def test_a_known_value_survives_in_no_form(before: str, after: str, values: list
     forms += [base64.b64encode(b"x" * lead + raw + b"y" * 3).decode() for lead in range(3)]
     forms += [base64.urlsafe_b64encode(b"x" * lead + raw).decode() for lead in range(3)]
     for form in forms:
-        plain = mask.text(f"{before}{form}{after}").text
+        plain = mask.redact_text(f"{before}{form}{after}").text
         assert KEY not in plain
         assert quote(KEY, safe="") not in plain
         assert base64.b64encode(raw).decode().rstrip("=")[:-1] not in plain
@@ -164,8 +164,8 @@ def _decoded(text: str) -> bytes:
 @given(st.text())
 def test_what_is_masked_once_is_masked(text: str) -> None:
     mask = Redactor([KEY])
-    once = mask.text(text)
-    assert mask.text(once.text) == type(once)(once.text, 0)
+    once = mask.redact_text(text)
+    assert mask.redact_text(once.text) == type(once)(once.text, 0)
 
 
 @law
@@ -175,14 +175,14 @@ def test_what_is_masked_once_is_masked(text: str) -> None:
     )
 )
 def test_json_keeps_its_shape(value: object) -> None:
-    plain, count = Redactor().json(value)
+    plain, count = Redactor().redact_json(value)
     assert count or plain == value
     assert type(plain) is type(value)
 
 
 def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
     given_ = {"headers": {"Authorization": "Bearer 4711abcd", "Accept": "text/html"}, "apiKey": "4711abcd", "n": 17}
-    plain, count = Redactor().json({"a": [given_], "max_tokens": "4711abcd", "tokens": ["4711abcd"]})
+    plain, count = Redactor().redact_json({"a": [given_], "max_tokens": "4711abcd", "tokens": ["4711abcd"]})
     assert count == 2
     assert plain["a"][0]["headers"] == {"Authorization": MASK, "Accept": "text/html"}
     assert plain["a"][0]["apiKey"] == MASK
@@ -191,13 +191,13 @@ def test_values_under_the_name_of_a_key_are_taken_out_of_json() -> None:
 
 def test_a_model_s_text_loses_known_values_alone() -> None:
     mask = Redactor([KEY])
-    assert mask.values(f"{KEY} and sk-proj-abcDEF0123456789abcdef").text == (
+    assert mask.redact_known(f"{KEY} and sk-proj-abcDEF0123456789abcdef").text == (
         f"{MASK} and sk-proj-abcDEF0123456789abcdef"
     )
     mask.learn("another-4711")
-    assert mask.values("another-4711").text == MASK
+    assert mask.redact_known("another-4711").text == MASK
     mask.learn("short")
-    assert mask.values("short").text == "short"
+    assert mask.redact_known("short").text == "short"
 
 
 BAIT = {
@@ -215,10 +215,10 @@ BAIT = {
 @pytest.mark.parametrize("what", BAIT)
 def test_012_masking_takes_time_in_proportion(what: str) -> None:
     mask, took = Redactor([KEY]), []
-    mask.text("warm")
+    mask.redact_text("warm")
     for size in (150_000, 1_500_000):
         text = BAIT[what] * (size // len(BAIT[what]))
         began = time.process_time()
-        mask.text(text)
+        mask.redact_text(text)
         took.append(time.process_time() - began)
     assert took[1] < max(0.2, took[0] * 25)  # ten times the text; a square would be a hundred times

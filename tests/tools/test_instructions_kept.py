@@ -14,14 +14,14 @@ from waiting import awaited
 
 from kairos_mcp.core.messages import ToolResult
 from kairos_mcp.core.redaction import Redactor
-from kairos_mcp.core.scopes import INSTRUCTIONS
+from kairos_mcp.core.scopes import INSTRUCTION_GLOBS
 from kairos_mcp.tools.commands.protected_paths import MAX_FOLDERS, MAX_HELD
 from kairos_mcp.tools.files.edit_tools import writing_tools
 from kairos_mcp.tools.files.scopes import scopes_of
 from kairos_mcp.tools.tool import Preview, ToolContext, ToolMemory, call_tool, preview_call
 
 pytestmark = pytest.mark.sandbox
-NAMES = [each for each in INSTRUCTIONS if "/" not in each]
+NAMES = [each for each in INSTRUCTION_GLOBS if "/" not in each]
 
 
 @pytest.fixture

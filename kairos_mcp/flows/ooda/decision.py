@@ -9,7 +9,7 @@ from typing import Literal
 from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import ACTIONS, Action
 from kairos_mcp.core.messages import JsonObject, Risk
-from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.structured_answer import object_schema, text_schema
 
@@ -221,7 +221,7 @@ def _parse_edit(given: JsonObject) -> Edit:
 
 
 def _plain_path(path: str) -> str:
-    plain = plain_or_none(path)
+    plain = plain_path_or_none(path)
     if plain is None:
         raise Undecodable("a path is no path of the workspace; write it as docs/index.md")
     return plain

@@ -8,7 +8,7 @@ from kairos_mcp.core.json_schema import compile_schema
 from kairos_mcp.core.mandate import Check, CommandCheck, FileCheck
 from kairos_mcp.core.messages import Conversation, JsonObject, Message, Risk
 from kairos_mcp.core.run_spec import GIVEN
-from kairos_mcp.core.scopes import PATH_CHARS, plain_or_none
+from kairos_mcp.core.scopes import PATH_CHARS, plain_path_or_none
 from kairos_mcp.core.steps import Flow
 from kairos_mcp.core.strict_json import Undecodable
 from kairos_mcp.flows.ooda.context import CarryOver, CycleContext
@@ -142,7 +142,7 @@ def describe_check(check: Check) -> str:
 
 
 def _parse_part(number: int, given: JsonObject) -> FilePart:
-    plain = plain_or_none(given["path"])
+    plain = plain_path_or_none(given["path"])
     if plain is None:
         raise Undecodable(f"at /files/{number}/path: must be a path of the workspace, as docs/index.md")
     first, last = given.get("start_line"), given.get("end_line")

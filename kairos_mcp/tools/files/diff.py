@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from kairos_mcp.core.env_files import alike, is_env_file, redact_env_file
+from kairos_mcp.core.env_files import is_env_file, redact_env_file, unify_marks
 from kairos_mcp.core.paths import printable_name
 from kairos_mcp.tools.files.edit import ends_in_crlf
 
@@ -36,7 +36,7 @@ def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
     """
     old, new = (b"" if before is None else before).decode(), after.decode()
     if hidden := is_env_file(path):
-        old, new = redact_env_file(old, told_apart=True).text, redact_env_file(new, told_apart=True).text
+        old, new = redact_env_file(old, distinguish=True).text, redact_env_file(new, distinguish=True).text
     crlf = ends_in_crlf(new) and (before is None or ends_in_crlf(old))
     if crlf:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
@@ -51,7 +51,7 @@ def unified_diff(path: str, before: bytes | None, after: bytes) -> str:
     for hunk in _group_hunks(changed_blocks(a, b)):
         lines += _format_hunk(a, b, hunk)
     drawn = "\n".join(lines) + "\n"
-    return alike(drawn) if hidden else drawn
+    return unify_marks(drawn) if hidden else drawn
 
 
 def changed_blocks(a: Sequence[str], b: Sequence[str]) -> list[Block]:

@@ -192,7 +192,7 @@ def check_redaction_marks(path: str, before: bytes | None, after: bytes, redacto
     if after.count(mark) <= old.count(mark):
         return
     text = old.decode("utf-8", "replace")
-    if (redact_env_file(text) if is_env_file(path) else redactor.text(text)).count:
+    if (redact_env_file(text) if is_env_file(path) else redactor.redact_text(text)).count:
         wrong = f"The new text carries {MASK}, which stands for a value of {shorten_path(path)} that is not shown."
         raise BadArguments(wrong, "Edit around that value, by an old_string that leaves it out; nothing was changed.")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kairos_mcp
-from kairos_mcp.core.scopes import INSTRUCTIONS, OWN, Scopes
+from kairos_mcp.core.scopes import INSTRUCTION_GLOBS, OWN_GLOBS, Scopes
 from kairos_mcp.settings.settings import Settings
 
-_OURS = (*OWN, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
+_OURS = (*OWN_GLOBS, "git~1", ".kairos", ".kairos-*")  # by its short name on NTFS; what a write leaves beside a file
 
 
 def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
@@ -23,7 +23,7 @@ def scopes_of(workspace: Path, settings: Settings | None = None) -> Scopes:
         named = settings.instructions
     real = Path(os.path.realpath(workspace))
     inside, advice = _inside(real, server_paths(settings)), _inside(real, skills)
-    return Scopes((*_OURS, *inside), (*INSTRUCTIONS, *named, *advice))
+    return Scopes((*_OURS, *inside), (*INSTRUCTION_GLOBS, *named, *advice))
 
 
 def server_paths(settings: Settings | None = None) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from typing import Literal
 from kairos_mcp.core.errors import KairosError, NotFound, StaleFile, Timeout
 from kairos_mcp.core.messages import canonical_json
 from kairos_mcp.core.paths import shorten_path
-from kairos_mcp.core.text import brings_hidden
+from kairos_mcp.core.text import adds_hidden_characters
 from kairos_mcp.store.tool_memory import intent_name
 from kairos_mcp.tools.files.atomic_write import open_slot
 from kairos_mcp.tools.files.diff import hash_of
@@ -46,7 +46,7 @@ class FileChange:
     def brings_hidden(self) -> bool:
         """Whether it puts characters into the file that nobody sees, or that turn the direction of writing."""
         before = (self.before or b"").decode("utf-8", "surrogateescape")
-        return brings_hidden(before, self.after.decode("utf-8", "surrogateescape"))
+        return adds_hidden_characters(before, self.after.decode("utf-8", "surrogateescape"))
 
     def line(self) -> dict[str, str | int | None]:
         """The change without its texts, as the intent and the result have it."""

@@ -12,7 +12,7 @@ from kairos_mcp.core.errors import BadArguments
 from kairos_mcp.core.limits import Limits
 from kairos_mcp.core.mandate import Mandate, goal_hash, parse_mandate
 from kairos_mcp.core.messages import JsonObject
-from kairos_mcp.core.scopes import Scopes, plain_or_none
+from kairos_mcp.core.scopes import Scopes, plain_path_or_none
 
 WHOLE: JsonObject = {
     "id": "links",
@@ -167,8 +167,8 @@ def test_a_path_has_a_scope_and_what_is_no_path_the_highest(path: str, scope: st
 
 @given(st.text(max_size=20))
 def test_a_plain_path_is_plain_and_stays_so(path: str) -> None:
-    plain = plain_or_none(path)
+    plain = plain_path_or_none(path)
     if plain is not None:
-        assert plain_or_none(plain) == plain
+        assert plain_path_or_none(plain) == plain
         assert not plain.startswith("/")
         assert ".." not in plain.split("/")

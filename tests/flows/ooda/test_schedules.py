@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kairos_mcp.core.schedule import LATE_MS, Schedule, newest_due_time, parse_schedule
+from kairos_mcp.core.schedule import MAX_LATE_MS, Schedule, due_times, parse_schedule
 
 
 def at(text: str, zone: str = "UTC") -> int:
@@ -37,28 +37,28 @@ NINE = "0 9 * * *"
 )
 def test_missed_times_are_skipped_made_up_for_once_or_up_to_a_bound(catch_up: str, now: str, times: list[str]) -> None:
     schedule = parse_schedule({"rule": NINE, "catch_up": catch_up})
-    assert newest_due_time(schedule, at("2026-11-19T09:00"), at(now)) == tuple(at(time) for time in times)
+    assert due_times(schedule, at("2026-11-19T09:00"), at(now)) == tuple(at(time) for time in times)
 
 
 def test_a_time_is_due_once() -> None:
     schedule = Schedule(NINE, catch_up="bounded")
     now = at("2026-11-20T09:00")
-    assert newest_due_time(schedule, at("2026-11-19T09:00"), now) == (now,)
-    assert newest_due_time(schedule, now, now + 1) == ()
+    assert due_times(schedule, at("2026-11-19T09:00"), now) == (now,)
+    assert due_times(schedule, now, now + 1) == ()
 
 
 def test_a_rule_is_read_in_its_time_zone_also_where_the_clocks_change() -> None:
     schedule = Schedule(NINE, "Europe/Berlin", "bounded", 10)
-    found = newest_due_time(schedule, at("2026-10-23T12:00"), at("2026-10-27T12:00"))
+    found = due_times(schedule, at("2026-10-23T12:00"), at("2026-10-27T12:00"))
     assert found == tuple(at(f"2026-10-{day}T09:00", "Europe/Berlin") for day in (24, 25, 26, 27))
-    assert found[1] - found[0] == 25 * LATE_MS
+    assert found[1] - found[0] == 25 * MAX_LATE_MS
 
 
 def test_years_without_a_look_cost_nothing() -> None:
     schedule = Schedule("* * * * *", catch_up="bounded", bound=2)
     now = at("2026-11-20T09:00")
-    assert newest_due_time(schedule, 0, now) == (now - 60_000, now)
-    assert newest_due_time(Schedule("0 0 29 2 *", catch_up="once"), 0, now) == (at("2024-02-29T00:00"),)
+    assert due_times(schedule, 0, now) == (now - 60_000, now)
+    assert due_times(Schedule("0 0 29 2 *", catch_up="once"), 0, now) == (at("2024-02-29T00:00"),)
 
 
 @given(
@@ -74,4 +74,4 @@ def test_what_is_due_is_what_the_rule_names_in_between(rule: str, zone: str, beg
     tz = UTC if zone == "UTC" else ZoneInfo(zone)
     forwards = CronSim(rule, datetime.fromtimestamp(last / 1000, tz))
     named = [round(t.timestamp() * 1000) for t in takewhile(lambda t: t.timestamp() * 1000 <= now, forwards)]
-    assert newest_due_time(Schedule(rule, zone, "bounded", 10), last, now) == tuple(named[-10:])
+    assert due_times(Schedule(rule, zone, "bounded", 10), last, now) == tuple(named[-10:])
